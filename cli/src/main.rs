@@ -1,0 +1,2 @@
+//! slotline
+fn main() {}

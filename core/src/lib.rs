@@ -1,0 +1,23 @@
+//! Lock-free rings whose slot index is the task index.
+//!
+//! Workers claim numbered tickets, write each result straight into the slot that the ticket's number points to, and
+//! publish it; one consumer takes the slots in ticket order. Results finished out of order come out in order, with no
+//! reorder map, no allocation and no copy.
+//!
+//! - [`ordered`]: many workers, one consumer, in ticket order or (if asked) in order of arrival.
+//! - [`spsc`]: one producer, one consumer, single items and runs of items.
+//! - [`wait`]: how a side waits: spinning, backing off, or parked through a futex that the caller brings.
+//!
+//! The crate is `no_std` and needs no allocator. Slots live inline (in a `static`, if wanted), in borrowed memory, or,
+//! with the feature `alloc`, on the heap.
+#![cfg_attr(not(any(loom, test)), no_std)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
+pub mod handle;
+pub mod ordered;
+pub mod spsc;
+pub mod storage;
+mod sync;
+pub mod wait;

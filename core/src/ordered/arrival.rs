@@ -1,0 +1,108 @@
+//! Arrival mode: any free slot for the next ticket, any finished slot for the consumer.
+
+use super::claim::{ClaimError, Spot};
+use super::position::{CLOSED, FLAG_BITS};
+use super::slot::{OPENING, Status, UNOPENED, state};
+use super::{Ring, Slot};
+use crate::storage::Storage;
+use crate::sync::Ordering;
+use crate::wait::Wait;
+
+impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
+    /// Claims up to `max` parts of a slot already open, else of one it opens with the next ticket.
+    pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
+        if self.cursor.load(Ordering::Relaxed) & CLOSED != 0 {
+            return Err(ClaimError::Closed);
+        }
+        self.join(max).map_or_else(|| self.open_slot(max), Ok)
+    }
+
+    /// Claims parts of a slot that has some left.
+    fn join(&self, max: usize) -> Option<Spot> {
+        if self.shape.parts == 1 {
+            return None;
+        }
+        for (index, slot) in self.slots.slots().iter().enumerate() {
+            let slot = &slot.0;
+            let mut part = slot.claims.load(Ordering::Acquire);
+            while part < self.shape.parts {
+                let count = max.min(self.shape.parts - part);
+                match slot.claims.compare_exchange_weak(part, part + count, Ordering::Acquire, Ordering::Acquire) {
+                    Ok(_) => {
+                        return Some(Spot { slot: index, ticket: slot.ticket.load(Ordering::Relaxed), part, count });
+                    }
+                    Err(now) => part = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Opens a free slot for the next ticket and claims its first parts.
+    fn open_slot(&self, max: usize) -> Result<Spot, ClaimError> {
+        for (index, slot) in self.slots.slots().iter().enumerate() {
+            let slot = &slot.0;
+            if slot.claims.load(Ordering::Relaxed) != UNOPENED
+                || slot.claims.compare_exchange(UNOPENED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err()
+            {
+                continue;
+            }
+            return match self.draw() {
+                Ok(ticket) => {
+                    slot.ticket.store(ticket, Ordering::Relaxed);
+                    let count = max.min(self.shape.parts);
+                    slot.claims.store(count, Ordering::Release);
+                    Ok(Spot { slot: index, ticket, part: 0, count })
+                }
+                Err(error) => {
+                    slot.claims.store(UNOPENED, Ordering::Release);
+                    Err(error)
+                }
+            };
+        }
+        // Even with every slot taken, a run that is over must be told apart from one that waits for space.
+        let cursor = self.cursor.load(Ordering::Acquire);
+        Err(if self.is_over(cursor) { ClaimError::Ended } else { ClaimError::Full })
+    }
+
+    /// Draws the next ticket from the cursor.
+    fn draw(&self) -> Result<usize, ClaimError> {
+        let mut cursor = self.cursor.load(Ordering::Acquire);
+        loop {
+            if cursor & CLOSED != 0 {
+                return Err(ClaimError::Closed);
+            }
+            if self.is_over(cursor) {
+                return Err(ClaimError::Ended);
+            }
+            let next = self.cursor_shape.next_ticket(cursor);
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => {
+                    self.tell_if_last(next);
+                    return Ok(self.tickets_before(cursor));
+                }
+                Err(now) => cursor = now,
+            }
+        }
+    }
+
+    /// The finished slot with the lowest ticket, and whether it failed.
+    pub(super) fn arrived(&self) -> Option<(usize, bool)> {
+        let newest = self.tickets_before(self.cursor.load(Ordering::Relaxed));
+        let (ready, failed) = (state(0, Status::Ready), state(0, Status::Failed));
+        let finished = self.slots.slots().iter().enumerate().filter_map(|(index, slot)| {
+            let now = slot.0.state.load(Ordering::Acquire);
+            // How far behind the newest ticket, so that the order survives the wrap; the shift drops the bits that
+            // the cursor spends on flags, and the sign is for tickets drawn since.
+            let age = (newest.wrapping_sub(slot.0.ticket.load(Ordering::Relaxed)) << FLAG_BITS) as isize;
+            (now == ready || now == failed).then_some((age, index, now == failed))
+        });
+        finished.max().map(|(_, index, failed)| (index, failed))
+    }
+
+    /// Whether every slot is leased, so that nothing more can arrive until one is released.
+    pub(super) fn all_leased(&self) -> bool {
+        let leased = state(0, Status::Leased);
+        self.slots.slots().iter().all(|slot| slot.0.state.load(Ordering::Acquire) == leased)
+    }
+}

@@ -1,0 +1,318 @@
+//! The consumer's end: lease slot after slot, release them anywhere.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use super::position::{CLOSED, NOWHERE, SEALED, position};
+use super::slot::{Status, state};
+use super::{AnyRing, Delivery};
+use crate::handle::Handle;
+use crate::sync::Ordering;
+use crate::wait::{Deadline, Never, Wait};
+
+/// `Ring::awaited` while the consumer waits for a release, of whatever slot.
+pub(super) const A_RELEASE: usize = usize::MAX;
+
+/// Why there is no lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextError {
+    /// What comes next is not finished (or, from a waiting form, was not before the deadline).
+    Empty,
+    /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket can be taken.
+    Failed {
+        /// The ticket that failed.
+        ticket: usize,
+    },
+    /// The next ticket has no slot, because leases are still held; it will get none until one of them is dropped.
+    Held,
+    /// The run is over, and everything claimed was delivered.
+    Ended,
+    /// The ring was closed.
+    Closed,
+}
+
+impl fmt::Display for NextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the next ticket is not finished"),
+            Self::Failed { ticket } => write!(f, "a claim of ticket {ticket} was dropped unpublished"),
+            Self::Held => f.write_str("the next ticket needs a slot, and the leases in hand hold it"),
+            Self::Ended => f.write_str("the run is over"),
+            Self::Closed => f.write_str("the ring is closed"),
+        }
+    }
+}
+
+impl core::error::Error for NextError {}
+
+/// Why no new run was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The run before is not over, or not everything of it was taken.
+    Busy,
+    /// More tickets than half a turn of the position can count.
+    TooMany,
+    /// The ring was closed.
+    Closed,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the run before is not over",
+            Self::TooMany => "too many tickets for one run on a machine of this pointer width",
+            Self::Closed => "the ring is closed",
+        })
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// The only consumer of a ring.
+pub struct Consumer<R: Handle<Target: AnyRing>> {
+    ring: R,
+    /// In order: the position of the next ticket to take. Unused in arrival mode.
+    head: usize,
+    /// Arrival mode: how many tickets of this run were taken; wraps as the cursor does. Unused in order.
+    taken: usize,
+}
+
+impl<R: Handle<Target: AnyRing>> Consumer<R> {
+    /// The consumer of `ring`, or `None` if there was one already: a ring has one consumer in its life.
+    pub fn new(ring: R) -> Option<Self> {
+        let inner = ring.ring();
+        if inner.consumed.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let head = inner.start.load(Ordering::Relaxed);
+        Some(Self { ring, head, taken: 0 })
+    }
+
+    /// The lease on the next ticket, if that is finished.
+    ///
+    /// # Errors
+    ///
+    /// See [`NextError`]; after `Failed` the ticket counts as taken.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Lease<R>, NextError> {
+        let ring = self.ring.ring();
+        let (index, failed, ticket) = match ring.delivery {
+            Delivery::InOrder => {
+                let index = ring.shape.slot(self.head);
+                let lap = ring.shape.lap(self.head);
+                let now = ring.slot(index).state.load(Ordering::Acquire);
+                if now == state(lap, Status::Ready) || now == state(lap, Status::Failed) {
+                    let ticket = ring.tickets_before(self.head);
+                    self.head = ring.shape.next_ticket(self.head);
+                    (index, now == state(lap, Status::Failed), ticket)
+                } else {
+                    return Err(self.why_nothing());
+                }
+            }
+            Delivery::Arrival => {
+                let Some((index, failed)) = ring.arrived() else { return Err(self.why_nothing()) };
+                let slot = ring.slot(index);
+                slot.state.store(state(0, Status::Leased), Ordering::Relaxed);
+                self.taken = ring.cursor_shape.lap_near(self.taken, 1);
+                (index, failed, slot.ticket.load(Ordering::Relaxed))
+            }
+        };
+        if failed {
+            self.ring.ring().release(index);
+            return Err(NextError::Failed { ticket });
+        }
+        Ok(Lease { ring: self.ring.clone(), slot: index, ticket, value: PhantomData })
+    }
+
+    /// The lease on the next ticket, once that is finished.
+    ///
+    /// # Errors
+    ///
+    /// Any [`NextError`] but `Empty`.
+    // Not an iterator: the errors differ, and a lease may be wanted while the consumer is.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Lease<R>, NextError> {
+        self.next_until(&Never)
+    }
+
+    /// As [`next`](Self::next), but no longer than the deadline, after which it is [`NextError::Empty`].
+    ///
+    /// # Errors
+    ///
+    /// Any [`NextError`].
+    pub fn next_until(&mut self, deadline: &impl Deadline) -> Result<Lease<R>, NextError> {
+        loop {
+            match self.try_next() {
+                Err(NextError::Empty) => {}
+                outcome => return outcome,
+            }
+            if !self.wait(deadline) {
+                return Err(NextError::Empty);
+            }
+        }
+    }
+
+    /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
+    pub fn wait(&self, deadline: &impl Deadline) -> bool {
+        let ring = self.ring.ring();
+        self.call_workers();
+        ring.awaited.store(ring.shape.slot(self.head), Ordering::Relaxed);
+        ring.items.wait_until(deadline, || self.has_next() || self.why_nothing() != NextError::Empty)
+    }
+
+    /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the
+    /// deadline passed first.
+    pub fn wait_for_release(&self, deadline: &impl Deadline) -> bool {
+        let ring = self.ring.ring();
+        ring.awaited.store(A_RELEASE, Ordering::Relaxed);
+        ring.items.wait_until(deadline, || self.has_next() || self.why_nothing() != NextError::Held)
+    }
+
+    /// Wakes sleeping workers if there is anything for them to claim.
+    ///
+    /// A release leaves them alone until half of the ring is free; who waits for their work without calling
+    /// [`wait`](Self::wait) or [`next`](Self::next) must call this.
+    pub fn call_workers(&self) {
+        let ring = self.ring.ring();
+        ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Acquire)));
+    }
+
+    /// Opens the next run, of `tickets` tickets, or endless until it is [sealed](super::Ring::seal).
+    ///
+    /// Whatever was written before this call is seen by the claims of the new run. Leases of earlier runs may still be
+    /// held.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Busy`] unless [`try_next`](Self::try_next) says [`NextError::Ended`]; `TooMany`; `Closed`.
+    pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
+        let ring = self.ring.ring();
+        let cursor = ring.cursor.load(Ordering::Acquire);
+        if cursor & CLOSED != 0 {
+            return Err(OpenError::Closed);
+        }
+        if !self.has_ended(cursor) {
+            return Err(OpenError::Busy);
+        }
+        let start = position(cursor);
+        let limit = match tickets {
+            Some(tickets) => ring.cursor_shape.forward(start, tickets).ok_or(OpenError::TooMany)?,
+            None => NOWHERE,
+        };
+        ring.start.store(start, Ordering::Relaxed);
+        ring.limit.store(limit, Ordering::Release);
+        ring.cursor.fetch_and(!SEALED, Ordering::Release);
+        self.taken = 0;
+        ring.space.notify(|| true);
+        Ok(())
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &R {
+        &self.ring
+    }
+
+    #[inline]
+    fn has_next(&self) -> bool {
+        let ring = self.ring.ring();
+        match ring.delivery {
+            Delivery::InOrder => {
+                let lap = ring.shape.lap(self.head);
+                let now = ring.slot(ring.shape.slot(self.head)).state.load(Ordering::Acquire);
+                now == state(lap, Status::Ready) || now == state(lap, Status::Failed)
+            }
+            Delivery::Arrival => ring.arrived().is_some(),
+        }
+    }
+
+    fn has_ended(&self, cursor: usize) -> bool {
+        let ring = self.ring.ring();
+        let all_taken = match ring.delivery {
+            Delivery::InOrder => position(cursor) == self.head,
+            Delivery::Arrival => ring.tickets_before(cursor) == self.taken,
+        };
+        all_taken && ring.is_over(cursor)
+    }
+
+    #[cold]
+    fn why_nothing(&self) -> NextError {
+        let ring = self.ring.ring();
+        let cursor = ring.cursor.load(Ordering::Acquire);
+        if cursor & CLOSED != 0 {
+            return NextError::Closed;
+        }
+        if self.has_ended(cursor) {
+            return NextError::Ended;
+        }
+        let held = match ring.delivery {
+            Delivery::InOrder => {
+                let before = ring.shape.lap_near(ring.shape.lap(self.head), -1);
+                ring.slot(ring.shape.slot(self.head)).state.load(Ordering::Acquire) == state(before, Status::Ready)
+            }
+            Delivery::Arrival => ring.all_leased(),
+        };
+        if held { NextError::Held } else { NextError::Empty }
+    }
+}
+
+impl<R: Handle<Target: AnyRing>> fmt::Debug for Consumer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("ring", self.ring.ring()).finish_non_exhaustive()
+    }
+}
+
+/// The consumer's hold on one finished slot; dropping it, on any thread, frees the slot.
+#[must_use = "dropping a lease frees its slot"]
+pub struct Lease<R: Handle<Target: AnyRing>> {
+    ring: R,
+    slot: usize,
+    ticket: usize,
+    /// A lease gives `&Value` and `&mut Value` of its own, and moves them between threads.
+    value: PhantomData<<R::Target as AnyRing>::Value>,
+}
+
+impl<R: Handle<Target: AnyRing>> Lease<R> {
+    /// The number of the task in its run, from 0; see [`Claim::ticket`](super::Claim::ticket).
+    #[inline]
+    pub fn ticket(&self) -> usize {
+        self.ticket
+    }
+
+    /// The index of the slot, below the ring's depth.
+    #[inline]
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
+impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
+    type Target = <R::Target as AnyRing>::Value;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: from `Ready` to the release nobody but the lease reaches the value (see the module).
+        unsafe { &*self.ring.ring().slot(self.slot).value.read_ptr() }
+    }
+}
+
+impl<R: Handle<Target: AnyRing>> DerefMut for Lease<R> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        // SAFETY: as for `deref`, and the lease itself is borrowed mutably.
+        unsafe { &mut *self.ring.ring().slot(self.slot).value.write_ptr() }
+    }
+}
+
+impl<R: Handle<Target: AnyRing>> Drop for Lease<R> {
+    #[inline]
+    fn drop(&mut self) {
+        self.ring.ring().release(self.slot);
+    }
+}
+
+impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("ticket", &self.ticket).field("slot", &self.slot).finish_non_exhaustive()
+    }
+}

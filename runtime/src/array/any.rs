@@ -1,0 +1,187 @@
+//! [`AnyArray`]: an n-dimensional array whose type is known at run time.
+
+use std::fmt;
+
+use memmap2::Mmap;
+
+use super::Array;
+use super::storage::Storage;
+use crate::dtype::{DType, Element};
+use crate::prefetch::prefetch;
+use crate::shape::Shape;
+use crate::tensor::{AnyTensor, Tensor, describe, no_such_row};
+
+/// An array that owns its elements, in C order, in memory or in a memory-mapped file.
+///
+/// Made from an [`Array`] by `From`, without a copy, or by the functions of [`source`](crate::source). The first
+/// dimension counts the rows; an array without dimensions is one number and has one row, itself.
+///
+/// A mapped file must be left alone while the array lives. If another process cuts it short, reading the missing part
+/// ends this process with SIGBUS; if another process writes to it, rows hold the old bytes, the new ones, or some of
+/// each. [`map_npy`](crate::source::map_npy) says more.
+///
+/// ```
+/// use slotline::array::{AnyArray, Array};
+/// use slotline::dtype::DType;
+///
+/// let array = AnyArray::from(Array::new(vec![1_i64, 2, 3, 4], &[2, 2])?);
+/// assert_eq!((array.dtype(), array.len()), (DType::I64, 2));
+/// assert_eq!(array.typed::<i64>().unwrap().row(1).as_slice(), [3, 4]);
+/// # Ok::<(), slotline::shape::ShapeError>(())
+/// ```
+pub struct AnyArray {
+    /// Exactly the elements of the shape, aligned to the dtype and valid for it.
+    storage: Storage,
+    dtype: DType,
+    shape: Shape,
+    /// `shape.rows()`.
+    len: usize,
+    /// Bytes in one row.
+    row_size: usize,
+}
+
+impl AnyArray {
+    /// An array over the part of a mapped file that starts `offset` bytes into it.
+    ///
+    /// `None` if that can't be read in place: it isn't aligned to `dtype`; the file is too short; or `dtype` is
+    /// `Bool`, whose bytes could be checked now but changed by another process later.
+    pub(crate) fn from_map(map: Mmap, offset: usize, dtype: DType, shape: Shape) -> Option<Self> {
+        let size = shape.elements()?.checked_mul(dtype.size())?;
+        let storage = Storage::file(map, offset, size)?;
+        let aligned = storage.bytes().as_ptr().align_offset(dtype.align()) == 0;
+        (aligned && dtype != DType::Bool).then(|| Self::from_checked(storage, dtype, shape))
+    }
+
+    /// An array over storage that holds exactly `shape`'s elements, aligned and valid.
+    fn from_checked(storage: Storage, dtype: DType, shape: Shape) -> Self {
+        // Can only be cut off if there are no rows.
+        let row_size = shape.row_elements().saturating_mul(dtype.size());
+        AnyArray { storage, dtype, len: shape.rows(), row_size, shape }
+    }
+
+    /// The type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The lengths of the dimensions, first to last.
+    #[inline]
+    pub fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the elements are in a memory-mapped file.
+    pub fn is_mapped(&self) -> bool {
+        self.storage.is_mapped()
+    }
+
+    /// Bytes in one row.
+    #[inline]
+    pub fn row_size(&self) -> usize {
+        self.row_size
+    }
+
+    /// All elements as bytes in the machine's byte order, aligned to the dtype.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.storage.bytes()
+    }
+
+    /// Row `i` as bytes in the machine's byte order, aligned to the dtype; the fastest way to a row.
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below [`len`](AnyArray::len).
+    #[inline]
+    #[track_caller]
+    pub fn row_bytes(&self, i: usize) -> &[u8] {
+        if i >= self.len {
+            no_such_row(i, self.len);
+        }
+        let start = i * self.row_size;
+        // SAFETY: the storage has len * row_size bytes (checked where it was made, and nothing changes either later)
+        // and i < len, so that the row's end (i + 1) * row_size is at most that, and nothing overflows.
+        unsafe { self.bytes().get_unchecked(start..start + self.row_size) }
+    }
+
+    /// Row `i` as a view that knows its type and shape.
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below [`len`](AnyArray::len).
+    #[inline]
+    #[track_caller]
+    pub fn row(&self, i: usize) -> AnyTensor<'_> {
+        // SAFETY: the row is as long as its shape says. It starts a multiple of the dtype's size after the storage's
+        // aligned start, and the storage's elements are valid.
+        unsafe { AnyTensor::from_raw_parts(self.dtype, self.shape.row(), self.row_bytes(i)) }
+    }
+
+    /// A view of the whole array.
+    pub fn view(&self) -> AnyTensor<'_> {
+        // SAFETY: the storage holds exactly the elements of the shape, aligned and valid; `storage` says so.
+        unsafe { AnyTensor::from_raw_parts(self.dtype, self.shape.clone(), self.bytes()) }
+    }
+
+    /// A view of the whole array with its type known to the compiler; `None` if `T` isn't the dtype.
+    pub fn typed<T: Element>(&self) -> Option<Tensor<'_, T>> {
+        self.view().typed()
+    }
+
+    /// The array with its type known to the compiler.
+    ///
+    /// Without a copy if the elements are in memory. Those of a mapped file are copied into memory, and the file is
+    /// let go.
+    ///
+    /// # Errors
+    ///
+    /// The array itself, unchanged, if `T` isn't the dtype.
+    #[expect(clippy::result_large_err, reason = "both variants are arrays, of much the same size")]
+    pub fn into_typed<T: Element>(self) -> Result<Array<T>, AnyArray> {
+        if self.dtype != T::DTYPE {
+            return Err(self);
+        }
+        let copied = if self.is_mapped() { self.typed::<T>().map(|view| view.as_slice().to_vec()) } else { None };
+        let AnyArray { storage, dtype, shape, .. } = self;
+        match copied.map_or_else(|| storage.into_vec(), Ok) {
+            Ok(data) => Ok(Array::from_checked(data, shape)),
+            Err(storage) => Err(Self::from_checked(storage, dtype, shape)),
+        }
+    }
+
+    /// Hints to the CPU that row `i` is about to be read: all of it up to 1 KiB, or else its start.
+    ///
+    /// Does nothing if there is no such row, and on machines other than x86-64. Never waits for a disk: a mapped
+    /// file's page that isn't in memory stays where it is.
+    #[inline]
+    pub fn prefetch_row(&self, i: usize) {
+        if i < self.len {
+            prefetch(self.row_bytes(i));
+        }
+    }
+}
+
+impl<T: Element> From<Array<T>> for AnyArray {
+    fn from(array: Array<T>) -> Self {
+        let (data, shape) = array.into_parts();
+        Self::from_checked(Storage::memory(data), T::DTYPE, shape)
+    }
+}
+
+impl fmt::Debug for AnyArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe(f, if self.is_mapped() { "AnyArray(mapped)" } else { "AnyArray" }, self.dtype, &self.shape)
+    }
+}

@@ -1,0 +1,15 @@
+//! Arrays that own their data: [`Array`] with a type known to the compiler, [`AnyArray`] with one known at run time.
+//!
+//! Reading rows is what a loader does most, so both keep the size of a row at hand: a row costs one comparison and
+//! one multiplication, and never an allocation.
+//!
+//! - `typed`: [`Array`], over a `Vec`.
+//! - `any`: [`AnyArray`], in memory or memory-mapped.
+//! - `storage`: who keeps an [`AnyArray`]'s bytes alive; the `unsafe` part.
+
+mod any;
+mod storage;
+mod typed;
+
+pub use any::AnyArray;
+pub use typed::Array;

@@ -1,0 +1,151 @@
+//! What one element of an array is: named at run time by [`DType`], at compile time by an [`Element`] type.
+
+use std::fmt;
+use std::str::FromStr;
+
+mod sealed {
+    /// Keeps [`Element`](super::Element) to the types that [`DType`](super::DType) names.
+    pub trait Sealed {}
+}
+
+/// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names.
+///
+/// Sealed: no other crate can implement it.
+///
+/// # Safety
+///
+/// `DTYPE` names this very type, and the type has no padding, so that a slice of it may be read as bytes. Every type
+/// but `bool` must also accept any pattern of bits, so that bytes from a file may be read as it.
+pub unsafe trait Element: Copy + Send + Sync + fmt::Debug + sealed::Sealed + 'static {
+    /// This type's name at run time.
+    const DTYPE: DType;
+}
+
+/// The one table that the enum, its methods and the `Element` implementations are made from.
+macro_rules! dtypes {
+    ($($variant:ident $type:ident $about:literal),* $(,)?) => {
+        /// The type of an array's elements.
+        ///
+        /// Displayed, and parsed, as the Rust name of the type: `u8`, `f32`, `bool`.
+        ///
+        /// ```
+        /// use slotline::dtype::DType;
+        ///
+        /// let dtype: DType = "f32".parse()?;
+        /// assert_eq!(dtype, DType::F32);
+        /// assert_eq!(dtype.size(), 4);
+        /// # Ok::<(), slotline::dtype::ParseDTypeError>(())
+        /// ```
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum DType {
+            $(#[doc = $about] $variant),*
+        }
+
+        impl DType {
+            /// Every dtype, in the order of declaration.
+            pub const ALL: &'static [DType] = &[$(DType::$variant),*];
+
+            /// Bytes that one element takes.
+            #[inline]
+            pub const fn size(self) -> usize {
+                match self { $(DType::$variant => size_of::<$type>()),* }
+            }
+
+            /// The alignment, in bytes, that the Rust type has on this machine; a divisor of [`size`](DType::size).
+            #[inline]
+            pub const fn align(self) -> usize {
+                match self { $(DType::$variant => align_of::<$type>()),* }
+            }
+
+            /// The name of the Rust type, such as `"u8"`.
+            pub const fn name(self) -> &'static str {
+                match self { $(DType::$variant => stringify!($type)),* }
+            }
+        }
+
+        $(
+            impl sealed::Sealed for $type {}
+
+            // SAFETY: the table pairs each variant with its own primitive type. None has padding, and all of them
+            // but `bool` are numbers, for which any bits are a value.
+            unsafe impl Element for $type {
+                const DTYPE: DType = DType::$variant;
+            }
+        )*
+    };
+}
+
+dtypes! {
+    Bool bool "True or false; one byte, 0 or 1.",
+    U8 u8 "8-bit unsigned integer.",
+    I8 i8 "8-bit signed integer.",
+    U16 u16 "16-bit unsigned integer.",
+    I16 i16 "16-bit signed integer.",
+    U32 u32 "32-bit unsigned integer.",
+    I32 i32 "32-bit signed integer.",
+    U64 u64 "64-bit unsigned integer.",
+    I64 i64 "64-bit signed integer.",
+    F32 f32 "32-bit floating-point number.",
+    F64 f64 "64-bit floating-point number.",
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text that names no [`DType`]; the message lists the names there are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected the name of a dtype ({}), found {found:?}", names())]
+pub struct ParseDTypeError {
+    found: String,
+}
+
+fn names() -> String {
+    DType::ALL.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
+}
+
+impl FromStr for DType {
+    type Err = ParseDTypeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = DType::ALL.iter().copied().find(|dtype| dtype.name() == text);
+        known.ok_or_else(|| ParseDTypeError { found: text.to_owned() })
+    }
+}
+
+/// The elements as the bytes they are in memory, in the machine's byte order.
+#[inline]
+pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
+    // SAFETY: an `Element` has no padding, so all of the slice's bytes are initialized; u8 needs no alignment, and
+    // the result borrows from `data`.
+    unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for &dtype in DType::ALL {
+            assert_eq!(dtype.to_string().parse(), Ok(dtype));
+            assert_eq!(dtype.size() % dtype.align(), 0);
+        }
+        assert_eq!(DType::ALL.len(), 11);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let message = "f16".parse::<DType>().unwrap_err().to_string();
+        assert!(message.contains("\"f16\"") && message.contains("u8, i8, u16"), "{message}");
+    }
+
+    #[test]
+    fn bytes_are_in_machine_order() {
+        assert_eq!(bytes_of(&[0x0102_u16, 3]), [0x0102_u16.to_ne_bytes(), 3_u16.to_ne_bytes()].concat());
+        assert_eq!(bytes_of::<f64>(&[]), b"");
+    }
+}

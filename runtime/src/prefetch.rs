@@ -1,0 +1,39 @@
+//! Asking the CPU to bring memory into its caches before it is read.
+
+/// Bytes in a cache line on the CPUs that this module has instructions for.
+const LINE: usize = 64;
+
+/// Up to this many bytes are asked for whole.
+const WHOLE: usize = 1024;
+
+/// Of anything longer, this many lines: the CPU's own prefetcher sees the run from there and goes on.
+const HEAD_LINES: usize = 4;
+
+/// Hints that `bytes` will be read soon: all of them up to 1 KiB, or else the first four cache lines.
+///
+/// Never faults, and reads nothing from disk for memory that is mapped but not loaded. Does nothing on machines
+/// other than x86-64.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    let hinted = if bytes.len() <= WHOLE { bytes } else { &bytes[..HEAD_LINES * LINE] };
+    for line in hinted.chunks(LINE) {
+        hint(line.as_ptr());
+    }
+    // A run that doesn't start on a line's first byte ends one line further than the steps above reach.
+    if let Some(last) = hinted.last() {
+        hint(last);
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn hint(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch accesses nothing as far as the program can see and can't fault, whatever the address; its
+    // instruction is part of SSE, which every x86-64 CPU has.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+fn hint(_address: *const u8) {}

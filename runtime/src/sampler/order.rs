@@ -1,0 +1,217 @@
+//! The indices of a pass, by position.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::Range;
+
+use crate::rng::IndexWord;
+
+/// The indices of one pass, looked up by position.
+///
+/// Read through a shared reference by as many threads as like; a lookup is one load. The owner gives it back to the
+/// sampler for the next pass, which reuses the memory.
+///
+/// ```
+/// use slotline::sampler::Order;
+///
+/// let order = Order::from(vec![3u32, 0, 2]);
+/// assert_eq!((order.len(), order.index(0), order.get(3)), (3, 3, None));
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Order {
+    /// So many positions, each of which is its own index.
+    Range(usize),
+    /// A table whose indices are below 2³².
+    U32(Vec<u32>),
+    /// A table of any indices, at twice the memory.
+    U64(Vec<u64>),
+}
+
+impl Order {
+    /// Number of positions.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(len) => *len,
+            Self::U32(table) => table.len(),
+            Self::U64(table) => table.len(),
+        }
+    }
+
+    /// Whether there is no position at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index at `position`.
+    ///
+    /// # Panics
+    ///
+    /// Where `position` is not below [`len`](Self::len), as a slice would; see [`get`](Self::get).
+    #[inline]
+    pub fn index(&self, position: usize) -> usize {
+        match self {
+            Self::Range(len) => {
+                assert!(position < *len, "position {position} of an order of {len}");
+                position
+            }
+            Self::U32(table) => table[position].index(),
+            Self::U64(table) => table[position].index(),
+        }
+    }
+
+    /// The index at `position`, or none where `position` is not below [`len`](Self::len).
+    #[inline]
+    pub fn get(&self, position: usize) -> Option<usize> {
+        (position < self.len()).then(|| self.index(position))
+    }
+
+    /// Bytes of heap memory held, used or not.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Range(_) => 0,
+            Self::U32(table) => table.capacity() * size_of::<u32>(),
+            Self::U64(table) => table.capacity() * size_of::<u64>(),
+        }
+    }
+
+    /// Makes this an empty table of `u32` to write indices to, in the memory of the last such table if it was one.
+    pub fn u32_table(&mut self) -> &mut Vec<u32> {
+        if !matches!(self, Self::U32(_)) {
+            *self = Self::U32(Vec::new());
+        }
+        let Self::U32(table) = self else { unreachable!("was just made one") };
+        table.clear();
+        table
+    }
+
+    /// Makes this an empty table of `u64` to write indices to, in the memory of the last such table if it was one.
+    pub fn u64_table(&mut self) -> &mut Vec<u64> {
+        if !matches!(self, Self::U64(_)) {
+            *self = Self::U64(Vec::new());
+        }
+        let Self::U64(table) = self else { unreachable!("was just made one") };
+        table.clear();
+        table
+    }
+
+    /// The indices in turn.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
+        (0..self.len()).map(|position| self.index(position))
+    }
+}
+
+/// An order of no positions.
+impl Default for Order {
+    fn default() -> Self {
+        Self::Range(0)
+    }
+}
+
+impl From<Vec<u32>> for Order {
+    fn from(indices: Vec<u32>) -> Self {
+        Self::U32(indices)
+    }
+}
+
+impl From<Vec<u64>> for Order {
+    fn from(indices: Vec<u64>) -> Self {
+        Self::U64(indices)
+    }
+}
+
+/// The kind, the length and the first few indices: an order may have billions.
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Range(_) => "Range",
+            Self::U32(_) => "U32",
+            Self::U64(_) => "U64",
+        };
+        let first: Vec<usize> = self.iter().take(8).collect();
+        f.debug_struct(kind).field("len", &self.len()).field("first", &first).finish()
+    }
+}
+
+impl IntoIterator for Order {
+    type Item = usize;
+    type IntoIter = Indices;
+
+    fn into_iter(self) -> Indices {
+        Indices { positions: 0..self.len(), order: self }
+    }
+}
+
+/// Iterator over an [`Order`]'s indices that owns the order.
+#[derive(Clone, Debug)]
+pub struct Indices {
+    order: Order,
+    positions: Range<usize>,
+}
+
+impl Iterator for Indices {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.positions.next().map(|position| self.order.index(position))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.positions.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<usize> {
+        self.positions.nth(n).map(|position| self.order.index(position))
+    }
+}
+
+impl DoubleEndedIterator for Indices {
+    fn next_back(&mut self) -> Option<usize> {
+        self.positions.next_back().map(|position| self.order.index(position))
+    }
+}
+
+impl ExactSizeIterator for Indices {}
+impl FusedIterator for Indices {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders() -> [Order; 3] {
+        [Order::Range(4), vec![0u32, 1, 2, 3].into(), vec![0u64, 1, 2, 3].into()]
+    }
+
+    #[test]
+    fn all_kinds_answer_alike() {
+        for order in orders() {
+            assert_eq!((order.len(), order.is_empty(), order.index(3), order.get(4)), (4, false, 3, None));
+            assert!(order.iter().eq(0..4) && order.iter().rev().eq((0..4).rev()));
+            assert!(order.clone().into_iter().skip(1).rev().eq([3, 2, 1]), "{order:?}");
+        }
+        assert!(Order::default().is_empty());
+    }
+
+    #[test]
+    fn a_position_beyond_the_end_panics_for_every_kind() {
+        for order in orders() {
+            assert!(std::panic::catch_unwind(|| order.index(4)).is_err(), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_emptied_and_keeps_its_memory_while_its_width_stays() {
+        let mut order = Order::Range(3);
+        order.u32_table().extend(0..100);
+        let (place, memory) = (order.u32_table().as_ptr(), order.memory());
+        assert!(memory >= 400 && order.is_empty());
+        assert_eq!((order.u32_table().as_ptr(), order.memory()), (place, memory));
+        order.u64_table().push(u64::from(u32::MAX) + 1);
+        assert_eq!(order.len(), 1);
+    }
+
+    #[test]
+    fn debug_shows_only_the_start() {
+        assert_eq!(format!("{:?}", Order::Range(100)), "Range { len: 100, first: [0, 1, 2, 3, 4, 5, 6, 7] }");
+    }
+}

@@ -1,0 +1,39 @@
+//! One after the other.
+
+use super::{Order, Sampler, SamplerError};
+use crate::rng::Generator;
+
+/// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). Needs no memory and draws nothing.
+///
+/// ```
+/// use slotline::sampler::{Sampler, SequentialSampler};
+///
+/// assert!(SequentialSampler::new(4).indices()?.eq([0, 1, 2, 3]));
+/// # Ok::<(), slotline::sampler::SamplerError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SequentialSampler {
+    len: usize,
+}
+
+impl SequentialSampler {
+    /// A sampler over a dataset of `dataset_len` samples, which may be none.
+    pub fn new(dataset_len: usize) -> Self {
+        Self { len: dataset_len }
+    }
+}
+
+impl Sampler for SequentialSampler {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn memory(&self) -> usize {
+        0
+    }
+
+    fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        *order = Order::Range(self.len);
+        Ok(())
+    }
+}

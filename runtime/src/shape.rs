@@ -1,0 +1,235 @@
+//! Shapes of n-dimensional arrays, kept inline: making, copying and dropping one never allocates.
+
+use std::fmt;
+use std::ops::Deref;
+
+/// The most dimensions that a [`Shape`] can have.
+pub const MAX_DIMS: usize = 8;
+
+/// The lengths of an array's dimensions, first to last; at most [`MAX_DIMS`] of them.
+///
+/// No dimensions at all is the shape of a single number. A length may be 0. The first dimension counts the rows; a
+/// single number has one row, itself.
+///
+/// ```
+/// use slotline::shape::Shape;
+///
+/// let shape = Shape::new(&[64, 28, 28])?;
+/// assert_eq!(shape.elements(), Some(50_176));
+/// assert_eq!(shape.to_string(), "[64, 28, 28]");
+/// assert_eq!(shape, [64, 28, 28]);
+/// # Ok::<(), slotline::shape::ShapeError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape {
+    dims: heapless::Vec<usize, MAX_DIMS>,
+}
+
+impl Shape {
+    /// The shape with these dimensions.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::TooManyDims`] for more than [`MAX_DIMS`].
+    pub fn new(dims: &[usize]) -> Result<Shape, ShapeError> {
+        match heapless::Vec::from_slice(dims) {
+            Ok(dims) => Ok(Shape { dims }),
+            Err(_) => Err(ShapeError::TooManyDims { found: dims.len() }),
+        }
+    }
+
+    /// The dimensions, first to last.
+    #[inline]
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// How many elements an array of this shape has; `None` if the lengths that aren't 0 multiply to more than a
+    /// `usize` can count, even where another length is 0.
+    pub fn elements(&self) -> Option<usize> {
+        // Zeros are left out of the check, so that strides can't overflow either.
+        let product = self.dims.iter().filter(|&&dim| dim != 0).try_fold(1_usize, |n, &dim| n.checked_mul(dim))?;
+        Some(if self.dims.contains(&0) { 0 } else { product })
+    }
+
+    /// The length of the first dimension, or 1 if there is none.
+    #[inline]
+    pub fn rows(&self) -> usize {
+        self.dims.first().copied().unwrap_or(1)
+    }
+
+    /// The shape of one row: all dimensions but the first.
+    #[inline]
+    pub fn row(&self) -> Shape {
+        let dims = heapless::Vec::from_slice(self.row_dims()).unwrap_or_default();
+        Shape { dims }
+    }
+
+    /// The shape of `rows` arrays of this shape, stacked.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::TooManyDims`] if this shape has [`MAX_DIMS`] dimensions already.
+    pub fn stacked(&self, rows: usize) -> Result<Shape, ShapeError> {
+        let too_many = |_| ShapeError::TooManyDims { found: self.dims.len() + 1 };
+        let mut dims = self.dims.clone();
+        dims.insert(0, rows).map_err(too_many)?;
+        Ok(Shape { dims })
+    }
+
+    /// For each dimension, how many elements to go on by to raise that index by one, when elements lie in C order.
+    ///
+    /// All of them are exact for a shape with [`elements`](Shape::elements); for any other they are cut off at
+    /// `usize::MAX`.
+    pub fn strides(&self) -> Strides {
+        let mut strides = Strides { strides: self.dims.clone() };
+        let mut next = 1_usize;
+        for stride in strides.strides.iter_mut().rev() {
+            let dim = std::mem::replace(stride, next);
+            next = next.saturating_mul(dim);
+        }
+        strides
+    }
+
+    /// All dimensions but the first.
+    #[inline]
+    pub(crate) fn row_dims(&self) -> &[usize] {
+        self.dims.get(1..).unwrap_or_default()
+    }
+
+    /// Elements in one row. Only for shapes that passed [`elements`](Shape::elements), where it can't overflow.
+    #[inline]
+    pub(crate) fn row_elements(&self) -> usize {
+        self.row_dims().iter().product()
+    }
+
+    /// Whether `found` elements are what this shape needs.
+    pub(crate) fn check_len(&self, found: usize) -> Result<(), ShapeError> {
+        match self.elements() {
+            Some(needed) if needed == found => Ok(()),
+            Some(needed) => Err(ShapeError::WrongLength { shape: self.clone(), needed, found }),
+            None => Err(ShapeError::TooLarge { shape: self.clone() }),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A derived list would spread over lines under `{:#}`; this never does.
+        f.write_str("[")?;
+        for (i, dim) in self.dims.iter().enumerate() {
+            write!(f, "{}{dim}", if i == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq<[usize]> for Shape {
+    fn eq(&self, other: &[usize]) -> bool {
+        self.dims() == other
+    }
+}
+
+impl PartialEq<&[usize]> for Shape {
+    fn eq(&self, other: &&[usize]) -> bool {
+        self.dims() == *other
+    }
+}
+
+impl<const N: usize> PartialEq<[usize; N]> for Shape {
+    fn eq(&self, other: &[usize; N]) -> bool {
+        self.dims() == other
+    }
+}
+
+/// Strides in elements, one for each dimension of a [`Shape`]; reads as a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strides {
+    strides: heapless::Vec<usize, MAX_DIMS>,
+}
+
+impl Deref for Strides {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.strides
+    }
+}
+
+/// Why a shape can't be made, or doesn't fit its data.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// More dimensions than [`MAX_DIMS`].
+    #[error("expected at most {MAX_DIMS} dimensions, found {found}; join some of them")]
+    TooManyDims {
+        /// How many there were.
+        found: usize,
+    },
+    /// More elements than can be counted.
+    #[error("shape {shape} has more elements than this machine can address")]
+    TooLarge {
+        /// The shape.
+        shape: Shape,
+    },
+    /// The data has not as many elements as the shape.
+    #[error("shape {shape} needs {needed} elements, but the data has {found}")]
+    WrongLength {
+        /// The shape.
+        shape: Shape,
+        /// Elements that the shape has.
+        needed: usize,
+        /// Elements that the data has.
+        found: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(dims: &[usize]) -> Shape {
+        Shape::new(dims).unwrap()
+    }
+
+    #[test]
+    fn elements_are_counted_with_care() {
+        assert_eq!(shape(&[]).elements(), Some(1));
+        assert_eq!(shape(&[3, 0, 2]).elements(), Some(0));
+        assert_eq!(shape(&[usize::MAX]).elements(), Some(usize::MAX));
+        assert_eq!(shape(&[usize::MAX, 2]).elements(), None);
+        assert_eq!(shape(&[0, usize::MAX, 2]).elements(), None);
+    }
+
+    #[test]
+    fn strides_are_those_of_c_order() {
+        assert_eq!(*shape(&[2, 3, 4]).strides(), [12, 4, 1]);
+        assert_eq!(*shape(&[]).strides(), []);
+        assert_eq!(*shape(&[2, 0, 4]).strides(), [0, 4, 1]);
+        assert_eq!(*shape(&[2, usize::MAX, 2]).strides(), [usize::MAX, 2, 1]);
+    }
+
+    #[test]
+    fn rows_and_stacking_are_inverse() {
+        let image = shape(&[28, 28]);
+        let batch = image.stacked(64).unwrap();
+        assert_eq!((batch.rows(), batch.row()), (64, image));
+        assert_eq!((shape(&[]).rows(), shape(&[]).row()), (1, shape(&[])));
+        let full = shape(&[1; MAX_DIMS]);
+        assert_eq!(full.stacked(1), Err(ShapeError::TooManyDims { found: 9 }));
+    }
+
+    #[test]
+    fn errors_say_both_numbers() {
+        let error = shape(&[2, 3]).check_len(5).unwrap_err().to_string();
+        assert_eq!(error, "shape [2, 3] needs 6 elements, but the data has 5");
+        let error = Shape::new(&[1; 11]).unwrap_err().to_string();
+        assert!(error.contains("at most 8") && error.contains("found 11"), "{error}");
+    }
+}

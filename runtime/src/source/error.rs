@@ -1,0 +1,143 @@
+//! What can be wrong with a file, and the words for it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a file can't be used as an array.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file can't be opened, read or mapped.
+    #[error("cannot {action} {}: {}; {advice}", path.display(), source.kind())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: "open", "read" or "map".
+        action: &'static str,
+        /// What to do about it.
+        advice: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file can be read, but what is in it can't be used.
+    #[error("{}: {problem}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it; part of this error's message.
+        problem: FormatError,
+    },
+}
+
+impl SourceError {
+    /// An I/O error of this path.
+    pub(super) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        let advice = match source.kind() {
+            io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::PermissionDenied => "make the file readable for this user",
+            io::ErrorKind::IsADirectory => "name the file in it",
+            io::ErrorKind::InvalidInput => "it isn't a regular file: copy what it gives into one",
+            io::ErrorKind::UnexpectedEof => "the file got shorter meanwhile: wait for whatever writes it",
+            io::ErrorKind::OutOfMemory => "the file doesn't fit into memory",
+            _ => "make sure that the path is a readable file on this machine",
+        };
+        SourceError::Io { path: path.to_owned(), action, advice, source }
+    }
+
+    /// The kind of problem, if it is in what the file holds.
+    pub fn format_kind(&self) -> Option<FormatErrorKind> {
+        match self {
+            SourceError::Format { problem, .. } => Some(problem.kind),
+            SourceError::Io { .. } => None,
+        }
+    }
+}
+
+/// What is wrong with the bytes of a file: what was expected, what was found, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}, found {found}; {advice}")]
+pub struct FormatError {
+    kind: FormatErrorKind,
+    expected: String,
+    found: String,
+    advice: &'static str,
+}
+
+/// The kinds of [`FormatError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FormatErrorKind {
+    /// Another kind of file, by its first bytes, or an empty one.
+    Magic,
+    /// The header breaks the rules of its format.
+    Header,
+    /// The elements are of a type, or in an order, that arrays here can't have.
+    Unsupported,
+    /// Too many dimensions, or more elements than can be counted.
+    Shape,
+    /// The file ends before its data does.
+    Truncated,
+    /// The file goes on after its data.
+    TooLong,
+    /// An element has a value that its type can't have.
+    Value,
+}
+
+impl FormatError {
+    pub(super) fn new(
+        kind: FormatErrorKind,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+        advice: &'static str,
+    ) -> Self {
+        FormatError { kind, expected: expected.into(), found: found.into(), advice }
+    }
+
+    /// The kind of problem.
+    pub fn kind(&self) -> FormatErrorKind {
+        self.kind
+    }
+
+    /// This problem, in this file.
+    pub(super) fn of(self, path: &Path) -> SourceError {
+        SourceError::Format { path: path.to_owned(), problem: self }
+    }
+
+    /// For a file that doesn't start as a file of format `expected` does: says what it looks like instead.
+    pub(super) fn magic(expected: &str, bytes: &[u8]) -> Self {
+        let (found, advice) = match KNOWN.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
+            Some(&(_, found, advice)) => (found.to_owned(), advice),
+            None if bytes.is_empty() => ("an empty file".to_owned(), "copy or download it again"),
+            None => {
+                let start = &bytes[..bytes.len().min(8)];
+                (format!("a file that starts with the bytes {start:02x?}"), "check that the path is the one you mean")
+            }
+        };
+        FormatError::new(FormatErrorKind::Magic, expected, found, advice)
+    }
+}
+
+/// First bytes of files that are often given by mistake, what they are, and what to do.
+const KNOWN: &[(&[u8], &str, &str)] = &[
+    (b"\x1f\x8b", "a gzip file", "unpack it first, with `gunzip`"),
+    (b"PK", "an .npz or other zip archive", "unpack it first, with `unzip`, and name one of the files in it"),
+    (b"\xfd7zXZ", "an xz file", "unpack it first, with `unxz`"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first, with `unzstd`"),
+    (b"BZh", "a bzip2 file", "unpack it first, with `bunzip2`"),
+    (b"\x93NUMPY", "a NumPy .npy file", "read it with `map_npy` or `read_npy`"),
+    (b"\0\0\x08", "an IDX file", "read it with `read_idx`"),
+    (b"\x89HDF", "an HDF5 file", "save the array with NumPy's `np.save`"),
+    (b"\x80", "a Python pickle", "load it in Python and save the array with NumPy's `np.save`"),
+    (b"<", "a web page or XML", "download the file again: the server may have sent an error page"),
+    (b"version https://git-lfs", "a Git LFS pointer", "get the file itself with `git lfs pull`"),
+];
+
+/// The first line of a text, cut to a length that fits into a message.
+pub(super) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,147 @@
+//! What a file's header says about its data, once checked against the file's size; and the data as an array.
+
+use super::error::{FormatError, FormatErrorKind};
+use crate::array::{AnyArray, Array};
+use crate::dtype::DType;
+use crate::shape::{MAX_DIMS, Shape};
+
+/// The order of bytes within an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    /// This machine's order.
+    pub(super) const NATIVE: ByteOrder = if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
+}
+
+/// Where the elements are in a file, and what they are: exactly the rest of the file.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) dtype: DType,
+    /// The machine's own for elements of one byte.
+    pub(super) order: ByteOrder,
+    pub(super) shape: Shape,
+    /// Bytes before the first element.
+    pub(super) data_start: usize,
+    /// Bytes from there to the end of the file.
+    pub(super) data_len: usize,
+}
+
+impl Layout {
+    /// Checks a header's words against the size of the file in bytes.
+    pub(super) fn new(
+        dtype: DType,
+        order: ByteOrder,
+        dims: &[u64],
+        data_start: usize,
+        file_len: u64,
+    ) -> Result<Layout, FormatError> {
+        let shape = shape_of(dims)?;
+        let sizes = shape.elements().and_then(|elements| {
+            let data_len = elements.checked_mul(dtype.size()).filter(|&n| isize::try_from(n).is_ok())?;
+            Some((data_len, u64::try_from(data_start.checked_add(data_len)?).ok()?))
+        });
+        let Some((data_len, needed)) = sizes else {
+            return Err(too_large(dims));
+        };
+        if needed != file_len {
+            return Err(wrong_size(dtype, &shape, data_start, needed, file_len));
+        }
+        let order = if dtype.size() == 1 { ByteOrder::NATIVE } else { order };
+        Ok(Layout { dtype, order, shape, data_start, data_len })
+    }
+
+    /// The array, if its elements are bytes, without a copy; or else as [`decode`](Layout::decode).
+    pub(super) fn decode_vec(self, data: Vec<u8>) -> Result<AnyArray, FormatError> {
+        if self.dtype != DType::U8 {
+            return self.decode(&data);
+        }
+        array(data, self.shape)
+    }
+
+    /// The array of these `data_len` bytes, copied to memory in the machine's byte order.
+    pub(super) fn decode(self, data: &[u8]) -> Result<AnyArray, FormatError> {
+        /// The bytes as numbers of one type. A last, incomplete number is left to the check of the length.
+        macro_rules! numbers {
+            ($type:ident) => {{
+                let (words, _) = data.as_chunks::<{ size_of::<$type>() }>();
+                let numbers: Vec<$type> = match self.order {
+                    ByteOrder::Little => words.iter().map(|word| $type::from_le_bytes(*word)).collect(),
+                    ByteOrder::Big => words.iter().map(|word| $type::from_be_bytes(*word)).collect(),
+                };
+                array(numbers, self.shape)
+            }};
+        }
+        match self.dtype {
+            DType::Bool => array(bools(data)?, self.shape),
+            DType::U8 => array(data.to_vec(), self.shape),
+            DType::I8 => numbers!(i8),
+            DType::U16 => numbers!(u16),
+            DType::I16 => numbers!(i16),
+            DType::U32 => numbers!(u32),
+            DType::I32 => numbers!(i32),
+            DType::U64 => numbers!(u64),
+            DType::I64 => numbers!(i64),
+            DType::F32 => numbers!(f32),
+            DType::F64 => numbers!(f64),
+        }
+    }
+}
+
+fn array<T: crate::dtype::Element>(data: Vec<T>, shape: Shape) -> Result<AnyArray, FormatError> {
+    let wrong = |error: crate::shape::ShapeError| {
+        FormatError::new(FormatErrorKind::Shape, "data that fits its shape", error.to_string(), "write the file again")
+    };
+    Array::with_shape(data, shape).map(AnyArray::from).map_err(wrong)
+}
+
+/// The bytes as truth values; anything but 0 and 1 isn't one.
+fn bools(data: &[u8]) -> Result<Vec<bool>, FormatError> {
+    if let Some(at) = data.iter().position(|&byte| byte > 1) {
+        return Err(FormatError::new(
+            FormatErrorKind::Value,
+            "0 or 1 in an array of bool",
+            format!("{} as element {at}", data[at]),
+            "save it as uint8",
+        ));
+    }
+    Ok(data.iter().map(|&byte| byte == 1).collect())
+}
+
+fn shape_of(dims: &[u64]) -> Result<Shape, FormatError> {
+    if dims.len() > MAX_DIMS {
+        return Err(FormatError::new(
+            FormatErrorKind::Shape,
+            format!("at most {MAX_DIMS} dimensions"),
+            format!("{}", dims.len()),
+            "reshape the array to fewer before saving it",
+        ));
+    }
+    let mut lengths = [0; MAX_DIMS];
+    for (length, &dim) in lengths.iter_mut().zip(dims) {
+        *length = usize::try_from(dim).map_err(|_| too_large(dims))?;
+    }
+    Shape::new(&lengths[..dims.len()]).map_err(|_| too_large(dims))
+}
+
+fn too_large(dims: &[u64]) -> FormatError {
+    FormatError::new(
+        FormatErrorKind::Shape,
+        "a shape that fits into memory",
+        format!("{dims:?}"),
+        "the header is damaged: write or download the file again",
+    )
+}
+
+fn wrong_size(dtype: DType, shape: &Shape, data_start: usize, needed: u64, file_len: u64) -> FormatError {
+    let (kind, found, advice) = if file_len < needed {
+        (FormatErrorKind::Truncated, "only ", "the file is cut short: write or download it again")
+    } else {
+        (FormatErrorKind::TooLong, "", "the header doesn't belong to this data: write or download the file again")
+    };
+    let expected = format!("{needed} bytes for {dtype} {shape} after a header of {data_start}");
+    FormatError::new(kind, expected, format!("{found}{file_len}"), advice)
+}

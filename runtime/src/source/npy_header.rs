@@ -1,0 +1,204 @@
+//! Headers of .npy files.
+//!
+//! The `npyz` crate parses them, with a general parser of Python literals. It trusts its input more than a data loader
+//! can: its time doubles with each level of nesting, deep nesting overflows the stack, and the product of the shape
+//! may overflow. [`guard`] turns away any header that could do that before `npyz` sees it.
+
+use npyz::{DType as Written, Endianness, NpyHeader, Order, TypeChar, TypeStr};
+
+use super::error::{FormatError, FormatErrorKind, excerpt};
+use super::layout::{ByteOrder, Layout};
+use crate::dtype::DType;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The longest text that is parsed, in bytes; NumPy has the same limit for files that it doesn't trust.
+const LONGEST_TEXT: usize = 10_000;
+
+/// What comes before the text, at its longest: magic, version, and the text's length as a u32.
+const LONGEST_PREAMBLE: usize = MAGIC.len() + 2 + 4;
+
+/// The longest header that is parsed.
+pub(super) const LONGEST_HEADER: usize = LONGEST_PREAMBLE + LONGEST_TEXT;
+
+/// How deep brackets may nest. Four are a dictionary, its list of fields, a field, and the
+/// field's shape.
+const DEEPEST: usize = 4;
+
+/// The layout that a header states, from the file's first bytes and its length.
+pub(super) fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
+    let (text_start, text_len) = text_range(bytes)?;
+    let data_start = text_start.saturating_add(text_len);
+    if text_len > LONGEST_TEXT {
+        return Err(broken(format!("at most {LONGEST_TEXT} bytes of header"), format!("{text_len}")));
+    }
+    let text = bytes.get(text_start..data_start).ok_or_else(|| cut_short(data_start, bytes.len()))?;
+    guard(text)?;
+    let parsed = NpyHeader::from_reader(&bytes[..data_start]).map_err(|error| {
+        broken(
+            "a header with descr, fortran_order and shape",
+            format!("one that fails: {}", excerpt(&error.to_string())),
+        )
+    })?;
+    let (dtype, order) = element_type(&parsed.dtype())?;
+    if parsed.order() == Order::Fortran {
+        return Err(unsupported(
+            "C order",
+            "Fortran order (fortran_order: True)",
+            "save it again with `np.save(path, np.ascontiguousarray(a))`",
+        ));
+    }
+    Layout::new(dtype, order, parsed.shape(), data_start, file_len)
+}
+
+/// Where the header's text starts and how long it says it is.
+fn text_range(bytes: &[u8]) -> Result<(usize, usize), FormatError> {
+    let after_magic = bytes.strip_prefix(MAGIC).ok_or_else(|| FormatError::magic("a NumPy .npy file", bytes))?;
+    let cut = || cut_short(LONGEST_PREAMBLE, bytes.len());
+    let (version, rest) = after_magic.split_first_chunk::<2>().ok_or_else(cut)?;
+    let preamble = MAGIC.len() + version.len();
+    match version {
+        [1, 0] => {
+            let len = rest.first_chunk::<2>().ok_or_else(cut)?;
+            Ok((preamble + 2, u16::from_le_bytes(*len).into()))
+        }
+        [2 | 3, 0] => {
+            let len = rest.first_chunk::<4>().ok_or_else(cut)?;
+            Ok((preamble + 4, usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX)))
+        }
+        [major, minor] => Err(broken("version 1.0, 2.0 or 3.0 of the .npy format", format!("{major}.{minor}"))),
+    }
+}
+
+/// Lets only those headers pass that `npyz` can parse in little time and stack, and without overflow.
+///
+/// That is: brackets nest no deeper than [`DEEPEST`], and braces not at all; all words outside of strings are plain
+/// numbers, `True`, `False` or `None`; and those numbers that aren't 0, the shape's lengths among them, have a product
+/// below 2^64. Strings end here where they end for the parser, because escapes aren't let pass either.
+fn guard(text: &[u8]) -> Result<(), FormatError> {
+    let mut depth = 0_usize;
+    let mut product = 1_u64;
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = match byte {
+            b'\'' | b'"' => {
+                let end = tail.iter().position(|&b| b == byte);
+                let end = end.ok_or_else(|| broken("strings that end", "one that doesn't"))?;
+                if tail[..end].contains(&b'\\') {
+                    return Err(broken("strings without escapes", "a backslash"));
+                }
+                &tail[end + 1..]
+            }
+            b'{' | b'[' | b'(' => {
+                if byte == b'{' && depth > 0 {
+                    return Err(broken("a single dictionary", "another one in it"));
+                }
+                depth += 1;
+                if depth > DEEPEST {
+                    return Err(broken(
+                        format!("brackets nested at most {DEEPEST} deep"),
+                        "deeper ones, as nested records have",
+                    ));
+                }
+                tail
+            }
+            b'}' | b']' | b')' => {
+                depth = depth.saturating_sub(1);
+                tail
+            }
+            _ if in_word(byte) => {
+                let (word, tail) = rest.split_at(rest.iter().position(|&b| !in_word(b)).unwrap_or(rest.len()));
+                match word {
+                    b"True" | b"False" | b"None" => {}
+                    _ if word.iter().all(u8::is_ascii_digit) => product = multiplied(product, word)?,
+                    _ => return Err(broken("whole numbers, True, False or None", quoted(word))),
+                }
+                tail
+            }
+            _ => tail,
+        };
+    }
+    Ok(())
+}
+
+/// Whether a byte can be part of a number or name.
+fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'+' | b'-')
+}
+
+fn multiplied(product: u64, digits: &[u8]) -> Result<u64, FormatError> {
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+    number.and_then(|number| product.checked_mul(number.max(1))).ok_or_else(|| {
+        FormatError::new(
+            FormatErrorKind::Shape,
+            "a shape that fits into memory",
+            format!("one with {}", quoted(digits)),
+            "the header is damaged: write or download the file again",
+        )
+    })
+}
+
+fn quoted(word: &[u8]) -> String {
+    format!("`{}`", excerpt(&String::from_utf8_lossy(word)))
+}
+
+/// The dtype and byte order that a header writes.
+fn element_type(written: &Written) -> Result<(DType, ByteOrder), FormatError> {
+    let Written::Plain(plain) = written else {
+        return Err(unsupported(
+            EXPECTED_TYPES,
+            "a structured dtype (records with named fields)",
+            "save each field as a file of its own, as in `np.save('x.npy', a['x'])`",
+        ));
+    };
+    let dtype = match (plain.type_char(), plain.size_field()) {
+        (TypeChar::Bool, 1) => DType::Bool,
+        (TypeChar::Uint, 1) => DType::U8,
+        (TypeChar::Uint, 2) => DType::U16,
+        (TypeChar::Uint, 4) => DType::U32,
+        (TypeChar::Uint, 8) => DType::U64,
+        (TypeChar::Int, 1) => DType::I8,
+        (TypeChar::Int, 2) => DType::I16,
+        (TypeChar::Int, 4) => DType::I32,
+        (TypeChar::Int, 8) => DType::I64,
+        (TypeChar::Float, 4) => DType::F32,
+        (TypeChar::Float, 8) => DType::F64,
+        _ => return Err(other_type(plain)),
+    };
+    let order = if plain.endianness() == Endianness::Big { ByteOrder::Big } else { ByteOrder::Little };
+    Ok((dtype, order))
+}
+
+const EXPECTED_TYPES: &str = "bool, an integer of 8 to 64 bits, float32 or float64";
+
+fn other_type(plain: &TypeStr) -> FormatError {
+    let (name, advice) = match (plain.type_char(), plain.size_field()) {
+        (TypeChar::Float, 2) => ("float16", "save it again as `a.astype('float32')`"),
+        (TypeChar::Float, _) => ("an extended float", "save it again as `a.astype('float64')`"),
+        (TypeChar::Complex, _) => {
+            ("complex numbers", "save real and imaginary parts: `np.stack([a.real, a.imag], axis=-1)`")
+        }
+        (TypeChar::TimeDelta | TypeChar::DateTime, _) => ("dates or times", "save it again as `a.view('int64')`"),
+        (TypeChar::ByteStr | TypeChar::UnicodeStr, _) => ("text", "save it as numbers, such as class indices"),
+        (TypeChar::Object, _) => ("Python objects", "save it again with a numeric dtype, as `a.astype('float32')`"),
+        _ => ("raw data", "save it again as `a.view('uint8')`"),
+    };
+    unsupported(EXPECTED_TYPES, &format!("{name} ({})", excerpt(&plain.to_string())), advice)
+}
+
+fn unsupported(expected: &str, found: &str, advice: &'static str) -> FormatError {
+    FormatError::new(FormatErrorKind::Unsupported, expected, found, advice)
+}
+
+fn broken(expected: impl Into<String>, found: impl Into<String>) -> FormatError {
+    FormatError::new(FormatErrorKind::Header, expected, found, "save the file again with NumPy's `np.save`")
+}
+
+fn cut_short(needed: usize, found: usize) -> FormatError {
+    FormatError::new(
+        FormatErrorKind::Truncated,
+        format!("a .npy header of {needed} bytes"),
+        format!("only {found}"),
+        "the file is cut short: write or download it again",
+    )
+}

@@ -1,0 +1,324 @@
+//! Read-only views of n-dimensional data: [`Tensor`] with a type known to the compiler, [`AnyTensor`] with one known
+//! at run time.
+//!
+//! Both are contiguous in C order (the last index runs fastest) and borrow their data; the shape is inline, so that
+//! making a view never allocates.
+
+use std::fmt;
+use std::ops::Index;
+
+use crate::dtype::{DType, Element, bytes_of};
+use crate::shape::{Shape, ShapeError, Strides};
+
+/// A read-only view of elements of type `T` in C order.
+///
+/// The first dimension counts the rows. A tensor without dimensions is one number: it has one row, which is itself.
+///
+/// ```
+/// use slotline::tensor::Tensor;
+///
+/// let tensor = Tensor::new(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
+/// assert_eq!(tensor.row(1).as_slice(), [4, 5, 6]);
+/// assert_eq!(tensor[[1, 0]], 4);
+/// # Ok::<(), slotline::shape::ShapeError>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Tensor<'a, T: Element> {
+    /// As many elements as the shape has.
+    data: &'a [T],
+    shape: Shape,
+}
+
+impl<'a, T: Element> Tensor<'a, T> {
+    /// A view of `data` in this shape.
+    ///
+    /// # Errors
+    ///
+    /// If `shape` has too many dimensions or needs another number of elements than `data` has.
+    pub fn new(data: &'a [T], shape: &[usize]) -> Result<Self, ShapeError> {
+        Self::with_shape(data, Shape::new(shape)?)
+    }
+
+    /// [`new`](Tensor::new), for a [`Shape`] that exists already.
+    ///
+    /// # Errors
+    ///
+    /// If `shape` needs another number of elements than `data` has.
+    pub fn with_shape(data: &'a [T], shape: Shape) -> Result<Self, ShapeError> {
+        shape.check_len(data.len())?;
+        Ok(Tensor { data, shape })
+    }
+
+    /// A view without the check; for data and shapes that were checked against each other before.
+    #[inline]
+    pub(crate) fn from_checked(data: &'a [T], shape: Shape) -> Self {
+        debug_assert_eq!(shape.elements(), Some(data.len()));
+        Tensor { data, shape }
+    }
+
+    /// The lengths of the dimensions, first to last.
+    #[inline]
+    pub fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// For each dimension, how many elements to go on by to raise that index by one.
+    pub fn strides(&self) -> Strides {
+        self.shape.strides()
+    }
+
+    /// All elements, in C order.
+    #[inline]
+    pub fn as_slice(&self) -> &'a [T] {
+        self.data
+    }
+
+    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.shape.rows()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row `i`, with one dimension less; `None` if there is none.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<Tensor<'a, T>> {
+        let size = self.shape.row_elements();
+        // Below len, the product is at most the tensor's own number of elements.
+        (i < self.len()).then(|| Tensor::from_checked(&self.data[i * size..][..size], self.shape.row()))
+    }
+
+    /// Row `i`, with one dimension less.
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below [`len`](Tensor::len).
+    #[inline]
+    #[track_caller]
+    pub fn row(&self, i: usize) -> Tensor<'a, T> {
+        self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
+    }
+
+    /// The rows, first to last.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Tensor<'a, T>> + DoubleEndedIterator + use<'a, T> {
+        let tensor = self.clone();
+        (0..self.len()).map(move |i| tensor.row(i))
+    }
+}
+
+impl<T: Element, const N: usize> Index<[usize; N]> for Tensor<'_, T> {
+    type Output = T;
+
+    /// The element with this index in each dimension.
+    ///
+    /// # Panics
+    ///
+    /// If there isn't exactly one index for each dimension, or one is not below its dimension's length.
+    fn index(&self, index: [usize; N]) -> &T {
+        let dims = self.shape();
+        let inside = N == dims.len() && index.iter().zip(dims).all(|(i, dim)| i < dim);
+        assert!(inside, "index {index:?} is outside of a tensor of shape {}", self.shape);
+        &self.data[index.iter().zip(dims).fold(0, |at, (i, dim)| at * dim + i)]
+    }
+}
+
+impl<T: Element> fmt::Debug for Tensor<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe(f, "Tensor", T::DTYPE, &self.shape)
+    }
+}
+
+/// A read-only view of elements in C order whose type is known at run time.
+///
+/// Made from a [`Tensor`] by `From`, or lent by an [`AnyArray`](crate::array::AnyArray).
+///
+/// ```
+/// use slotline::dtype::DType;
+/// use slotline::tensor::{AnyTensor, Tensor};
+///
+/// let any = AnyTensor::from(Tensor::new(&[1.0_f32, 2.0], &[2])?);
+/// assert_eq!(any.dtype(), DType::F32);
+/// assert_eq!(any.typed::<f32>().unwrap().as_slice(), [1.0, 2.0]);
+/// assert!(any.typed::<i64>().is_none());
+/// # Ok::<(), slotline::shape::ShapeError>(())
+/// ```
+#[derive(Clone)]
+pub struct AnyTensor<'a> {
+    dtype: DType,
+    shape: Shape,
+    /// Exactly the elements of the shape, aligned to the dtype and valid for it.
+    bytes: &'a [u8],
+}
+
+impl<'a> AnyTensor<'a> {
+    /// A view of bytes that are known to hold elements of `dtype`.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` must be as long as `shape` has elements, times the size of `dtype`; must be aligned to `dtype`'s
+    /// alignment, even if empty; and must hold valid elements in the machine's byte order: for `Bool`, only 0 and 1.
+    #[inline]
+    pub unsafe fn from_raw_parts(dtype: DType, shape: Shape, bytes: &'a [u8]) -> Self {
+        debug_assert_eq!(shape.elements().and_then(|n| n.checked_mul(dtype.size())), Some(bytes.len()));
+        debug_assert_eq!(bytes.as_ptr().align_offset(dtype.align()), 0);
+        AnyTensor { dtype, shape, bytes }
+    }
+
+    /// The type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The lengths of the dimensions, first to last.
+    #[inline]
+    pub fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// For each dimension, how many elements to go on by to raise that index by one.
+    pub fn strides(&self) -> Strides {
+        self.shape.strides()
+    }
+
+    /// All elements as bytes in the machine's byte order, aligned to the dtype.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.shape.rows()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row `i`, with one dimension less; `None` if there is none.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
+        if i >= self.len() {
+            return None;
+        }
+        let size = self.shape.row_elements() * self.dtype.size();
+        Some(AnyTensor { dtype: self.dtype, shape: self.shape.row(), bytes: &self.bytes[i * size..][..size] })
+    }
+
+    /// Row `i`, with one dimension less.
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below [`len`](AnyTensor::len).
+    #[inline]
+    #[track_caller]
+    pub fn row(&self, i: usize) -> AnyTensor<'a> {
+        self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
+    }
+
+    /// This view with its type known to the compiler; `None` if `T` isn't the dtype.
+    #[inline]
+    pub fn typed<T: Element>(&self) -> Option<Tensor<'a, T>> {
+        if self.dtype != T::DTYPE {
+            return None;
+        }
+        // SAFETY: `T` is the dtype, and the bytes are aligned to it and hold valid elements of it; `bytes` says so.
+        let data = unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) };
+        Some(Tensor::from_checked(data, self.shape.clone()))
+    }
+}
+
+impl<'a, T: Element> From<Tensor<'a, T>> for AnyTensor<'a> {
+    fn from(tensor: Tensor<'a, T>) -> Self {
+        AnyTensor { dtype: T::DTYPE, shape: tensor.shape, bytes: bytes_of(tensor.data) }
+    }
+}
+
+impl fmt::Debug for AnyTensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe(f, "AnyTensor", self.dtype, &self.shape)
+    }
+}
+
+/// What arrays and views show when debugged: not their elements, of which there may be billions.
+pub(crate) fn describe(f: &mut fmt::Formatter<'_>, name: &str, dtype: DType, shape: &Shape) -> fmt::Result {
+    write!(f, "{name}({dtype} {shape})")
+}
+
+/// Out of line, so that the check before it costs one compare and no code in the caller.
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn no_such_row(i: usize, len: usize) -> ! {
+    panic!("row {i} is out of range: there are {len} rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_lose_the_first_dimension() {
+        let data: Vec<u16> = (0..24).collect();
+        let tensor = Tensor::new(&data, &[2, 3, 4]).unwrap();
+        assert_eq!((tensor.len(), tensor.shape(), &*tensor.strides()), (2, &[2, 3, 4][..], &[12, 4, 1][..]));
+        let row = tensor.row(1);
+        assert_eq!((row.shape(), row.as_slice()), (&[3, 4][..], &data[12..]));
+        assert_eq!(row.row(2).row(3).as_slice(), [23]);
+        assert_eq!(tensor[[1, 2, 3]], 23);
+        assert!(tensor.get(2).is_none());
+        assert_eq!(tensor.rows().flat_map(|row| row.as_slice().to_vec()).collect::<Vec<_>>(), data);
+    }
+
+    #[test]
+    fn one_number_is_its_own_row() {
+        let tensor = Tensor::new(&[7_i64], &[]).unwrap();
+        assert_eq!((tensor.len(), tensor[[]]), (1, 7));
+        assert_eq!(tensor.row(0), tensor);
+        assert!(tensor.get(1).is_none());
+    }
+
+    #[test]
+    fn tensors_may_be_empty_in_any_dimension() {
+        assert!(Tensor::<f32>::new(&[], &[0, 3]).unwrap().is_empty());
+        let tensor = Tensor::<f32>::new(&[], &[5, 0]).unwrap();
+        assert_eq!((tensor.rows().len(), tensor.row(4).as_slice().len()), (5, 0));
+        // More rows than bytes could be counted is fine as long as rows have no bytes.
+        assert_eq!(Tensor::<f32>::new(&[], &[usize::MAX, 0]).unwrap().row(usize::MAX - 1).shape(), [0]);
+    }
+
+    #[test]
+    fn a_wrong_length_is_an_error() {
+        assert!(Tensor::new(&[1, 2, 3], &[2, 2]).is_err());
+        assert!(Tensor::new(&[1, 2, 3], &[usize::MAX, 3]).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "row 2 is out of range: there are 2 rows")]
+    fn a_row_out_of_range_panics() {
+        Tensor::new(&[1, 2], &[2]).unwrap().row(2);
+    }
+
+    #[test]
+    #[should_panic(expected = "index [0, 2] is outside of a tensor of shape [2, 2]")]
+    fn an_index_out_of_range_panics() {
+        let _ = Tensor::new(&[1, 2, 3, 4], &[2, 2]).unwrap()[[0, 2]];
+    }
+
+    #[test]
+    fn the_type_comes_back_only_as_itself() {
+        let data = [1.5_f64, -2.0, 3.0, 4.0];
+        let any = AnyTensor::from(Tensor::new(&data, &[2, 2]).unwrap());
+        assert_eq!((any.dtype(), any.bytes().len()), (DType::F64, 32));
+        assert_eq!(any.row(1).typed::<f64>().unwrap().as_slice(), [3.0, 4.0]);
+        assert!(any.typed::<i64>().is_none() && any.get(2).is_none());
+        assert_eq!(format!("{any:?}"), "AnyTensor(f64 [2, 2])");
+    }
+}
