@@ -1,1 +1,48 @@
-//! slotline
+//! slotline feeds training loops: datasets, samplers, batching, collation, worker threads, prefetch and order, as
+//! `torch.utils.data` has them, on a lock-free ring whose slot index is the task index.
+//!
+//! ```
+//! use slotline::Loader;
+//! use slotline::dataset::TensorDataset;
+//!
+//! let (images, labels) = slotline::source::digits();
+//! let digits = TensorDataset::new((images, labels))?;
+//! let mut loader = Loader::builder(digits).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
+//! for _epoch in 0..2 {
+//!     for batch in loader.epoch()? {
+//!         let batch = batch?; // a lease on a slot
+//!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], where workers wrote them
+//!         assert_eq!(images.shape()[1..], [8, 8]);
+//!         assert_eq!(labels.len(), images.len());
+//!     } // dropped: the slot is free again
+//! }
+//! # Ok::<(), slotline::BoxError>(())
+//! ```
+//!
+//! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
+//! - [`sampler`]: in which order; [`rng`]: torch's random numbers, and each sample's own.
+//! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
+//! - [`loader`]: the loader, its passes, its batches and its errors.
+//! - [`arena`]: the memory behind the batches.
+
+pub mod arena;
+pub mod array;
+pub mod dataset;
+pub mod dtype;
+pub mod loader;
+mod prefetch;
+pub mod rng;
+pub mod sample;
+pub mod sampler;
+pub mod shape;
+pub mod source;
+pub mod tensor;
+mod wait;
+
+pub use self::dataset::Dataset;
+pub use self::loader::{Batch, Error, Loader};
+pub use self::sample::Sample;
+pub use self::wait::WaitStrategy;
+
+/// What user code may fail with: any error at all.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -158,7 +158,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let ring = self.ring.ring();
         self.call_workers();
         ring.awaited.store(ring.shape.slot(self.head), Ordering::Relaxed);
-        ring.items.wait_until(deadline, || self.has_next() || self.why_nothing() != NextError::Empty)
+        ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty)
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the
@@ -166,7 +166,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     pub fn wait_for_release(&self, deadline: &impl Deadline) -> bool {
         let ring = self.ring.ring();
         ring.awaited.store(A_RELEASE, Ordering::Relaxed);
-        ring.items.wait_until(deadline, || self.has_next() || self.why_nothing() != NextError::Held)
+        ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Held)
     }
 
     /// Wakes sleeping workers if there is anything for them to claim.
@@ -213,8 +213,9 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         &self.ring
     }
 
+    /// Whether [`try_next`](Self::try_next) would give a lease or a failure now.
     #[inline]
-    fn has_next(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         let ring = self.ring.ring();
         match ring.delivery {
             Delivery::InOrder => {

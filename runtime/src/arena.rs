@@ -1,0 +1,181 @@
+//! The memory behind the slots: page-aligned, touched before use, and page-locked if asked for.
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+
+/// Memory that batches are written into, whatever it comes from.
+///
+/// # Safety
+///
+/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, initialised, aligned to
+/// [`ALIGN`], and nobody else's, until the value is dropped.
+pub unsafe trait Memory: Send + Sync + fmt::Debug {
+    /// The first byte.
+    fn start(&self) -> NonNull<u8>;
+
+    /// How many bytes there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Alignment of an arena and of each slot in it: a page.
+pub const ALIGN: usize = 4096;
+/// What huge pages need.
+const HUGE: usize = 2 << 20;
+
+/// Anonymous pages: on huge ones if the system has them, zeroed, and touched, so that no batch meets a page fault.
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+    /// What was mapped, which starts earlier if the start had to be moved to a huge page.
+    mapped: (NonNull<libc::c_void>, usize),
+    locked: bool,
+}
+
+// SAFETY: the pages are a plain value that owns its memory.
+unsafe impl Send for Pages {}
+// SAFETY: as above; shared access gives out addresses only.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps and touches `len` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it refuses.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
+        let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
+        let spare = if len >= HUGE { HUGE } else { 0 };
+        let size = len.checked_add(spare).filter(|&size| size <= isize::MAX as usize).ok_or_else(too_large)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mapped = NonNull::new(mapped).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        let first = mapped.cast::<u8>();
+        let skip = if spare > 0 { first.as_ptr().align_offset(HUGE) } else { 0 };
+        // SAFETY: the skip is less than the spare bytes.
+        let start = unsafe { first.add(skip) };
+        let pages = Self { start, len, mapped: (mapped, size), locked: false };
+        pages.touch();
+        Ok(pages)
+    }
+
+    /// Gets the pages from the system now, huge ones where it can.
+    fn touch(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let start = self.start.as_ptr().cast();
+            // SAFETY: advice about our own pages; it changes none of their contents.
+            let populated = unsafe {
+                if self.len >= HUGE {
+                    // Only advice: without huge pages there are small ones.
+                    libc::madvise(start, self.len, libc::MADV_HUGEPAGE);
+                }
+                libc::madvise(start, self.len, libc::MADV_POPULATE_WRITE)
+            };
+            if populated == 0 {
+                return;
+            }
+        }
+        // Kernels before 5.14, and other systems.
+        for offset in (0..self.len).step_by(ALIGN) {
+            // SAFETY: inside the pages, which are ours.
+            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+
+    /// Locks the pages into memory.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it refuses, for one because of `RLIMIT_MEMLOCK`.
+    pub(crate) fn lock(&mut self) -> io::Result<()> {
+        // SAFETY: our own pages.
+        if unsafe { libc::mlock(self.start.as_ptr().cast(), self.len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.locked = true;
+        Ok(())
+    }
+}
+
+// SAFETY: the pages are mapped readable and writable, zeroed by the system, aligned, private and owned.
+unsafe impl Memory for Pages {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the memory any more once its owner is dropped. Unmapping unlocks, too.
+        unsafe { libc::munmap(self.mapped.0.as_ptr(), self.mapped.1) };
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("len", &self.len).field("locked", &self.locked).finish_non_exhaustive()
+    }
+}
+
+/// How many bytes this process may lock into memory, or `None` without limit.
+pub(crate) fn lock_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the struct it is given.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// How many bytes the system could give without swapping, if it says.
+pub(crate) fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_aligned_zeroed_and_ours() {
+        for len in [0, 1, ALIGN, ALIGN + 1, HUGE, 3 * HUGE + 5] {
+            let pages = Pages::new(len).unwrap();
+            assert_eq!(pages.start().as_ptr().align_offset(if len >= HUGE { HUGE } else { ALIGN }), 0);
+            assert!(pages.len() >= len && pages.len() % ALIGN == 0);
+            // SAFETY: the pages are ours alone.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr(), pages.len()) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        assert!(Pages::new(usize::MAX).is_err());
+        assert!(Pages::new(isize::MAX as usize).is_err());
+    }
+
+    #[test]
+    fn a_refused_lock_is_an_error() {
+        let mut pages = Pages::new(ALIGN).unwrap();
+        if lock_limit().is_none_or(|limit| limit >= ALIGN as u64) {
+            pages.lock().unwrap();
+        }
+        assert!(available_memory().is_none_or(|bytes| bytes > 0));
+    }
+}

@@ -1,0 +1,229 @@
+//! Arrays whose rows are the samples.
+
+use super::{Context, Dataset};
+use crate::BoxError;
+use crate::array::{AnyArray, Array};
+use crate::dtype::Element;
+use crate::sample::{AnyRow, Fields, Sample};
+
+/// Something with rows, each of which can be a sample or a part of one.
+///
+/// Arrays give tensors of one dimension less, a `Vec` of numbers gives the numbers, a `Vec` of [`AnyArray`] gives a row
+/// of each, and a tuple of these gives tuples.
+pub trait Rows: Send + Sync + 'static {
+    /// One row.
+    type Row<'a>: Sample;
+
+    /// How many rows there are.
+    ///
+    /// # Errors
+    ///
+    /// If the parts have different numbers of them.
+    fn rows(&self) -> Result<usize, LengthMismatch>;
+
+    /// Row `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    fn row(&self, index: usize) -> Self::Row<'_>;
+
+    /// Says that row `index` will be read soon.
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        let _ = index;
+    }
+}
+
+/// Arrays of different lengths cannot make samples.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("size mismatch between tensors: the first has {first} rows, number {place} has {other}")]
+pub struct LengthMismatch {
+    /// Rows of the first array.
+    pub first: usize,
+    /// Which one differs, counted from 1.
+    pub place: usize,
+    /// Rows of that one.
+    pub other: usize,
+}
+
+/// Checks that all lengths are the first one.
+fn same(lengths: impl IntoIterator<Item = usize>) -> Result<usize, LengthMismatch> {
+    let mut lengths = lengths.into_iter();
+    let first = lengths.next().unwrap_or(0);
+    match lengths.enumerate().find(|&(_, other)| other != first) {
+        Some((i, other)) => Err(LengthMismatch { first, place: i + 2, other }),
+        None => Ok(first),
+    }
+}
+
+impl<T: Element> Rows for Vec<T> {
+    type Row<'a> = T;
+
+    fn rows(&self) -> Result<usize, LengthMismatch> {
+        Ok(self.len())
+    }
+
+    #[inline]
+    fn row(&self, index: usize) -> T {
+        self[index]
+    }
+}
+
+/// A row of an [`Array`]: its elements and their shape, both borrowed, so that making one costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayRow<'a, T> {
+    data: &'a [T],
+    shape: &'a [usize],
+}
+
+impl<T: Element> Sample for ArrayRow<'_, T> {
+    type Tensors<'b> = crate::tensor::Tensor<'b, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(T::DTYPE, self.shape);
+    }
+
+    #[inline]
+    fn write(self, row: &mut crate::sample::Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write(self.data, self.shape)?)
+    }
+
+    #[inline]
+    fn tensors<'b>(columns: &mut crate::sample::Columns<'b>) -> Self::Tensors<'b> {
+        columns.take()
+    }
+}
+
+impl<T: Element> Rows for Array<T> {
+    type Row<'a> = ArrayRow<'a, T>;
+
+    fn rows(&self) -> Result<usize, LengthMismatch> {
+        Ok(self.len())
+    }
+
+    #[inline]
+    fn row(&self, index: usize) -> ArrayRow<'_, T> {
+        ArrayRow { data: self.row_slice(index), shape: self.shape().get(1..).unwrap_or_default() }
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.prefetch_row(index);
+    }
+}
+
+impl Rows for Vec<AnyArray> {
+    type Row<'a> = AnyRow<'a>;
+
+    fn rows(&self) -> Result<usize, LengthMismatch> {
+        same(self.iter().map(AnyArray::len))
+    }
+
+    #[inline]
+    fn row(&self, index: usize) -> AnyRow<'_> {
+        AnyRow { arrays: self, index }
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.iter().for_each(|array| array.prefetch_row(index));
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $place:tt),*;)*) => {$(
+        impl<$($name: Rows),*> Rows for ($($name,)*) {
+            type Row<'a> = ($($name::Row<'a>,)*);
+
+            fn rows(&self) -> Result<usize, LengthMismatch> {
+                same([$(self.$place.rows()?),*])
+            }
+
+            #[inline]
+            fn row(&self, index: usize) -> Self::Row<'_> {
+                ($(self.$place.row(index),)*)
+            }
+
+            #[inline]
+            fn prefetch(&self, index: usize) {
+                $(self.$place.prefetch(index);)*
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+}
+
+/// Arrays of equal length, whose rows are the samples (torch's `TensorDataset`).
+///
+/// ```
+/// use slotline::array::Array;
+/// use slotline::dataset::{Dataset, TensorDataset};
+///
+/// let images = Array::new(vec![0_u8; 3 * 28 * 28], &[3, 28, 28])?;
+/// let dataset = TensorDataset::new((images, vec![5_i64, 0, 4]))?;
+/// assert_eq!(dataset.len(), 3);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TensorDataset<R> {
+    rows: R,
+    len: usize,
+}
+
+impl<R: Rows> TensorDataset<R> {
+    /// A dataset of the rows of `rows`.
+    ///
+    /// # Errors
+    ///
+    /// If its parts have different numbers of rows.
+    pub fn new(rows: R) -> Result<Self, LengthMismatch> {
+        let len = rows.rows()?;
+        Ok(Self { rows, len })
+    }
+
+    /// The arrays.
+    pub fn rows(&self) -> &R {
+        &self.rows
+    }
+}
+
+impl<R: Rows> Dataset for TensorDataset<R> {
+    type Sample<'a> = R::Row<'a>;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<R::Row<'a>, BoxError> {
+        Ok(self.rows.row(index))
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.rows.prefetch(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unequal_lengths_are_an_error_that_says_which() {
+        let error = TensorDataset::new((vec![1, 2, 3], vec![1, 2, 3], vec![1.0, 2.0])).unwrap_err();
+        assert_eq!(error, LengthMismatch { first: 3, place: 3, other: 2 });
+        assert!(error.to_string().contains("the first has 3 rows, number 3 has 2"));
+        let arrays = vec![AnyArray::from(Array::new(vec![0_u8; 4], &[4]).unwrap())];
+        assert_eq!(TensorDataset::new(arrays).unwrap().len(), 4);
+    }
+}

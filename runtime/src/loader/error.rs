@@ -1,0 +1,240 @@
+//! What can go wrong when a loader is built, and when it runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::BoxError;
+use crate::sample::LayoutError;
+use crate::sampler::SamplerError;
+
+/// Why there is no loader.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option that must be positive is 0.
+    #[error("{option} is 0; give a positive number")]
+    Zero {
+        /// The option.
+        option: &'static str,
+    },
+    /// Two options exclude each other.
+    #[error("{first} and {second} exclude each other; {hint}")]
+    Clash {
+        /// One option, with its value where that matters.
+        first: &'static str,
+        /// The other one.
+        second: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The sampler cannot be made, for one because the dataset is empty.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// No sample could be read to learn the fields.
+    #[error(
+        "sample {index} was read to learn the fields of a sample, and failed; implement Dataset::fields if samples may be bad"
+    )]
+    Probe {
+        /// The index that was tried last.
+        index: usize,
+        /// Why it failed.
+        source: BoxError,
+    },
+    /// A batch has no possible layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The batches need more memory than there is.
+    #[error(
+        "{slots} batches of {batch} bytes are {bytes} bytes, and {available} are available; make batch_size, prefetch_factor or num_workers smaller"
+    )]
+    Memory {
+        /// Slots of the ring.
+        slots: usize,
+        /// Bytes of each.
+        batch: usize,
+        /// Bytes of all.
+        bytes: u128,
+        /// Bytes that can be had.
+        available: u64,
+    },
+    /// The system refused the memory.
+    #[error("the system refused {bytes} bytes for the batches")]
+    Map {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// More slots or parts than a ring can count.
+    #[error("{option} is {value}, and at most {most} can be had")]
+    TooMany {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: usize,
+        /// The greatest value.
+        most: usize,
+    },
+    /// There is no such core.
+    #[error("affinity names core {core}, and this process may use {usable}")]
+    NoSuchCore {
+        /// The core.
+        core: usize,
+        /// What there is instead.
+        usable: String,
+    },
+    /// A worker thread could not be started.
+    #[error("worker {worker} could not be started; make num_workers smaller")]
+    Thread {
+        /// Its number.
+        worker: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Why there is no batch.
+///
+/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
+/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A sample could not be read, or did not fit the fields. Of several in a batch the first one.
+    #[error("sample {index} of batch {task} failed in {by}: {source}")]
+    Sample {
+        /// Its index in the dataset.
+        index: usize,
+        /// Its place in the pass.
+        position: usize,
+        /// The batch, counted from 0.
+        task: usize,
+        /// Who read it.
+        by: By,
+        /// Why it failed.
+        source: BoxError,
+    },
+    /// The code that reads a sample panicked.
+    #[error("sample {index} of batch {task} panicked in {by}: {message}")]
+    Panic {
+        /// Its index in the dataset.
+        index: usize,
+        /// Its place in the pass.
+        position: usize,
+        /// The batch, counted from 0.
+        task: usize,
+        /// Who read it.
+        by: By,
+        /// What the panic said.
+        message: String,
+    },
+    /// No batch within the timeout.
+    #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy))]
+    Timeout {
+        /// The timeout.
+        after: Duration,
+        /// The batch that was waited for.
+        task: usize,
+        /// Which workers are at it, and the index that each reads.
+        busy: Vec<(usize, usize)>,
+    },
+    /// Every slot that the next batch could go to is held by a batch that was not dropped.
+    #[error("the next batch has no free slot: the batches that are still held have it ({depth} slots in all); drop them sooner, or build the loader with hold({})", hold + 1)]
+    Held {
+        /// Slots of the ring.
+        depth: usize,
+        /// The loader's `hold`.
+        hold: usize,
+    },
+    /// The order of the pass could not be drawn.
+    #[error(transparent)]
+    Order(#[from] SamplerError),
+    /// More batches than a pass can count on a machine of this pointer width.
+    #[error("{tasks} batches are more than one pass can have on this machine; make batch_size greater")]
+    TooManyBatches {
+        /// Batches of the pass.
+        tasks: usize,
+    },
+    /// A batch was given up before it was whole, which no user code can cause.
+    #[error("batch {task} was lost")]
+    Lost {
+        /// The batch.
+        task: usize,
+    },
+}
+
+/// The thread that read a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A worker, by its number.
+    Worker(usize),
+    /// The thread that asked for the batch.
+    Consumer,
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(id) => write!(f, "worker {id}"),
+            Self::Consumer => f.write_str("the consumer's thread"),
+        }
+    }
+}
+
+fn doing(busy: &[(usize, usize)]) -> String {
+    if busy.is_empty() {
+        return "no worker has begun it".to_owned();
+    }
+    let each = busy.iter().map(|(worker, index)| format!("worker {worker} is reading sample {index}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Something that a loader can do without, said once when it is built (and through `tracing`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// More workers than cores: they take turns.
+    ManyWorkers {
+        /// `num_workers`.
+        workers: usize,
+        /// Cores that this process may use.
+        cores: usize,
+    },
+    /// The batches' memory could not be locked.
+    NotLocked {
+        /// Bytes of it.
+        bytes: usize,
+        /// `RLIMIT_MEMLOCK` in bytes; `None` if there is no limit.
+        limit: Option<u64>,
+        /// What the system said.
+        reason: String,
+    },
+    /// A worker could not be bound to its core.
+    NotPinned {
+        /// The worker.
+        worker: usize,
+        /// The core.
+        core: usize,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ManyWorkers { workers, cores } => {
+                write!(
+                    f,
+                    "num_workers is {workers}, and this process may use {cores} cores: more workers take turns on them"
+                )
+            }
+            Self::NotLocked { bytes, limit, reason } => {
+                let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"));
+                write!(
+                    f,
+                    "{bytes} bytes of batches could not be locked into memory ({reason}): RLIMIT_MEMLOCK is {limit}; raise it (ulimit -l), or make the batches smaller; loading goes on without the lock"
+                )
+            }
+            Self::NotPinned { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
+        }
+    }
+}

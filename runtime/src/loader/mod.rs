@@ -1,0 +1,289 @@
+//! The loader: a dataset, a sampler, worker threads and a ring of slots.
+//!
+//! [`Loader::builder`] takes torch's options under torch's names; [`Loader::epoch`] starts a pass, an iterator over
+//! batches. A batch is a lease on the slot it was written into.
+//!
+//! # What happens where
+//!
+//! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps and touches the memory of
+//! all batches, and starts `num_workers` threads, which live as long as the loader. In a pass workers claim rows of the
+//! next free slot, read the samples and write them there. The thread that iterates does the same work while it would
+//! otherwise wait, unless [`help`](Builder::help) is off or there is a [`timeout`](Builder::timeout); with
+//! `num_workers` 0 it does all of it. After the first lap of the ring the loader allocates nothing, in this pass and in
+//! later ones.
+//!
+//! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
+//! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
+//! reorder whole batches).
+//!
+//! # When things go wrong
+//!
+//! | what | outcome |
+//! |---|---|
+//! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
+//! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
+//! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on |
+//! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
+//! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
+//! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
+
+mod batch;
+mod builder;
+mod collate;
+mod engine;
+mod error;
+mod pacer;
+mod pass;
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
+
+pub use self::batch::Batch;
+pub use self::builder::{Affinity, Builder};
+pub use self::collate::{Collate, Samples, Stack, With};
+use self::engine::{Engine, Reader, Ring};
+pub use self::error::{BuildError, By, Error, Warning};
+pub use self::pass::Pass;
+use crate::dataset::Dataset;
+use crate::rng::{SharedGenerator, default_generator};
+use crate::sampler::Sampler;
+use crate::wait::Until;
+
+/// How long a dropped loader waits for its threads to come out of user code.
+pub const GRACE: Duration = Duration::from_secs(5);
+
+/// Feeds a training loop with the batches of a dataset, pass after pass.
+///
+/// See [`builder`](Self::builder) for the options and the [module](self) for what it does.
+pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
+    engine: Arc<Engine<D, C>>,
+    consumer: Consumer<Arc<Ring<C::Payload>>>,
+    /// The consumer's own hands.
+    own: Worker<Arc<Ring<C::Payload>>>,
+    reader: Reader,
+    crew: Crew,
+    sampler: Box<dyn Sampler>,
+    /// `None`: the process's default generator.
+    generator: Option<SharedGenerator>,
+    batch_size: usize,
+    drop_last: bool,
+    hold: usize,
+    timeout: Option<Duration>,
+    helps: bool,
+    waits_for_release: bool,
+    memory_ceiling: usize,
+    warnings: Vec<Warning>,
+    /// Passes begun so far.
+    epochs: u32,
+    /// Of the current pass: its number, batches, positions, and what was delivered.
+    plan_epoch: u32,
+    tasks: usize,
+    positions: usize,
+    delivered: usize,
+}
+
+impl<D: Dataset> Loader<D> {
+    /// The options of a loader over `dataset`, all at their defaults.
+    pub fn builder(dataset: D) -> Builder<D> {
+        Builder::new(dataset)
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    ///
+    /// Draws the order from the generator as torch does: first a base seed, which [`Context::rng`] is made from, then
+    /// what the sampler wants.
+    ///
+    /// [`Context::rng`]: crate::dataset::Context::rng
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Order`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in the pass before.
+    pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
+        self.drain()?;
+        let seed = match &self.generator {
+            Some(generator) => generator.lock().random_i64(),
+            None => default_generator().random_i64(),
+        };
+        // SAFETY: `drain` found the run over with everything taken, and the next one is opened below.
+        let plan = unsafe { self.engine.plan_mut() };
+        self.sampler.order(&mut default_generator(), &mut plan.order)?;
+        let (len, rows) = (plan.order.len(), self.batch_size);
+        self.tasks = if self.drop_last { len / rows } else { len.div_ceil(rows) };
+        self.positions = if self.drop_last { self.tasks * rows } else { len };
+        self.plan_epoch = self.epochs;
+        (plan.positions, plan.seed, plan.epoch) = (self.positions, seed as u64, self.plan_epoch);
+        self.delivered = 0;
+        if let Err(error) = self.consumer.open(Some(self.tasks)) {
+            debug_assert_eq!(error, OpenError::TooMany);
+            return Err(Error::TooManyBatches { tasks: std::mem::take(&mut self.tasks) });
+        }
+        self.epochs = self.epochs.wrapping_add(1);
+        Ok(Pass::new(self))
+    }
+
+    /// How many batches a pass has.
+    pub fn len(&self) -> usize {
+        let len = self.sampler.len();
+        if self.drop_last { len / self.batch_size } else { len.div_ceil(self.batch_size) }
+    }
+
+    /// Whether a pass has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &D {
+        &self.engine.dataset
+    }
+
+    /// The most samples a batch has.
+    pub fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    /// How many batches there can be at once: those being filled, those ready, and those held.
+    pub fn depth(&self) -> usize {
+        self.engine.ring.depth()
+    }
+
+    /// The bytes that the loader takes for batches and for the order of a pass; the dataset's own come on top.
+    ///
+    /// Known before the first batch, and never more. What a [collate function](Builder::collate) makes is its own.
+    pub fn memory_ceiling(&self) -> usize {
+        self.memory_ceiling
+    }
+
+    /// What the loader does without.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Rows of batch `task` of the current pass.
+    #[inline]
+    fn rows_of(&self, task: usize) -> usize {
+        self.engine.rows.min(self.positions - task * self.engine.rows)
+    }
+
+    /// Fills some rows in the consumer's own thread, if any are to be claimed.
+    #[inline]
+    fn help(&mut self) -> bool {
+        // Whoever waits for the workers must see that they are awake.
+        self.consumer.call_workers();
+        match self.own.try_claim(self.reader.pacer.parts()) {
+            Ok(claim) => {
+                self.engine.fill(claim, &mut self.reader);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Gives up the current pass.
+    fn abandon(&mut self) {
+        self.engine.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.engine.ring.seal();
+    }
+
+    /// Sees the pass before to its end.
+    fn drain(&mut self) -> Result<(), Error> {
+        if self.delivered < self.tasks {
+            self.abandon();
+        }
+        let deadline = Until(self.timeout.map(|after| Instant::now() + after));
+        loop {
+            match self.consumer.try_next() {
+                Ok(mut lease) => drop(lease.take_failure()),
+                Err(NextError::Failed { .. }) => {}
+                // What nobody claimed of a batch already begun is thrown away, too.
+                Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
+                    Ok(claim) => drop(claim),
+                    Err(_) if self.consumer.wait(&deadline) => {}
+                    Err(_) => return Err(self.timed_out()),
+                },
+                Err(NextError::Ended | NextError::Held | NextError::Closed) => break,
+            }
+        }
+        self.engine.abandoned.store(false, std::sync::atomic::Ordering::Relaxed);
+        (self.tasks, self.delivered) = (0, 0);
+        Ok(())
+    }
+
+    #[cold]
+    fn timed_out(&self) -> Error {
+        let task = self.delivered;
+        let workers = &self.engine.activities[..self.crew.threads.len()];
+        let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(task)?))).collect();
+        Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
+    }
+
+    #[cold]
+    fn held(&self) -> Error {
+        Error::Held { depth: self.depth(), hold: self.hold }
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> Drop for Loader<D, C> {
+    fn drop(&mut self) {
+        self.engine.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.engine.ring.close();
+        self.crew.join();
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> fmt::Debug for Loader<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("batch_size", &self.batch_size)
+            .field("num_workers", &self.crew.threads.len())
+            .field("depth", &self.depth())
+            .field("epochs", &self.epochs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The worker threads.
+#[derive(Debug, Default)]
+struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    roll: Arc<Roll>,
+}
+
+/// How many threads have ended.
+#[derive(Debug, Default)]
+struct Roll {
+    ended: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// Signs the roll when its thread ends, in whatever way.
+struct Signature(Arc<Roll>);
+
+impl Drop for Signature {
+    fn drop(&mut self) {
+        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Crew {
+    /// Waits for the threads to end, but not for ever.
+    fn join(&mut self) {
+        let all = self.threads.len();
+        let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
+        let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;
+        if ended == all {
+            // A worker that panicked outside of user code has said so already.
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        } else {
+            tracing::warn!(stuck = all - ended, "workers are stuck in a dataset's code and are left behind");
+        }
+    }
+}

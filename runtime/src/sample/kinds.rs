@@ -1,0 +1,194 @@
+//! The samples that need no code of yours: numbers, arrays, slices, tensors, lazily decoded ones, tuples.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::{Columns, Fields, Row, Sample};
+use crate::BoxError;
+use crate::array::AnyArray;
+use crate::dtype::Element;
+use crate::tensor::{AnyTensor, Tensor};
+
+impl<T: Element> Sample for T {
+    type Tensors<'b> = Tensor<'b, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(T::DTYPE, &[]);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write(&[self], &[])?)
+    }
+
+    #[inline]
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, T> {
+        columns.take()
+    }
+}
+
+/// Samples that are a slice of one element type with a shape.
+macro_rules! dense {
+    ($({$($generics:tt)*} $type:ty, $element:ty, |$it:ident| $data:expr, $shape:expr;)*) => {$(
+        impl<$($generics)*> Sample for $type {
+            type Tensors<'b> = Tensor<'b, $element>;
+
+            #[allow(unused_variables)] // Arrays know their shape without looking.
+            fn declare(&self, fields: &mut Fields) {
+                let $it = self;
+                fields.fixed(<$element as Element>::DTYPE, $shape);
+            }
+
+            #[inline]
+            fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+                let $it = &self;
+                Ok(row.write($data, $shape)?)
+            }
+
+            #[inline]
+            fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
+                columns.take()
+            }
+        }
+    )*};
+}
+
+dense! {
+    {T: Element, const N: usize} [T; N], T, |it| &it[..], &[N];
+    {T: Element, const M: usize, const N: usize} [[T; M]; N], T, |it| it.as_flattened(), &[N, M];
+    {T: Element} &[T], T, |it| it, &[it.len()];
+    {T: Element} Vec<T>, T, |it| it, &[it.len()];
+    {T: Element} Tensor<'_, T>, T, |it| it.as_slice(), it.shape();
+}
+
+impl Sample for AnyTensor<'_> {
+    type Tensors<'b> = AnyTensor<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(self.dtype(), self.shape());
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write_any(&self)?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> AnyTensor<'b> {
+        columns.take_any()
+    }
+}
+
+/// One row of each of several arrays whose types are known at run time.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyRow<'a> {
+    pub(crate) arrays: &'a [AnyArray],
+    pub(crate) index: usize,
+}
+
+impl Sample for AnyRow<'_> {
+    type Tensors<'b> = Columns<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        for (i, array) in self.arrays.iter().enumerate() {
+            fields.named(i, &array.row(self.index));
+        }
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.arrays.iter().try_for_each(|array| Ok(row.write_any(&array.row(self.index))?))
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
+        *columns
+    }
+}
+
+/// A sample that is decoded into its row when its turn comes, by a function that fills a slice of `T`.
+///
+/// ```
+/// use slotline::sample::Lazy;
+///
+/// /// Bytes as numbers between 0 and 1, written straight into the batch.
+/// fn scaled(bytes: &[u8; 4]) -> Lazy<f32, impl FnOnce(&mut [f32]) -> Result<(), slotline::BoxError>, 2> {
+///     Lazy::new([2, 2], move |out| {
+///         out.iter_mut().zip(bytes).for_each(|(to, &from)| *to = f32::from(from) / 255.0);
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// The function must write every element: the memory holds those of an earlier batch.
+pub struct Lazy<T, F, const N: usize> {
+    shape: [usize; N],
+    decode: F,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> Lazy<T, F, N> {
+    /// A sample of this shape, decoded by `decode` in C order.
+    pub fn new(shape: [usize; N], decode: F) -> Self {
+        Self { shape, decode, element: PhantomData }
+    }
+}
+
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> Sample for Lazy<T, F, N> {
+    type Tensors<'b> = Tensor<'b, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(T::DTYPE, &self.shape);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        (self.decode)(row.fill(&self.shape)?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, T> {
+        columns.take()
+    }
+}
+
+impl<T, F, const N: usize> fmt::Debug for Lazy<T, F, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lazy").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $place:tt),*;)*) => {$(
+        impl<$($name: Sample),*> Sample for ($($name,)*) {
+            type Tensors<'b> = ($($name::Tensors<'b>,)*);
+
+            #[allow(unused_variables)]
+            fn declare(&self, fields: &mut Fields) {
+                $(fields.named($place, &self.$place);)*
+            }
+
+            #[inline]
+            #[allow(unused_variables)]
+            fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+                $(self.$place.write(row)?;)*
+                Ok(())
+            }
+
+            #[inline]
+            #[allow(unused_variables, clippy::unused_unit)]
+            fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
+                ($($name::tensors(columns),)*)
+            }
+        }
+    )*};
+}
+
+tuples! {
+    ;
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
+}

@@ -1,0 +1,205 @@
+//! What samples declare, and where that puts each field in a slot's memory.
+
+use std::fmt;
+
+use crate::dtype::DType;
+use crate::shape::{Shape, ShapeError};
+
+/// Where tensors start in a slot: at multiples of what a GPU's copy engine and any vector unit like.
+pub(crate) const FIELD_ALIGN: usize = 256;
+
+/// One field of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    pub(crate) ragged: bool,
+}
+
+impl Field {
+    /// Its name: what the sample's type calls it, or its place (`0`, `1.0`).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Its shape in one sample; of a ragged field the greatest one.
+    pub fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// Whether samples may have less than `shape` says, with their length stored beside them.
+    pub fn is_ragged(&self) -> bool {
+        self.ragged
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let upto = if self.ragged { "up to " } else { "" };
+        write!(f, "{}: {} {upto}{}", self.name, self.dtype, self.shape)
+    }
+}
+
+/// The fields of a sample, as [`Sample::declare`](super::Sample::declare) lists them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    list: Vec<Field>,
+    /// Names of the structs and tuples that are being declared.
+    path: Vec<String>,
+    error: Option<ShapeError>,
+}
+
+impl Fields {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The fields that `sample` declares.
+    pub fn of(sample: &impl super::Sample) -> Self {
+        let mut fields = Self::new();
+        sample.declare(&mut fields);
+        fields
+    }
+
+    /// Adds a field of which every sample has exactly `shape`.
+    pub fn fixed(&mut self, dtype: DType, shape: &[usize]) {
+        self.push(dtype, shape, false);
+    }
+
+    /// Adds a field of which a sample has at most `max` elements.
+    pub fn ragged(&mut self, dtype: DType, max: usize) {
+        self.push(dtype, &[max], true);
+    }
+
+    /// Adds the fields of a part of the sample under a name of its own.
+    pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
+        self.path.push(name.to_string());
+        part.declare(self);
+        self.path.pop();
+    }
+
+    /// The fields so far.
+    pub fn as_slice(&self) -> &[Field] {
+        &self.list
+    }
+
+    fn push(&mut self, dtype: DType, shape: &[usize], ragged: bool) {
+        let name = if self.path.is_empty() { self.list.len().to_string() } else { self.path.join(".") };
+        match Shape::new(shape) {
+            Ok(shape) => self.list.push(Field { name, dtype, shape, ragged }),
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+    }
+}
+
+/// Where a field lies in a slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) field: Field,
+    /// Bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
+    pub(crate) offset: usize,
+    /// Elements in one row (of a ragged field the greatest number).
+    pub(crate) elements: usize,
+    /// Bytes from row to row.
+    pub(crate) stride: usize,
+    /// Ragged fields: bytes from the start of the slot to the first row's length, an i64.
+    pub(crate) lengths: usize,
+}
+
+/// Where everything lies in a slot of so many rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) columns: Box<[Column]>,
+    /// Rows of a whole batch.
+    pub(crate) rows: usize,
+    /// Bytes of a slot.
+    pub(crate) size: usize,
+}
+
+/// The indices of the rows come first in each slot, an i64 each.
+pub(crate) const INDICES: usize = 0;
+
+/// Why no layout can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The shape of a field.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The bytes of one batch can't be counted.
+    #[error("{rows} rows of field {field} are more than a batch on this machine can hold; make batch_size smaller")]
+    TooLarge {
+        /// The field.
+        field: String,
+        /// Rows of a batch.
+        rows: usize,
+    },
+}
+
+impl Layout {
+    pub(crate) fn new(fields: Fields, rows: usize) -> Result<Self, LayoutError> {
+        if let Some(error) = fields.error {
+            return Err(error.into());
+        }
+        let place = |end: &mut usize, bytes: Option<usize>| -> Option<usize> {
+            let start = end.checked_next_multiple_of(FIELD_ALIGN)?;
+            // Sizes beyond isize are no allocation's, and pointer arithmetic forbids them.
+            *end = start.checked_add(bytes?).filter(|&end| end <= isize::MAX as usize)?;
+            Some(start)
+        };
+        let mut end = INDICES;
+        let too_large = |field: &str| LayoutError::TooLarge { field: field.to_owned(), rows };
+        let words = rows.checked_mul(size_of::<i64>());
+        place(&mut end, words).ok_or_else(|| too_large("indices"))?;
+        let mut columns = Vec::with_capacity(fields.list.len());
+        for field in fields.list {
+            // The batch has one dimension more.
+            field.shape.stacked(rows)?;
+            let too_large = || too_large(&field.to_string());
+            let elements = field.shape.elements().ok_or_else(too_large)?;
+            let stride = elements.checked_mul(field.dtype.size()).ok_or_else(too_large)?;
+            let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
+            let lengths = if field.ragged { place(&mut end, words).ok_or_else(too_large)? } else { 0 };
+            columns.push(Column { field, offset, elements, stride, lengths });
+        }
+        Ok(Self { columns: columns.into(), rows, size: end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_one_after_the_other_aligned() {
+        let mut fields = Fields::new();
+        fields.fixed(DType::U8, &[3, 5]);
+        fields.fixed(DType::I64, &[]);
+        fields.ragged(DType::U16, 7);
+        let layout = Layout::new(fields, 10).unwrap();
+        let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.lengths)).collect();
+        assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024)]);
+        assert_eq!(layout.size, 1024 + 80);
+        assert_eq!(layout.columns[2].field.to_string(), "2: u16 up to [7]");
+    }
+
+    #[test]
+    fn sizes_beyond_the_machine_are_errors() {
+        let mut fields = Fields::new();
+        fields.fixed(DType::F64, &[1 << 40, 1 << 20]);
+        let error = Layout::new(fields.clone(), 1 << 10).unwrap_err().to_string();
+        assert!(error.contains("1024 rows of field 0: f64 [1099511627776, 1048576]"), "{error}");
+        assert!(matches!(Layout::new(Fields::new(), usize::MAX), Err(LayoutError::TooLarge { .. })));
+        fields.fixed(DType::U8, &[1; 8]);
+        assert!(Layout::new(fields, 1).is_err(), "a batch of it would have nine dimensions");
+        let mut fields = Fields::new();
+        fields.fixed(DType::U8, &[1; 9]);
+        assert!(matches!(Layout::new(fields, 1), Err(LayoutError::Shape(_))));
+    }
+}

@@ -1,0 +1,120 @@
+//! Samples whose length differs from one to the next, below a stated maximum.
+
+use super::{Columns, Fields, Row, Sample};
+use crate::BoxError;
+use crate::dtype::{DType, Element};
+use crate::tensor::Tensor;
+
+/// A run of elements, at most `max` of them; in the batch it is padded with zeros, and its length is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Ragged<'a, T> {
+    data: &'a [T],
+    max: usize,
+}
+
+impl<'a, T: Element> Ragged<'a, T> {
+    /// These elements, in a field whose samples have at most `max`. A longer one is an error when it is written.
+    pub fn new(data: &'a [T], max: usize) -> Self {
+        Self { data, max }
+    }
+}
+
+impl<T: Element> Sample for Ragged<'_, T> {
+    type Tensors<'b> = RaggedTensor<'b, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.ragged(T::DTYPE, self.max);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write_ragged(self.data)?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> RaggedTensor<'b, T> {
+        let (padded, lengths) = columns.take_ragged();
+        RaggedTensor { padded, lengths }
+    }
+}
+
+/// A batch of [`Ragged`] samples.
+#[derive(Clone, Debug)]
+pub struct RaggedTensor<'b, T: Element> {
+    padded: Tensor<'b, T>,
+    lengths: &'b [i64],
+}
+
+impl<'b, T: Element> RaggedTensor<'b, T> {
+    /// All rows, padded with zeros: shape `[B, max]`.
+    pub fn padded(&self) -> Tensor<'b, T> {
+        self.padded.clone()
+    }
+
+    /// How many elements each row has: shape `[B]`.
+    pub fn lengths(&self) -> &'b [i64] {
+        self.lengths
+    }
+
+    /// Row `i` without its padding.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    #[track_caller]
+    pub fn row(&self, i: usize) -> &'b [T] {
+        &self.padded.row(i).as_slice()[..self.lengths[i] as usize]
+    }
+}
+
+/// A string of at most `max` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    text: &'a str,
+    max: usize,
+}
+
+impl<'a> Text<'a> {
+    /// This string, in a field whose samples have at most `max` bytes of UTF-8. A longer one is an error when it is
+    /// written.
+    pub fn new(text: &'a str, max: usize) -> Self {
+        Self { text, max }
+    }
+}
+
+impl Sample for Text<'_> {
+    type Tensors<'b> = Texts<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.ragged(DType::U8, self.max);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write_ragged(self.text.as_bytes())?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Texts<'b> {
+        Texts(Ragged::<u8>::tensors(columns))
+    }
+}
+
+/// A batch of [`Text`] samples.
+#[derive(Clone, Debug)]
+pub struct Texts<'b>(RaggedTensor<'b, u8>);
+
+impl<'b> Texts<'b> {
+    /// The strings as bytes of UTF-8.
+    pub fn bytes(&self) -> &RaggedTensor<'b, u8> {
+        &self.0
+    }
+
+    /// String `i`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row, or (which [`Text`] never writes) it is not UTF-8.
+    #[track_caller]
+    pub fn get(&self, i: usize) -> &'b str {
+        std::str::from_utf8(self.0.row(i)).expect("a Text sample wrote this row")
+    }
+}
