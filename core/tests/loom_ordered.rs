@@ -30,7 +30,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 fn ring<W: Wait + Default>(depth: usize, config: Config) -> Arc<Model<W>> {
     let slots = (0..depth).map(|_| Slot::new(usize::MAX)).collect();
-    Arc::new(Ring::new(slots, config, W::default(), W::default()))
+    Arc::new(Ring::with_wait(slots, config, W::default(), W::default()))
 }
 
 /// Runs `workers` workers until the run ends; each writes the ticket into its slot.
@@ -164,7 +164,7 @@ fn two_workers_fill_the_parts_of_one_slot() {
         let slots: Box<[Slot<Value>]> =
             Box::new([Slot::new(Value([loom::cell::UnsafeCell::new(9), loom::cell::UnsafeCell::new(9)]))]);
         let config = Config::new().parts(2);
-        let ring = Arc::new(Ring::new(slots, config, Parking::default(), Parking::default()));
+        let ring = Arc::new(Ring::with_wait(slots, config, Parking::default(), Parking::default()));
         let mut consumer = Consumer::new(ring.clone()).unwrap();
         ring.seal();
         consumer.open(Some(1)).unwrap();

@@ -33,7 +33,7 @@ fn sides(capacity: usize) -> Sides<usize> {
 fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usize {
     for i in from.. {
         match consumer.next() {
-            Ok(item) => assert_eq!((item.number(), *item), (START.wrapping_add(i), i)),
+            Ok(item) => assert_eq!((item.ticket(), *item), (START.wrapping_add(i), i)),
             Err(error) => {
                 assert_eq!(error, NextError::Ended);
                 return i;
@@ -185,7 +185,7 @@ fn a_ring_that_both_sides_left_can_be_taken_anew() {
             let mut producer = Producer::new(ring).unwrap();
             assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
             let mut claim = producer.try_claim().unwrap();
-            assert!(claim.number() == 0 && (*claim == 7 || *claim == 9));
+            assert!(claim.ticket() == 0 && (*claim == 7 || *claim == 9));
             *claim = 1;
             claim.publish();
             assert_eq!(*consumer.try_next().unwrap(), 1);

@@ -30,7 +30,7 @@ fn a_million_single_items_arrive_in_order() {
             loop {
                 match consumer.try_next() {
                     Ok(item) => {
-                        assert_eq!((item.number(), *item), (i, i));
+                        assert_eq!((item.ticket(), *item), (i, i));
                         (i, round) = (i + 1, 0);
                     }
                     Err(NextError::Empty) => pause(&mut round),

@@ -10,14 +10,13 @@
 //! own a `Worker` too and work while it waits.
 //!
 //! ```
-//! use slotline_core::ordered::{Config, Consumer, Ring, Slot, Worker};
-//! use slotline_core::wait::Spin;
+//! use slotline_core::ordered::{Config, Ring, Slot};
 //!
-//! let ring = Ring::new([const { Slot::new(0) }; 4], Config::new(), Spin, Spin);
-//! let mut consumer = Consumer::new(&ring).unwrap();
+//! let ring = Ring::inline([const { Slot::new(0) }; 4], Config::new());
+//! let mut consumer = ring.consumer().expect("nobody has taken it yet");
 //! std::thread::scope(|scope| {
 //!     for _ in 0..2 {
-//!         let worker = Worker::new(&ring);
+//!         let worker = ring.worker();
 //!         scope.spawn(move || {
 //!             while let Ok(mut claim) = worker.claim(1) {
 //!                 let square = claim.ticket() * claim.ticket();
@@ -171,48 +170,77 @@ pub struct Ring<B, W = Spin> {
     slots: B,
 }
 
-impl<T, W: Wait, const N: usize> Ring<[Slot<T>; N], W> {
+impl<T, const N: usize> Ring<[Slot<T>; N]> {
     const_unless_loom! {
-        /// A ring with its slots inline, which can be a `static`: `items` is how the consumer waits, `space` how
-        /// workers do.
+        /// A ring with its slots inline, which can be a `static`, whose sides wait by [`Spin`].
         ///
         /// ```
         /// use slotline_core::ordered::{Config, Ring, Slot};
-        /// use slotline_core::wait::Spin;
         ///
-        /// static RING: Ring<[Slot<[u8; 16]>; 8]> =
-        ///     Ring::inline([const { Slot::new([0; 16]) }; 8], Config::new(), Spin, Spin);
+        /// static RING: Ring<[Slot<[u8; 16]>; 8]> = Ring::inline([const { Slot::new([0; 16]) }; 8], Config::new());
         /// ```
         ///
         /// # Panics
         ///
         /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
-        pub fn inline(slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
-            Self::assemble(slots, N, config, items, space)
+        pub fn inline(slots: [Slot<T>; N], config: Config) -> Self {
+            Self::assemble(slots, N, config, Spin, Spin)
         }
     }
 }
 
+impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
+    /// A ring over these slots, one per ticket in the window, whose sides wait by [`Spin`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+    pub fn new(slots: B, config: Config) -> Self {
+        Self::with_wait(slots, config, Spin, Spin)
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
+    /// A ring of `depth` slots on the heap, where slot `i` starts with `init(i)`.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    pub fn boxed(depth: usize, config: Config, init: impl FnMut(usize) -> T) -> Self {
+        Self::new((0..depth).map(init).map(Slot::new).collect(), config)
+    }
+}
+
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// A ring over these slots, one per ticket in the window: `items` is how the consumer waits, `space` how workers
-    /// do.
+    /// A ring over these slots, whose consumer waits by `items` and whose workers wait by `space`.
     ///
     /// The slots may come from another ring: whatever their state, they start anew.
     ///
     /// # Panics
     ///
     /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
-    pub fn new(slots: B, config: Config, items: W, space: W) -> Self {
+    pub fn with_wait(slots: B, config: Config, items: W, space: W) -> Self {
         let depth = slots.slots().len();
         let ring = Self::assemble(slots, depth, config, items, space);
         ring.start_at(0);
         ring
     }
 
+    /// A worker on this ring ([`Worker::new`] for other handles).
+    pub fn worker(&self) -> Worker<&Self> {
+        Worker::new(self)
+    }
+
+    /// The consumer of this ring, or `None` if it was taken already ([`Consumer::new`] for other handles).
+    pub fn consumer(&self) -> Option<Consumer<&Self>> {
+        Consumer::new(self)
+    }
+
     /// A ring whose position wraps after `laps` laps: for tests.
     #[doc(hidden)]
     pub fn near_the_wrap(slots: B, config: Config, items: W, space: W, laps: usize) -> Self {
-        let ring = Self::new(slots, config, items, space);
+        let ring = Self::with_wait(slots, config, items, space);
         ring.start_at(ring.cursor_shape.lap_near(0, -(laps as isize)));
         ring
     }

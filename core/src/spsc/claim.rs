@@ -29,8 +29,8 @@ impl<'a, R: Handle<Target: AnyRing>> Claim<'a, R> {
 
     /// The item's number, counted from 0 and wrapping: slot `number mod capacity`.
     #[inline]
-    pub fn number(&self) -> usize {
-        self.producer.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.producer.cursor.ticket()
     }
 
     /// Gives the slot to the consumer as the next item.
@@ -67,7 +67,7 @@ impl<R: Handle<Target: AnyRing>> DerefMut for Claim<'_, R> {
 
 impl<R: Handle<Target: AnyRing>> fmt::Debug for Claim<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claim").field("number", &self.number()).finish_non_exhaustive()
+        f.debug_struct("Claim").field("number", &self.ticket()).finish_non_exhaustive()
     }
 }
 
@@ -108,8 +108,8 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
 
     /// The number of the first item, counted from 0 and wrapping; the others follow.
     #[inline]
-    pub fn number(&self) -> usize {
-        self.producer.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.producer.cursor.ticket()
     }
 
     /// How many items the run has.
@@ -173,6 +173,6 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
 
 impl<R: Handle<Target: AnyRing>> fmt::Debug for ClaimChunk<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClaimChunk").field("number", &self.number()).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("ClaimChunk").field("number", &self.ticket()).field("len", &self.len).finish_non_exhaustive()
     }
 }

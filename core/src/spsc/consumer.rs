@@ -129,13 +129,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     }
 
     /// The number of the next item to be released, counted from 0 and wrapping.
-    pub fn number(&self) -> usize {
-        self.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.cursor.ticket()
     }
 
     /// How many items are ready, at least: the producer may be publishing more.
     pub fn ready(&self) -> usize {
-        ring(&self.handle).tail.load(Ordering::Acquire).wrapping_sub(self.cursor.number())
+        ring(&self.handle).tail.load(Ordering::Acquire).wrapping_sub(self.cursor.ticket())
     }
 
     /// How many slots there are.
@@ -171,7 +171,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Gives the slots of the next `n` items back to the producer.
     #[inline]
     pub(super) fn release(&mut self, n: usize) {
-        let first = self.cursor.number();
+        let first = self.cursor.ticket();
         let head = self.cursor.advance(n);
         let capacity = self.cursor.capacity();
         let ring = ring(&self.handle);

@@ -24,7 +24,7 @@ impl Cursor {
     }
 
     #[inline]
-    pub(super) fn number(&self) -> usize {
+    pub(super) fn ticket(&self) -> usize {
         self.number
     }
 

@@ -35,8 +35,8 @@ impl<'a, R: Handle<Target: AnyRing>> Lease<'a, R> {
 
     /// The item's number, counted from 0 and wrapping: slot `number mod capacity`.
     #[inline]
-    pub fn number(&self) -> usize {
-        self.consumer.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.consumer.cursor.ticket()
     }
 
     /// Gives the slot back; the same as dropping the lease.
@@ -78,7 +78,7 @@ impl<R: Handle<Target: AnyRing>> Drop for Lease<'_, R> {
 
 impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("number", &self.number()).finish_non_exhaustive()
+        f.debug_struct("Lease").field("number", &self.ticket()).finish_non_exhaustive()
     }
 }
 
@@ -104,8 +104,8 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
 
     /// The number of the first item, counted from 0 and wrapping; the others follow.
     #[inline]
-    pub fn number(&self) -> usize {
-        self.consumer.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.consumer.cursor.ticket()
     }
 
     /// How many items the run has.
@@ -169,6 +169,6 @@ impl<R: Handle<Target: AnyRing>> Drop for LeaseChunk<'_, R> {
 
 impl<R: Handle<Target: AnyRing>> fmt::Debug for LeaseChunk<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseChunk").field("number", &self.number()).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("LeaseChunk").field("number", &self.ticket()).field("len", &self.len).finish_non_exhaustive()
     }
 }

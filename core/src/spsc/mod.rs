@@ -24,7 +24,7 @@
 //!     });
 //!     for i in 0..100 {
 //!         let item = consumer.next().expect("a hundred items");
-//!         assert_eq!((item.number(), *item), (usize::from(i), [i; 16]));
+//!         assert_eq!((item.ticket(), *item), (usize::from(i), [i; 16]));
 //!     }
 //!     assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
 //! });

@@ -149,13 +149,13 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     }
 
     /// The number of the next item to be published, counted from 0 and wrapping.
-    pub fn number(&self) -> usize {
-        self.cursor.number()
+    pub fn ticket(&self) -> usize {
+        self.cursor.ticket()
     }
 
     /// How many slots are free, at least: the consumer may be releasing more.
     pub fn free(&self) -> usize {
-        let used = self.cursor.number().wrapping_sub(ring(&self.handle).head.load(Ordering::Acquire));
+        let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Acquire));
         self.cursor.capacity() - used
     }
 
@@ -192,7 +192,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     /// Gives the next `n` items to the consumer.
     #[inline]
     pub(super) fn publish(&mut self, n: usize) {
-        let first = self.cursor.number();
+        let first = self.cursor.ticket();
         let tail = self.cursor.advance(n);
         let ring = ring(&self.handle);
         // I3: the values were written before.

@@ -36,10 +36,10 @@ fn slots_are_taken_in_turn_for_any_capacity() {
         let (mut producer, mut consumer) = Ring::boxed(capacity, |slot| slot).into_split();
         for number in 0..3 * capacity {
             let claim = producer.try_claim().unwrap();
-            assert_eq!((claim.number(), *claim), (number, number % capacity));
+            assert_eq!((claim.ticket(), *claim), (number, number % capacity));
             claim.publish();
             let lease = consumer.try_next().unwrap();
-            assert_eq!((lease.number(), *lease), (number, number % capacity));
+            assert_eq!((lease.ticket(), *lease), (number, number % capacity));
         }
     }
 }
@@ -66,7 +66,7 @@ fn an_unpublished_claim_and_a_leaked_lease_come_again() {
     let (mut producer, mut consumer) = Ring::boxed(3, |_| 0).into_split();
     *producer.try_claim().unwrap() = 7;
     let claim = producer.try_claim().unwrap();
-    assert_eq!((claim.number(), *claim), (0, 7));
+    assert_eq!((claim.ticket(), *claim), (0, 7));
     claim.publish();
     std::mem::forget(consumer.try_next().unwrap());
     std::mem::forget(consumer.try_chunk(1).unwrap());
@@ -90,10 +90,10 @@ fn a_part_of_a_chunk_is_published_and_a_part_released() {
     chunk.publish(3);
     assert_eq!(producer.try_claim_chunk(0).unwrap().len(), 0);
     let chunk = consumer.try_chunk(9).unwrap();
-    assert_eq!((chunk.number(), drain(&chunk)), (0, vec![1, 2, 3]));
+    assert_eq!((chunk.ticket(), drain(&chunk)), (0, vec![1, 2, 3]));
     chunk.release(2);
     let mut chunk = producer.try_claim_chunk(9).unwrap();
-    assert_eq!((chunk.number(), chunk.len()), (3, 4));
+    assert_eq!((chunk.ticket(), chunk.len()), (3, 4));
     let (first, second) = chunk.as_mut_slices();
     assert_eq!((&*first, &*second), (&[4, 0][..], &[1, 2][..]));
     second[1] = 8;
@@ -181,7 +181,7 @@ fn each_side_is_taken_once_until_both_are_gone() {
         assert!(RING.producer().is_none(), "its items are still to be read");
         let mut consumer = RING.consumer().unwrap();
         assert!(RING.consumer().is_none());
-        assert_eq!(consumer.number(), 0);
+        assert_eq!(consumer.ticket(), 0);
         assert_eq!(*consumer.try_next().unwrap(), 1);
         RING.close();
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Closed);
@@ -215,9 +215,9 @@ fn numbers_wrap_and_slots_go_on_in_turn() {
             for i in 0..5 * capacity {
                 while producer.try_push(i + producer.free()).is_ok() {}
                 assert_eq!((producer.free(), consumer.ready()), (0, capacity));
-                assert_eq!(producer.number(), start.wrapping_add(i + capacity));
+                assert_eq!(producer.ticket(), start.wrapping_add(i + capacity));
                 let lease = consumer.try_next().unwrap();
-                assert_eq!(lease.number(), start.wrapping_add(i));
+                assert_eq!(lease.ticket(), start.wrapping_add(i));
             }
         }
     }

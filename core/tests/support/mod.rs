@@ -9,7 +9,7 @@ use slotline_core::wait::{Futex, Word};
 
 /// Sleeps at once (no spinning), and never by the clock, which loom does not have.
 #[derive(Debug, Default)]
-pub struct LoomFutex {
+pub(crate) struct LoomFutex {
     lock: Mutex<()>,
     woken: Condvar,
 }

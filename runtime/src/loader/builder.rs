@@ -317,7 +317,7 @@ impl<D: Dataset, C> Builder<D, C> {
         let config = Config::new().parts(parts).delivery(delivery);
         let waiter = || Waiter::new(self.wait_strategy);
         let work: Box<[_]> = payloads.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
-        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::new(work, config, waiter(), waiter()));
+        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
         ring.seal();
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
         let workers = self.num_workers;

@@ -274,7 +274,7 @@ pub struct Job<'a, D> {
 }
 
 /// How many rows ahead a gather asks for its memory.
-const AHEAD: usize = 8;
+const AHEAD: usize = 2;
 
 impl<D: Dataset> Job<'_, D> {
     /// The index of row `row` of the batch.
@@ -294,7 +294,7 @@ impl<D: Dataset> Job<'_, D> {
     /// Asks for the memory of the row that comes some rows after `row`.
     #[inline]
     pub(super) fn prefetch_after(&self, row: usize) {
-        if row + AHEAD < self.rows.end {
+        if AHEAD > 0 && row + AHEAD < self.rows.end {
             self.dataset.prefetch(self.index(row + AHEAD));
         }
     }

@@ -86,7 +86,7 @@ impl<'a> Row<'a> {
     #[inline]
     pub fn fill<T: Element>(&mut self, shape: &[usize]) -> Result<&mut [T], Misfit> {
         let column = self.column()?;
-        if column.field.dtype != T::DTYPE || column.field.shape.dims() != shape || column.field.ragged {
+        if column.field.dtype != T::DTYPE || !same(column.field.shape.dims(), shape) || column.field.ragged {
             self.next -= 1;
             return Err(self.other(T::DTYPE, shape));
         }
@@ -103,8 +103,8 @@ impl<'a> Row<'a> {
     #[inline]
     pub fn write_any(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
         let column = self.column()?;
-        let declared = (column.field.dtype, column.field.shape.dims());
-        if declared != (data.dtype(), data.shape()) || column.field.ragged {
+        let dtype = column.field.dtype;
+        if dtype != data.dtype() || !same(column.field.shape.dims(), data.shape()) || column.field.ragged {
             self.next -= 1;
             return Err(self.other(data.dtype(), data.shape()));
         }
@@ -174,6 +174,12 @@ impl<'a> Row<'a> {
             Err(_) => Problem::Kind { declared }.into(),
         }
     }
+}
+
+/// Whether two shapes are equal: a loop, since for these few words calling `memcmp` would take longer than comparing.
+#[inline]
+fn same(a: &[usize], b: &[usize]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 impl fmt::Debug for Row<'_> {

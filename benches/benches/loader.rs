@@ -1,0 +1,99 @@
+//! What the loader costs per batch, and what a gather through it costs beside a plain loop.
+//!
+//! Times are per batch over whole passes, one batch alive at a time. Run with `cargo bench -p slotline-benches`.
+#![allow(missing_docs)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use slotline::array::Array;
+use slotline::dataset::{Dataset, TensorDataset, from_fn};
+use slotline::loader::Builder;
+use slotline::rng::Generator;
+use slotline::sampler::{RandomSampler, Sampler};
+use slotline::{Batch, Loader};
+
+const WORKERS: [usize; 3] = [0, 1, 2];
+
+/// Times whole passes until there were at least `batches` batches; the time of exactly that many.
+fn passes<D: Dataset>(loader: &mut Loader<D>, batches: u64, mut each: impl FnMut(&Batch<D>)) -> Duration {
+    let (mut seen, mut time) = (0, Duration::ZERO);
+    while seen < batches {
+        let pass = loader.epoch().unwrap();
+        let start = Instant::now();
+        for batch in pass {
+            each(&batch.unwrap());
+            seen += 1;
+        }
+        time += start.elapsed();
+    }
+    time.mul_f64(batches as f64 / seen as f64)
+}
+
+fn build<D: Dataset>(builder: Builder<D>, workers: usize) -> Loader<D> {
+    let mut loader = builder.num_workers(workers).build().unwrap();
+    passes(&mut loader, 1, |_| ());
+    loader
+}
+
+/// Batches of one number: nothing but the engine.
+fn zero_cost(c: &mut Criterion) {
+    let mut group = c.benchmark_group("zero-cost batches");
+    for workers in WORKERS {
+        let dataset = from_fn(200_000, |index, _| Ok(index as i64));
+        let mut loader = build(Loader::builder(dataset), workers);
+        group.bench_function(BenchmarkId::new("workers", workers), |b| {
+            b.iter_custom(|batches| passes(&mut loader, batches, |batch| drop(black_box(batch.tensors()))));
+        });
+    }
+    group.finish();
+}
+
+const IMAGES: usize = 60_000;
+const PIXELS: usize = 28 * 28;
+const BATCH: usize = 64;
+
+/// 64 of 60,000 images of 28 × 28 bytes with their labels, in random order.
+fn gather(c: &mut Criterion) {
+    let mut group = c.benchmark_group("shuffled gather of 64 x 784 bytes");
+    group.throughput(Throughput::Bytes((BATCH * (PIXELS + 8)) as u64));
+    let images: Vec<u8> = (0..IMAGES * PIXELS).map(|i| (i * 31 % 251) as u8).collect();
+    let labels: Vec<i64> = (0..IMAGES as i64).collect();
+
+    let mut generator = Generator::from_seed(42);
+    let order: Vec<usize> = {
+        let mut sampler = RandomSampler::new(IMAGES).unwrap().generator(generator.clone());
+        sampler.indices().unwrap().collect()
+    };
+    generator.random_i64();
+    group.bench_function("plain loop on one core", |b| {
+        let (mut rows, mut row_labels) = (vec![0_u8; BATCH * PIXELS], vec![0_i64; BATCH]);
+        let mut batches = order.chunks_exact(BATCH).cycle();
+        b.iter(|| {
+            let indices = batches.next().unwrap();
+            for (i, &index) in indices.iter().enumerate() {
+                rows[i * PIXELS..][..PIXELS].copy_from_slice(&images[index * PIXELS..][..PIXELS]);
+                row_labels[i] = labels[index];
+            }
+            black_box((&mut rows, &mut row_labels));
+        });
+    });
+    for workers in WORKERS {
+        let images = Array::new(images.clone(), &[IMAGES, 28, 28]).unwrap();
+        let dataset = TensorDataset::new((images, labels.clone())).unwrap();
+        let builder = Loader::builder(dataset).batch_size(BATCH).shuffle(true).seed(42).drop_last(true);
+        let mut loader = build(builder, workers);
+        group.bench_function(BenchmarkId::new("workers", workers), |b| {
+            b.iter_custom(|batches| passes(&mut loader, batches, |batch| drop(black_box(batch.tensors()))));
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(4));
+    targets = zero_cost, gather
+}
+criterion_main!(benches);

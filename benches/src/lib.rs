@@ -1,0 +1,1 @@
+//! Measurements of slotline's rings and loader: see `benches/`.
