@@ -46,3 +46,8 @@ pub use self::wait::WaitStrategy;
 
 /// What user code may fail with: any error at all.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The README's program, so that the tests run it.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -18,7 +18,7 @@ impl<T: Element> Sample for T {
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        Ok(row.write(&[self], &[])?)
+        Ok(row.write_one(self)?)
     }
 
     #[inline]
@@ -56,6 +56,7 @@ macro_rules! dense {
 dense! {
     {T: Element, const N: usize} [T; N], T, |it| &it[..], &[N];
     {T: Element, const M: usize, const N: usize} [[T; M]; N], T, |it| it.as_flattened(), &[N, M];
+    {T: Element, const N: usize} &[T; N], T, |it| &it[..], &[N];
     {T: Element} &[T], T, |it| it, &[it.len()];
     {T: Element} Vec<T>, T, |it| it, &[it.len()];
     {T: Element} Tensor<'_, T>, T, |it| it.as_slice(), it.shape();

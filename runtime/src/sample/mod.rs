@@ -6,7 +6,7 @@
 //! | sample | field | batch of B |
 //! |---|---|---|
 //! | a number, a `bool` | dtype, shape `[]` | [`Tensor`] `[B]` |
-//! | `[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
+//! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
 //! | [`Tensor`], [`AnyTensor`] | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |

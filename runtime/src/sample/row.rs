@@ -78,6 +78,17 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
+    /// Writes the next field, one number.
+    ///
+    /// # Errors
+    ///
+    /// If dtype or shape differ from what was declared.
+    #[inline]
+    pub fn write_one<T: Element>(&mut self, value: T) -> Result<(), Misfit> {
+        self.fill(&[])?[0] = value;
+        Ok(())
+    }
+
     /// The memory of the next field, to be written in place: every element, since it holds those of an earlier batch.
     ///
     /// # Errors
