@@ -1,2 +1,103 @@
-//! slotline
-fn main() {}
+//! The `slotline` program: trains on the bundled digits, streams datasets, prints orders.
+//!
+//! - `options`: the loader's options as flags, the same for every command.
+//! - `source`: what a SOURCE argument names, loaded.
+//! - `demo`, with its dataset in `digits` and its network in `net`.
+//! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
+//! - `meter`: what is counted while a loop runs, with the digests of `digest`.
+//! - `screen`: lines, JSON and the progress bar.
+
+mod demo;
+mod digest;
+mod digits;
+mod feed;
+mod meter;
+mod net;
+mod options;
+mod order;
+mod screen;
+mod source;
+mod stream;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "slotline", version, about = "Feeds training loops: datasets, samplers, workers, batches in order")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a small network on the bundled digits, and print how well it did and how fast it was fed
+    Demo(demo::Demo),
+    /// Stream a dataset as a training loop would, and say how fast, and what held it back
+    Feed(feed::Feed),
+    /// Print the order of indices, batch by batch, as JSON lines
+    Order(order::Order),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .without_time()
+        .with_target(false)
+        .init();
+    let outcome = match cli.command {
+        Command::Demo(demo) => demo.run(),
+        Command::Feed(feed) => feed.run(),
+        Command::Order(order) => order.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough (`| head`): nothing went wrong.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if even this fails.
+            let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The message and its causes, one a line; without those that the line before says already.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    let mut last = text.clone();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !last.contains(&cause) {
+            text.push_str("\n  because: ");
+            text.push_str(&cause);
+        }
+        last = cause;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_clash() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let error = anyhow!("no such file").context("cannot open a.npy: no such file").context("cannot load npy:a.npy");
+        assert_eq!(with_causes(&error), "cannot load npy:a.npy\n  because: cannot open a.npy: no such file");
+    }
+}

@@ -37,6 +37,8 @@ pub enum Affinity {
 const MOST_PARTS: usize = 1024;
 /// At most so many slots.
 const MOST_SLOTS: usize = 1 << 20;
+/// At most so many threads: beyond it systems begin to run out of what a thread takes, and std then ends the process.
+const MOST_WORKERS: usize = 4096;
 /// How many samples are tried to learn the fields.
 const PROBES: usize = 16;
 
@@ -390,9 +392,12 @@ impl<D: Dataset, C> Builder<D, C> {
     fn slots(&self) -> Result<usize, BuildError> {
         let ahead = self.prefetch_factor.saturating_mul(self.num_workers).max(1);
         let slots = ahead.saturating_add(self.hold);
-        for (option, value) in [("num_workers", self.num_workers), ("prefetch_factor × num_workers + hold", slots)] {
-            if value > MOST_SLOTS {
-                return Err(BuildError::TooMany { option, value, most: MOST_SLOTS });
+        for (option, value, most) in [
+            ("num_workers", self.num_workers, MOST_WORKERS),
+            ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),
+        ] {
+            if value > most {
+                return Err(BuildError::TooMany { option, value, most });
             }
         }
         Ok(slots)

@@ -1,0 +1,135 @@
+//! `slotline demo`: a network learns to read the bundled digits. The program to copy from.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use slotline::Loader;
+
+use crate::digest;
+use crate::digits::{Digits, split};
+use crate::meter::{Meter, Summary};
+use crate::net::{Net, Score};
+use crate::options::{Defaults, LoaderOptions};
+use crate::screen::{ReportOptions, Screen};
+
+/// The seed of the run, if none is given: of the order, the augmentation and the first weights.
+const SEED: u64 = 42;
+/// That of the first pass; it falls evenly to nothing after the last one.
+const LEARNING_RATE: f32 = 0.2;
+const DEFAULTS: Defaults = Defaults { num_workers: 2, epochs: 20, seed: Some(SEED) };
+
+/// The flags.
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    #[command(flatten)]
+    report: ReportOptions,
+
+    #[command(flatten)]
+    options: LoaderOptions,
+}
+
+/// What is told of a pass.
+#[derive(Debug, Serialize)]
+struct Epoch {
+    epoch: u32,
+    /// While training, on augmented images.
+    loss: f64,
+    train_accuracy: f64,
+    test_accuracy: f64,
+    samples_per_s: f64,
+    wait_fraction: f64,
+}
+
+/// What is told of the run.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    summary: Summary,
+    /// On the test set, after the last pass.
+    accuracy: f64,
+    /// Of the last pass.
+    loss: f64,
+    weights_digest: String,
+    epochs: Vec<Epoch>,
+}
+
+impl Demo {
+    pub(crate) fn run(mut self) -> Result<()> {
+        self.options.shuffle = true;
+        let mut screen = Screen::new(&self.report);
+        let (train, test) = split().map_err(anyhow::Error::from_boxed)?;
+        let mut train = self.options.builder(train, &DEFAULTS).build().context("cannot build the loader")?;
+        let mut test = Loader::builder(test).batch_size(64).build().context("cannot build the loader for tests")?;
+        let mut net = Net::new(self.options.seed().unwrap_or(SEED));
+        screen.line("1797 handwritten digits: 1438 to train on, 359 to test with (a random split with seed 0)")?;
+
+        let last = self.options.epochs(&DEFAULTS);
+        screen.expect(train.len() as u64 * u64::from(last));
+        let (mut meter, mut epochs) = (Meter::new(self.report.digest()), Vec::new());
+        for epoch in 0..last {
+            let mut score = Score::default();
+            let rate = LEARNING_RATE * (1.0 - epoch as f32 / last as f32);
+            meter.begin();
+            let mut pass = meter.waiting(|| train.epoch())?;
+            while let Some(batch) = meter.waiting(|| pass.next()) {
+                let batch = batch?;
+                meter.count(&batch);
+                let (images, labels) = batch.tensors();
+                score.add(&net.train(&images, &labels, rate));
+                screen.progress(meter.batches());
+            }
+            drop(pass);
+            let tally = meter.end();
+            let report = Epoch {
+                epoch,
+                loss: score.loss(),
+                train_accuracy: score.accuracy(),
+                test_accuracy: accuracy(&net, &mut test)?,
+                samples_per_s: tally.samples_per_s(),
+                wait_fraction: tally.wait_fraction(),
+            };
+            screen.line(report.to_line())?;
+            epochs.push(report);
+        }
+
+        screen.clear();
+        let (accuracy, loss) = epochs.last().map_or((0.0, 0.0), |last| (last.test_accuracy, last.loss));
+        let weights_digest = digest::of_floats(&net.weights());
+        let seconds = meter.total().time.as_secs_f64();
+        screen.line(format_args!(
+            "test accuracy {:.2} % after {last} epochs, {seconds:.3} s of training",
+            100.0 * accuracy
+        ))?;
+        screen.line(format_args!("sha256 of the weights: {weights_digest}"))?;
+        screen
+            .line("the same seed gives the same weights, whatever --num-workers, --prefetch-factor or --part-size")?;
+        let summary = meter.summary(train.memory_ceiling());
+        screen.finish(&Report { summary, accuracy, loss, weights_digest, epochs })
+    }
+}
+
+/// The share of a dataset that the network tells right.
+fn accuracy(net: &Net, loader: &mut Loader<Digits>) -> Result<f64> {
+    let mut score = Score::default();
+    for batch in loader.epoch()? {
+        let batch = batch?;
+        let (images, labels) = batch.tensors();
+        score.add(&net.test(&images, &labels));
+    }
+    Ok(score.accuracy())
+}
+
+impl Epoch {
+    fn to_line(&self) -> String {
+        format!(
+            "epoch {:>2}: loss {:.4}, accuracy {:.2} % (train) {:.2} % (test), {:.0} samples/s, \
+             {:.1} % of the time in the loader",
+            self.epoch,
+            self.loss,
+            100.0 * self.train_accuracy,
+            100.0 * self.test_accuracy,
+            self.samples_per_s,
+            100.0 * self.wait_fraction,
+        )
+    }
+}

@@ -1,0 +1,153 @@
+//! What is counted and timed while a loop runs.
+//!
+//! The time in the loader is that inside `Loader::epoch` and `Pass::next`: waiting for a batch, or making it there,
+//! since the consumer loads, too, while it would otherwise wait. All other time of a pass is the loop's own step, the
+//! digests among it: workers go on loading meanwhile, so that taking it off would flatter the loader.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use slotline::Batch;
+
+use crate::digest::Digests;
+
+/// What passed through a loop, and how long that took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) batches: u64,
+    pub(crate) samples: u64,
+    /// Of all fields, without the indices.
+    pub(crate) bytes: u64,
+    pub(crate) time: Duration,
+    /// Of `time`, that inside the loader.
+    pub(crate) waited: Duration,
+}
+
+impl Tally {
+    pub(crate) fn samples_per_s(&self) -> f64 {
+        per_second(self.samples, self.time)
+    }
+
+    pub(crate) fn bytes_per_s(&self) -> f64 {
+        per_second(self.bytes, self.time)
+    }
+
+    /// The share of the time that was spent inside the loader, 0 to 1.
+    pub(crate) fn wait_fraction(&self) -> f64 {
+        if self.time.is_zero() { 0.0 } else { self.waited.as_secs_f64() / self.time.as_secs_f64() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.batches += other.batches;
+        self.samples += other.samples;
+        self.bytes += other.bytes;
+        self.time += other.time;
+        self.waited += other.waited;
+    }
+}
+
+fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+/// Counts and times the passes of a loop; between passes the clock stands.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    total: Tally,
+    pass: Tally,
+    /// When the current pass began.
+    begun: Instant,
+    /// Bytes of one sample, once the first batch is there.
+    sample_bytes: Option<u64>,
+    digests: Option<Digests>,
+}
+
+impl Meter {
+    pub(crate) fn new(digest: bool) -> Self {
+        let (total, pass) = (Tally::default(), Tally::default());
+        Self { total, pass, begun: Instant::now(), sample_bytes: None, digests: digest.then(Digests::default) }
+    }
+
+    /// Starts a pass.
+    pub(crate) fn begin(&mut self) {
+        self.begun = Instant::now();
+    }
+
+    /// Times a call into the loader.
+    #[inline]
+    pub(crate) fn waiting<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let outcome = call();
+        self.pass.waited += begun.elapsed();
+        outcome
+    }
+
+    /// Counts a batch.
+    #[inline]
+    pub(crate) fn count<D>(&mut self, batch: &Batch<D>) {
+        let sample_bytes = *self.sample_bytes.get_or_insert_with(|| sample_bytes(batch));
+        self.pass.batches += 1;
+        self.pass.samples += batch.len() as u64;
+        self.pass.bytes += batch.len() as u64 * sample_bytes;
+        if let Some(digests) = &mut self.digests {
+            digests.update(batch);
+        }
+    }
+
+    /// Ends a pass, and says what it was.
+    pub(crate) fn end(&mut self) -> Tally {
+        let mut pass = std::mem::take(&mut self.pass);
+        pass.time = self.begun.elapsed();
+        self.total.add(&pass);
+        pass
+    }
+
+    /// All passes that were ended.
+    pub(crate) fn total(&self) -> &Tally {
+        &self.total
+    }
+
+    /// Batches so far, with those of the pass under way.
+    pub(crate) fn batches(&self) -> u64 {
+        self.total.batches + self.pass.batches
+    }
+
+    /// The last line of `--json`.
+    pub(crate) fn summary(&self, memory_ceiling_bytes: usize) -> Summary {
+        let total = &self.total;
+        Summary {
+            batches: total.batches,
+            samples: total.samples,
+            bytes: total.bytes,
+            seconds: total.time.as_secs_f64(),
+            samples_per_s: total.samples_per_s(),
+            bytes_per_s: total.bytes_per_s(),
+            wait_fraction: total.wait_fraction(),
+            memory_ceiling_bytes,
+            order_digest: self.digests.as_ref().map(Digests::order),
+            data_digest: self.digests.as_ref().map(Digests::data),
+        }
+    }
+}
+
+fn sample_bytes<D>(batch: &Batch<D>) -> u64 {
+    let columns = batch.columns();
+    let all: usize = (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum();
+    (all / batch.len().max(1)) as u64
+}
+
+/// A run in figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    batches: u64,
+    samples: u64,
+    bytes: u64,
+    seconds: f64,
+    samples_per_s: f64,
+    bytes_per_s: f64,
+    wait_fraction: f64,
+    memory_ceiling_bytes: usize,
+    /// `None` without `--digest`.
+    pub(crate) order_digest: Option<String>,
+    pub(crate) data_digest: Option<String>,
+}

@@ -1,0 +1,225 @@
+//! A network of two layers in plain Rust, trained by gradient descent with momentum.
+//!
+//! Every sum is taken in one order, by one thread, so that the same batches give the same weights, bit for bit.
+
+use slotline::rng::Generator;
+use slotline::tensor::Tensor;
+
+use crate::digits::PIXELS;
+
+/// Units of the hidden layer.
+const HIDDEN: usize = 128;
+/// Digits to tell apart.
+const CLASSES: usize = 10;
+
+const MOMENTUM: f32 = 0.9;
+
+/// Weights from each input to all outputs, then the biases: the inner loops run along the outputs, whose sums do not
+/// depend on each other and so can be taken side by side without changing any of them.
+#[derive(Clone, Debug)]
+struct Layer<const IN: usize, const OUT: usize> {
+    weights: Box<[[f32; OUT]; IN]>,
+    biases: [f32; OUT],
+}
+
+impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
+    fn zeros() -> Self {
+        Self { weights: Box::new([[0.0; OUT]; IN]), biases: [0.0; OUT] }
+    }
+
+    /// Weights spread evenly around 0, so that signals keep their size through a layer of rectifiers.
+    fn random(generator: &mut Generator) -> Self {
+        let mut layer = Self::zeros();
+        let bound = (6.0 / IN as f64).sqrt();
+        for weight in layer.weights.as_flattened_mut() {
+            *weight = ((2.0 * generator.rand_f64() - 1.0) * bound) as f32;
+        }
+        layer
+    }
+
+    fn forward(&self, input: &[f32; IN]) -> [f32; OUT] {
+        let mut output = self.biases;
+        for (&value, weights) in input.iter().zip(&*self.weights) {
+            output.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += value * weight);
+        }
+        output
+    }
+
+    /// Adds the gradient of one sample, given what went in and the gradient of what came out.
+    fn add_gradient(&mut self, input: &[f32; IN], output: &[f32; OUT]) {
+        for (&value, weights) in input.iter().zip(&mut *self.weights) {
+            weights.iter_mut().zip(output).for_each(|(sum, gradient)| *sum += value * gradient);
+        }
+        self.biases.iter_mut().zip(output).for_each(|(sum, gradient)| *sum += gradient);
+    }
+
+    /// The gradient of what went in, given that of what came out.
+    fn backward(&self, output: &[f32; OUT]) -> [f32; IN] {
+        let dot = |i: usize| self.weights[i].iter().zip(output).map(|(weight, gradient)| weight * gradient).sum();
+        std::array::from_fn(dot)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &f32> {
+        self.weights.as_flattened().iter().chain(&self.biases)
+    }
+
+    fn values_mut(&mut self) -> impl Iterator<Item = &mut f32> {
+        self.weights.as_flattened_mut().iter_mut().chain(&mut self.biases)
+    }
+
+    /// Moves by the velocity, after `gradient` changed that.
+    fn descend(&mut self, velocity: &mut Self, gradient: &Self, rate: f32) {
+        for ((value, speed), slope) in self.values_mut().zip(velocity.values_mut()).zip(gradient.values()) {
+            *speed = MOMENTUM * *speed - rate * slope;
+            *value += *speed;
+        }
+    }
+}
+
+/// How the network did on some samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Score {
+    loss: f64,
+    correct: usize,
+    samples: usize,
+}
+
+impl Score {
+    /// The mean cross-entropy.
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss / self.samples.max(1) as f64
+    }
+
+    /// The share that was told right, 0 to 1.
+    pub(crate) fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.samples.max(1) as f64
+    }
+
+    /// Takes in another score.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.loss += other.loss;
+        self.correct += other.correct;
+        self.samples += other.samples;
+    }
+}
+
+/// The network: pixels, a hidden layer of rectifiers, and one number for each digit.
+#[derive(Debug)]
+pub(crate) struct Net {
+    hidden: Layer<PIXELS, HIDDEN>,
+    output: Layer<HIDDEN, CLASSES>,
+    velocity: (Layer<PIXELS, HIDDEN>, Layer<HIDDEN, CLASSES>),
+}
+
+impl Net {
+    /// A network with random weights.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut generator = Generator::from_seed(seed);
+        let (hidden, output) = (Layer::random(&mut generator), Layer::random(&mut generator));
+        Self { hidden, output, velocity: (Layer::zeros(), Layer::zeros()) }
+    }
+
+    /// One step of training on a batch of images `[B, 64]` and labels `[B]`, at a learning rate; the score is that from
+    /// before the step.
+    pub(crate) fn train(&mut self, images: &Tensor<'_, f32>, labels: &Tensor<'_, i64>, rate: f32) -> Score {
+        let mut gradient = (Layer::zeros(), Layer::zeros());
+        let mut score = Score::default();
+        for (pixels, label) in samples(images, labels) {
+            let (active, mut wrong) = self.run(pixels, label, &mut score);
+            // The gradient of the loss by what the last layer gave: the chances, less one for the digit that it is.
+            wrong[label] -= 1.0;
+            gradient.1.add_gradient(&active, &wrong);
+            let mut back = self.output.backward(&wrong);
+            back.iter_mut().zip(&active).filter(|(_, active)| **active <= 0.0).for_each(|(slope, _)| *slope = 0.0);
+            gradient.0.add_gradient(pixels, &back);
+        }
+        // The gradient is a sum, and the step is to follow the mean.
+        let rate = rate / labels.len().max(1) as f32;
+        self.hidden.descend(&mut self.velocity.0, &gradient.0, rate);
+        self.output.descend(&mut self.velocity.1, &gradient.1, rate);
+        score
+    }
+
+    /// The score on a batch, as [`train`](Self::train) takes it.
+    pub(crate) fn test(&self, images: &Tensor<'_, f32>, labels: &Tensor<'_, i64>) -> Score {
+        let mut score = Score::default();
+        for (pixels, label) in samples(images, labels) {
+            self.run(pixels, label, &mut score);
+        }
+        score
+    }
+
+    /// All weights and biases.
+    pub(crate) fn weights(&self) -> Vec<f32> {
+        self.hidden.values().chain(self.output.values()).copied().collect()
+    }
+
+    /// What the hidden layer gives for an image, and the chance of each digit; adds to the score.
+    fn run(&self, pixels: &[f32; PIXELS], label: usize, score: &mut Score) -> ([f32; HIDDEN], [f32; CLASSES]) {
+        let active = self.hidden.forward(pixels).map(|value| value.max(0.0));
+        let logits = self.output.forward(&active);
+        let chances = softmax(&logits);
+        score.samples += 1;
+        // Of equals the first one is the guess.
+        score.correct +=
+            usize::from((0..CLASSES).rev().max_by(|&a, &b| chances[a].total_cmp(&chances[b])) == Some(label));
+        // A chance too small for f32 is not nothing.
+        score.loss -= f64::from(chances[label].max(f32::MIN_POSITIVE)).ln();
+        (active, chances)
+    }
+}
+
+fn softmax(logits: &[f32; CLASSES]) -> [f32; CLASSES] {
+    // Less the greatest, so that no power is too great.
+    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers = logits.map(|logit| (logit - greatest).exp());
+    let sum: f32 = powers.iter().sum();
+    powers.map(|power| power / sum)
+}
+
+/// Each image of a batch with its label.
+fn samples<'a>(
+    images: &Tensor<'a, f32>,
+    labels: &Tensor<'a, i64>,
+) -> impl Iterator<Item = (&'a [f32; PIXELS], usize)> + use<'a> {
+    let (images, _) = images.as_slice().as_chunks();
+    images.iter().zip(labels.as_slice().iter().map(|&label| label as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nudging a weight changes the loss by as much as the gradient says.
+    #[test]
+    fn gradients_are_those_of_the_loss() {
+        let mut generator = Generator::from_seed(3);
+        let pixels: Vec<f32> = (0..2 * PIXELS).map(|_| generator.rand_f64() as f32).collect();
+        let images = Tensor::new(&pixels, &[2, PIXELS]).unwrap();
+        let labels = Tensor::new(&[3, 7], &[2]).unwrap();
+        let mut trained = Net::new(5);
+        let before = trained.weights();
+        let rate = 0.1;
+        trained.train(&images, &labels, rate);
+        let loss = |layer: usize, at: usize, nudge: f32| {
+            let mut net = Net::new(5);
+            let value = if layer == 0 { net.hidden.values_mut().nth(at) } else { net.output.values_mut().nth(at) };
+            *value.unwrap() += nudge;
+            net.test(&images, &labels).loss()
+        };
+        let hidden = PIXELS * HIDDEN + HIDDEN;
+        for (layer, at) in [(0, 0), (0, 777), (0, hidden - 1), (1, 0), (1, 123), (1, HIDDEN * CLASSES + 9)] {
+            let place = layer * hidden + at;
+            let gradient = f64::from((before[place] - trained.weights()[place]) / rate);
+            let slope = (loss(layer, at, 1e-2) - loss(layer, at, -1e-2)) / 2e-2;
+            assert!((gradient - slope).abs() < 1e-3, "layer {layer}, value {at}: {gradient} and {slope}");
+        }
+    }
+
+    #[test]
+    fn chances_add_up_to_one_however_great_the_numbers() {
+        let chances = softmax(&[1000.0, 0.0, -1000.0, 999.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!((chances.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!(chances[0] > chances[3] && chances[3] > 0.2);
+    }
+}

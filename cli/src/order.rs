@@ -1,0 +1,65 @@
+//! `slotline order`: the indices of each batch, as the loader delivers them.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use slotline::Batch;
+use slotline::dataset::{Dataset, from_fn};
+
+use crate::meter::Meter;
+use crate::options::{LoaderOptions, TORCH};
+use crate::screen::{ReportOptions, Screen};
+use crate::source::{SOURCE_HELP, Source};
+use crate::stream::{Step, stream};
+
+/// The flags.
+#[derive(Args, Debug)]
+pub(crate) struct Order {
+    /// Length of a dataset without data
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "source")]
+    len: usize,
+
+    #[arg(help = SOURCE_HELP)]
+    source: Option<Source>,
+
+    #[command(flatten)]
+    report: ReportOptions,
+
+    #[command(flatten)]
+    options: LoaderOptions,
+}
+
+impl Order {
+    pub(crate) fn run(self) -> Result<()> {
+        match &self.source {
+            Some(source) => self.print(source.load()?),
+            None => self.print(from_fn(self.len, |_, _| Ok(()))),
+        }
+    }
+
+    fn print<D: Dataset>(&self, dataset: D) -> Result<()> {
+        let mut screen = Screen::streaming(&self.report);
+        let mut loader = self.options.builder(dataset, &TORCH).build().context("cannot build the loader")?;
+        let mut meter = Meter::new(self.report.digest());
+        let epochs = self.options.epochs(&TORCH);
+        stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut Print)?;
+        let summary = meter.summary(loader.memory_ceiling());
+        screen.finish(&summary)
+    }
+}
+
+/// One line of output.
+#[derive(Serialize)]
+struct Line<'a> {
+    epoch: u32,
+    batch: usize,
+    indices: &'a [i64],
+}
+
+struct Print;
+
+impl Step for Print {
+    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>) -> Result<()> {
+        screen.record(&Line { epoch: batch.epoch(), batch: batch.task(), indices: batch.indices() })
+    }
+}

@@ -1,0 +1,53 @@
+//! The loop of `feed` and `order`: every batch of every pass, counted, with the newest ones kept as asked.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
+use slotline::dataset::Dataset;
+use slotline::{Batch, Loader};
+
+use crate::meter::{Meter, Tally};
+use crate::screen::Screen;
+
+/// What a command does with what comes out of the loop.
+pub(crate) trait Step {
+    /// Handles a batch: the training step.
+    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>) -> Result<()>;
+
+    /// Handles the end of a pass.
+    fn pass(&mut self, screen: &mut Screen, epoch: u32, tally: &Tally) -> Result<()> {
+        let _ = (screen, epoch, tally);
+        Ok(())
+    }
+}
+
+/// Runs `epochs` passes. The loop keeps the newest `hold` batches at a time, and drops the oldest of them before it
+/// asks for the next one.
+pub(crate) fn stream<D: Dataset>(
+    loader: &mut Loader<D>,
+    epochs: u32,
+    hold: usize,
+    meter: &mut Meter,
+    screen: &mut Screen,
+    step: &mut impl Step,
+) -> Result<()> {
+    screen.expect(loader.len() as u64 * u64::from(epochs));
+    let mut kept = VecDeque::with_capacity(hold);
+    for epoch in 0..epochs {
+        meter.begin();
+        let mut pass = meter.waiting(|| loader.epoch()).context("cannot start a pass")?;
+        while let Some(batch) = meter.waiting(|| pass.next()) {
+            let batch = batch.with_context(|| format!("epoch {epoch} stopped"))?;
+            meter.count(&batch);
+            screen.progress(meter.batches());
+            step.batch(screen, &batch)?;
+            kept.push_back(batch);
+            kept.drain(..(kept.len() + 1).saturating_sub(hold));
+        }
+        drop(pass);
+        let tally = meter.end();
+        step.pass(screen, epoch, &tally)?;
+    }
+    screen.clear();
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Bad input ends the program with a message that names the thing: code 1, or 2 where the command line is wrong.
+
+mod program;
+
+use std::fs;
+
+use program::failure;
+
+#[track_caller]
+fn fails(arguments: &str, code: i32, parts: &[&str]) {
+    let (got, message) = failure(arguments);
+    assert_eq!(got, code, "slotline {arguments}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "slotline {arguments}: no {part:?} in {message:?}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_are_usage_errors() {
+    fails("", 2, &["Usage"]);
+    fails("teach", 2, &["teach"]);
+    fails("feed", 2, &["<SOURCE>"]);
+    fails("feed csv:a.csv", 2, &["csv:a.csv", "expected digits, idx:"]);
+    fails("feed idx:", 2, &["idx:", "path of a file"]);
+    fails("feed digits --batch-size many", 2, &["--batch-size", "many"]);
+    fails("feed digits --batch-size -1", 2, &["-1"]);
+    fails("feed digits --epochs 0", 2, &["--epochs"]);
+    fails("feed digits --timeout -1", 2, &["-1"]);
+    fails("feed digits --timeout soon", 2, &["--timeout", "soon"]);
+    fails("feed digits --affinity everywhere", 2, &["--affinity", "everywhere"]);
+    fails("feed digits --wait sleep", 2, &["--wait", "sleep", "park"]);
+    fails("feed digits --in-order maybe", 2, &["--in-order", "maybe"]);
+    fails("order digits --len 5", 2, &["--len"]);
+    fails("demo digits", 2, &["digits"]);
+}
+
+#[test]
+fn options_that_make_no_loader_are_errors() {
+    fails("feed digits --batch-size 0", 1, &["cannot build the loader", "batch_size is 0"]);
+    fails("order --hold 0", 1, &["hold is 0"]);
+    fails("demo --part-size 0", 1, &["part_size is 0"]);
+    fails("feed digits --num-workers 1 --prefetch-factor 0", 1, &["prefetch_factor is 0"]);
+    fails("feed digits --timeout 5", 1, &["timeout and num_workers = 0 exclude each other"]);
+    fails("demo --num-workers 0 --timeout 5", 1, &["timeout"]);
+    fails("feed digits --num-workers 18446744073709551615", 1, &["num_workers"]);
+    fails("feed digits --num-workers 1 --affinity 99999", 1, &["99999"]);
+    fails("order --len 0 --shuffle", 1, &["cannot build the loader"]);
+}
+
+#[test]
+fn bad_files_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().display();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
+    write("three", &[0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]);
+    write("two", &[0, 0, 8, 1, 0, 0, 0, 2, 7, 8]);
+    write("cut", &[0, 0, 8, 1, 0, 0, 0, 3, 7]);
+    write("text", b"1,2,3\n");
+    fails(&format!("feed idx:{path}/none"), 1, &["cannot load idx:", "/none", "No such file"]);
+    fails(&format!("feed npy:{path}/three"), 1, &["/three", "an IDX file"]);
+    fails(&format!("feed idx:{path}/text"), 1, &["/text", "expected an IDX file"]);
+    fails(&format!("feed idx:{path}/cut"), 1, &["/cut", "expected 11 bytes", "only 9"]);
+    fails(&format!("feed idx:{path}/three,{path}/two"), 1, &["/three,", "the first has 3 rows, number 2 has 2"]);
+    fails(&format!("order npy:{path}"), 1, &["is a directory"]);
+    assert_eq!(program::stdout(&format!("order idx:{path}/two")), "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n");
+}

@@ -1,0 +1,143 @@
+//! What the program prints: orders, figures, digests.
+
+mod program;
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use program::{slotline, stdout, summary};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+#[test]
+fn orders_are_torchs() {
+    let want = [json!({"epoch": 0, "batch": 0, "indices": [6, 5, 4, 0, 8, 9, 2, 1, 3, 7]})];
+    assert_eq!(json_lines(&stdout("order --seed 42 --len 10 --shuffle --batch-size 10")), want);
+    assert_eq!(json_lines(&stdout("order --seed 42 --shuffle")), want, "10 is the default length");
+}
+
+#[test]
+fn orders_come_batch_by_batch() {
+    let lines = json_lines(&stdout("order --len 5 --batch-size 2 --epochs 2 --drop-last"));
+    let line = |epoch: u32, batch: u32, indices: [u32; 2]| json!({"epoch": epoch, "batch": batch, "indices": indices});
+    assert_eq!(lines, [line(0, 0, [0, 1]), line(0, 1, [2, 3]), line(1, 0, [0, 1]), line(1, 1, [2, 3])]);
+    assert_eq!(stdout("order --len 0"), "");
+}
+
+#[test]
+fn the_order_of_a_source_is_that_of_feeding_it() {
+    let options = "digits --shuffle --seed 5 --epochs 2 --batch-size 100";
+    let lines = json_lines(&stdout(&format!("order {options} --json")));
+    let (last, batches) = lines.split_last().expect("a last line");
+    let indices = batches.iter().flat_map(|batch| batch["indices"].as_array().expect("a list"));
+    let bytes: Vec<u8> = indices.flat_map(|index| index.as_i64().expect("an index").to_le_bytes()).collect();
+    assert_eq!(last["order_digest"], sha256(&bytes));
+    let fed = summary(&format!("feed {options}"));
+    assert_eq!((&fed["order_digest"], &fed["data_digest"]), (&last["order_digest"], &last["data_digest"]));
+}
+
+#[test]
+fn a_run_ends_with_its_figures_in_json() {
+    let run = summary("feed digits --epochs 2 --num-workers 1");
+    assert_eq!((&run["batches"], &run["samples"], &run["bytes"]), (&json!(58), &json!(3594), &json!(3594 * 72)));
+    for key in ["seconds", "samples_per_s", "memory_ceiling_bytes"] {
+        assert!(run[key].as_f64() > Some(0.0), "{key}: {run}");
+    }
+    assert!(run["wait_fraction"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{run}");
+    for key in ["order_digest", "data_digest"] {
+        assert!(run[key].as_str().is_some_and(|digest| digest.len() == 64), "{key}: {run}");
+    }
+    assert_eq!(summary("feed digits --digest=false")["data_digest"], Value::Null);
+}
+
+#[test]
+fn the_data_digest_is_that_of_the_bytes_in_a_batch() {
+    let (images, labels) = slotline::source::digits();
+    let labels = labels.as_slice().iter().flat_map(|label| label.to_ne_bytes());
+    let bytes: Vec<u8> = images.as_slice().iter().copied().chain(labels).collect();
+    assert_eq!(summary("feed digits --batch-size 5000")["data_digest"], sha256(&bytes));
+}
+
+#[test]
+fn files_are_fed_as_the_arrays_they_hold() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (images, labels) = slotline::source::digits();
+    // IDX: two zeros, u8, the dimensions, their lengths.
+    let write = |name: &str, dims: &[u32], data: &[u8]| {
+        let lengths = dims.iter().flat_map(|dim| dim.to_be_bytes());
+        let header = [0, 0, 8, dims.len() as u8].into_iter().chain(lengths);
+        fs::write(folder.path().join(name), header.chain(data.iter().copied()).collect::<Vec<u8>>()).expect("written");
+    };
+    write("images", &[1797, 8, 8], images.as_slice());
+    write("labels", &[1797], &labels.as_slice().iter().map(|&label| label as u8).collect::<Vec<u8>>());
+    let path = folder.path().display();
+    let run = summary(&format!("feed idx:{path}/images,{path}/labels --batch-size 5000"));
+    assert_eq!((&run["samples"], &run["bytes"]), (&json!(1797), &json!(1797 * 65)));
+
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (1797, 64), }");
+    let npy = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), images.as_slice()].concat();
+    fs::write(folder.path().join("images.npy"), npy).expect("written");
+    let mapped = summary(&format!("feed npy:{path}/images.npy --shuffle --seed 1"));
+    let read = summary(&format!("feed idx:{path}/images --shuffle --seed 1 --batch-size 7"));
+    // Of one field, batches are the samples one after the other, whatever their size.
+    assert_eq!(mapped["data_digest"], read["data_digest"]);
+}
+
+#[test]
+fn people_are_told_what_held_the_loop_back() {
+    let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 3000");
+    assert!(text.contains("epoch 1: 8 batches, 1797 samples") && text.contains("memory ceiling"), "{text}");
+    assert!(text.contains("bound by the simulated step"), "{text}");
+    let text = stdout("feed digits --epochs 3 --batch-size 1797");
+    assert!(text.contains("bound by loading"), "{text}");
+    assert!(stdout("feed digits --drop-last --batch-size 5000").contains("no batch"));
+}
+
+#[test]
+fn warnings_go_to_stderr_and_stop_nothing() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let output = slotline(&format!("feed digits --num-workers {}", cores + 1));
+    assert!(output.status.success());
+    let warning = format!("num_workers is {}", cores + 1);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&warning));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(&warning));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_slotline"))
+        .args(["order", "--len", "1000000", "--batch-size", "10", "--num-workers", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut pipe = program.stdout.take().expect("a pipe");
+    let mut start = [0; 10];
+    pipe.read_exact(&mut start).expect("output");
+    drop(pipe);
+    let output = program.wait_with_output().expect("the program ends");
+    assert_eq!((&start, &output.stderr[..]), (b"{\"epoch\":0", &b""[..]));
+    assert!(output.status.success());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_an_error() {
+    for command in ["order", "demo --epochs 1", "feed digits --json"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device that is always full");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_slotline"));
+        let output = program.args(command.split(' ')).stdout(full).output().expect("the program starts");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        assert!(message.contains("cannot write to stdout\n  because: No space left"), "{command}: {message}");
+    }
+}
