@@ -156,7 +156,7 @@ mod tests {
         for len in [0, 1, ALIGN, ALIGN + 1, HUGE, 3 * HUGE + 5] {
             let pages = Pages::new(len).unwrap();
             assert_eq!(pages.start().as_ptr().align_offset(if len >= HUGE { HUGE } else { ALIGN }), 0);
-            assert!(pages.len() >= len && pages.len() % ALIGN == 0);
+            assert!(pages.len() >= len && pages.len().is_multiple_of(ALIGN));
             // SAFETY: the pages are ours alone.
             let bytes = unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr(), pages.len()) };
             assert!(bytes.iter().all(|&byte| byte == 0));
