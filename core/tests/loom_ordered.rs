@@ -403,3 +403,62 @@ fn in_arrival_mode_a_straggler_stops_nobody() {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }
+
+/// `open` writes the limit before it touches the cursor, so one worker may claim between the two; another one that goes
+/// on from there must have seen what the consumer wrote before `open`, too.
+fn a_run_after_one_that_came_to_its_limit(delivery: Delivery) {
+    explore(3, move || {
+        let ring = ring::<Parking>(2, Config::new().delivery(delivery));
+        let mut consumer = limited(&ring, 0);
+        let plan = Arc::new(loom::cell::UnsafeCell::new(0));
+        let hasty = |worker: Worker<Arc<Model<Parking>>>, plan: Arc<loom::cell::UnsafeCell<usize>>| {
+            if let Ok(claim) = worker.try_claim(1) {
+                // SAFETY: the plan is written between two runs only, and read under a claim; loom checks that.
+                let planned = plan.with(|plan| unsafe { *plan });
+                assert!(claim.ticket() < planned);
+                claim.publish();
+            }
+        };
+        let spawn = |_| {
+            let (worker, plan) = (Worker::new(ring.clone()), plan.clone());
+            thread::spawn(move || hasty(worker, plan))
+        };
+        let workers: Vec<_> = (0..2).map(spawn).collect();
+        // SAFETY: as above.
+        plan.with_mut(|plan| unsafe { *plan = 2 });
+        consumer.open(Some(2)).unwrap();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn what_was_written_before_open_is_seen_in_order() {
+    a_run_after_one_that_came_to_its_limit(Delivery::InOrder);
+}
+
+#[test]
+fn what_was_written_before_open_is_seen_in_arrival_mode() {
+    a_run_after_one_that_came_to_its_limit(Delivery::Arrival);
+}
+
+/// All workers but a straggler sleep since no slot is free, and so does the consumer since nothing is finished: then a
+/// release on another thread must get the run going again.
+#[test]
+fn in_arrival_mode_a_release_wakes_who_can_go_on() {
+    explore(2, || {
+        let ring = ring::<Parking>(3, Config::new().delivery(Delivery::Arrival));
+        let mut consumer = limited(&ring, 4);
+        let own = Worker::new(ring.clone());
+        let straggler = own.try_claim(1).unwrap();
+        own.try_claim(1).unwrap().publish();
+        own.try_claim(1).unwrap().publish();
+        let (held, _kept) = (consumer.next().unwrap(), consumer.next().unwrap());
+        let worker = Worker::new(ring.clone());
+        let idle = thread::spawn(move || worker.claim(1).unwrap().publish());
+        let dropper = thread::spawn(move || drop(held));
+        assert_eq!(consumer.next().unwrap().ticket(), 3);
+        straggler.publish();
+        idle.join().unwrap();
+        dropper.join().unwrap();
+    });
+}

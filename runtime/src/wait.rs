@@ -57,7 +57,14 @@ impl fmt::Debug for Waiter {
 
 /// A moment by the system's monotonic clock, or never.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until(pub(crate) Option<Instant>);
+pub(crate) struct Until(Option<Instant>);
+
+impl Until {
+    /// So much later than now; never without a time, or if the clock cannot count so far.
+    pub(crate) fn after(time: Option<Duration>) -> Self {
+        Self(time.and_then(|time| Instant::now().checked_add(time)))
+    }
+}
 
 impl Deadline for Until {
     #[inline]

@@ -76,7 +76,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             let next = self.cursor_shape.next_ticket(cursor);
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Acquire, Ordering::Acquire) {
+            // Release: as in `try_claim_in_order`.
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok(self.tickets_before(cursor));
@@ -98,6 +99,15 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             (now == ready || now == failed).then_some((age, index, now == failed))
         });
         finished.max().map(|(_, index, failed)| (index, failed))
+    }
+
+    /// Whether a claim could be had now, of a new ticket or of one already open.
+    pub(super) fn has_room(&self) -> bool {
+        let over = self.is_over(self.cursor.load(Ordering::Acquire));
+        self.slots.slots().iter().any(|slot| match slot.0.claims.load(Ordering::Relaxed) {
+            UNOPENED => !over,
+            part => part < self.shape.parts,
+        })
     }
 
     /// Whether every slot is leased, so that nothing more can arrive until one is released.

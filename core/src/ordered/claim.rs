@@ -146,7 +146,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             }
             let count = max.min(self.shape.parts - part);
             let next = self.shape.advance(cursor, count);
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Acquire, Ordering::Acquire) {
+            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit).
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok(Spot { slot: index, ticket: self.tickets_before(cursor), part, count });

@@ -155,10 +155,28 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
     pub fn wait(&self, deadline: &impl Deadline) -> bool {
+        self.wait_until(deadline, || {
+            self.call_workers();
+            false
+        })
+    }
+
+    /// As [`wait`](Self::wait), for a consumer whose thread works, too: in arrival mode it also returns once there is
+    /// something to claim. (In order, what the consumer waits for is claimed already.)
+    pub fn wait_or_work(&self, deadline: &impl Deadline) -> bool {
+        self.wait_until(deadline, || true)
+    }
+
+    /// Waits; in arrival mode `on_room` says whether room for a claim ends the wait.
+    fn wait_until(&self, deadline: &impl Deadline, on_room: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
         ring.awaited.store(ring.shape.slot(self.head), Ordering::Relaxed);
-        ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty)
+        ring.items.wait_until(deadline, || {
+            self.is_ready()
+                || self.why_nothing() != NextError::Empty
+                || (ring.delivery == Delivery::Arrival && ring.has_room() && on_room())
+        })
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the

@@ -72,12 +72,15 @@
 //! *Ending.* The `SEALED` flag is a bit of the cursor, so a claim either comes before the seal or fails; after it only
 //! the parts of a ticket already begun can be claimed. The consumer is at the end when its own position equals the
 //! cursor's and the run is sealed or at its limit. `open` demands just that, so whatever the consumer wrote before
-//! `open` (release) is seen by the claims of the new run (acquire), and no claim of the old one is left.
+//! `open` (release) is seen by the claims of the new run (acquire), and no claim of the old one is left. A claim may
+//! see it through the limit, before `open` has touched the cursor; so a claim moves the cursor with release, too, for
+//! those who find the cursor beyond the old limit and learn nothing from that.
 //!
 //! *Waiting.* Workers wait for a free slot at the cursor, the consumer for its next slot. Both notify after each
 //! change, by [`crate::wait`]'s protocol. A publisher declines the wake-up if the consumer awaits another slot (which
 //! has a publisher of its own); a release declines while little is free, and the consumer makes up for it before it
-//! waits itself.
+//! waits itself. In arrival mode, where what the consumer waits for may not even be claimed, a release wakes the
+//! consumer too, which then calls the workers or claims the slot itself.
 //!
 //! *Arrival mode.* Each slot has a word of its own, `claims`, that its parts are claimed from; a free slot is opened by
 //! whoever moves it from `UNOPENED` to `OPENING` and then draws a ticket from the cursor. A part claimed by
@@ -369,7 +372,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         // A wake-up costs far more than a slot's work may be worth, so sleeping workers are left alone until half of
         // the ring is theirs; the consumer wakes them for less before it has nothing left to take itself.
         self.space.notify(|| self.is_half_free());
-        self.items.notify(|| self.awaited.load(Ordering::Relaxed) == A_RELEASE);
+        // In arrival mode any free slot gets a consumer on that waits for whatever comes next: it calls the workers.
+        self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == A_RELEASE);
     }
 
     /// Whether half of the slots are free for claims, as seen from the cursor.

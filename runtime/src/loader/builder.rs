@@ -8,7 +8,7 @@ use core_affinity::CoreId;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
 use super::collate::{Collate, Region, Samples, Stack, With};
-use super::engine::{Engine, Reader, Ring, Work, panic_message};
+use super::engine::{Engine, Reader, Ring, Work, last_words};
 use super::error::{BuildError, Warning};
 use super::pacer::Pacer;
 use super::{Crew, Loader, Roll, Signature};
@@ -202,7 +202,8 @@ impl<D: Dataset, C> Builder<D, C> {
     /// How many batches the caller means to keep while it asks for the next one.
     ///
     /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots; holding all of them and asking for another
-    /// batch is [`Error::Held`](super::Error::Held).
+    /// batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch while as many others go by as
+    /// the ring has slots, since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
         self.hold = batches;
         self
@@ -297,6 +298,10 @@ impl<D: Dataset, C> Builder<D, C> {
         // No batch has more rows than a pass has samples, however great the batch size.
         let rows = self.batch_size.min(sampler.len()).max(1);
         let slots = self.slots()?;
+        let order = sampler.memory();
+        if let Some(available) = available_memory().filter(|&available| order as u64 > available) {
+            return Err(BuildError::OrderMemory { bytes: order, available });
+        }
         let payloads = C::payloads(&self, rows, slots)?;
         let part_rows = match self.part_size {
             _ if !C::SHARED => rows,
@@ -313,7 +318,8 @@ impl<D: Dataset, C> Builder<D, C> {
         if self.num_workers > cores {
             warnings.push(Warning::ManyWorkers { workers: self.num_workers, cores });
         }
-        let memory_ceiling = payloads.bytes + sampler.memory() + slots * size_of::<Slot<Work<C::Payload>>>();
+        let words = slots * size_of::<Slot<Work<C::Payload>>>();
+        let memory_ceiling = payloads.bytes.saturating_add(order).saturating_add(words);
 
         let delivery = if self.in_order { Delivery::InOrder } else { Delivery::Arrival };
         let config = Config::new().parts(parts).delivery(delivery);
@@ -341,6 +347,7 @@ impl<D: Dataset, C> Builder<D, C> {
             drop_last: self.drop_last,
             hold: self.hold,
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
+            in_order: self.in_order,
             helps: workers == 0 || (self.help && self.timeout.is_zero()),
             waits_for_release: self.wait_for_release,
             memory_ceiling,
@@ -413,7 +420,7 @@ impl<D: Dataset, C> Builder<D, C> {
         for index in 0..self.dataset.len().min(PROBES) {
             cx.start_sample(index);
             let probe = catch_unwind(AssertUnwindSafe(|| Ok(Fields::of(&self.dataset.get(index, &mut cx)?))));
-            let probe = probe.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic)).into()));
+            let probe = probe.unwrap_or_else(|panic| Err(format!("panicked: {}", last_words(panic)).into()));
             match probe {
                 Ok(fields) => return Ok(fields),
                 Err(source) => failure = Some(BuildError::Probe { index, source }),
@@ -539,9 +546,9 @@ fn start_workers<D: Dataset, C: Collate<D>>(
         }
     }
     drop(bound);
-    if !cores.is_empty() {
-        let not_bound = refused.iter().filter(|&(_, _, done)| !done);
-        warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
-    }
+    // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts, which
+    // must not happen in the middle of a pass.
+    let not_bound = refused.iter().filter(|&(_, _, done)| !done);
+    warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
     Ok(crew)
 }

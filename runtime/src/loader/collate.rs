@@ -23,6 +23,10 @@ pub trait Collate<D: Dataset>: Send + Sync + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn fill(&self, payload: &Self::Payload, job: &mut Job<'_, D>) -> Result<(), BoxError>;
 
+    /// Drops what the slot holds of a batch that nobody will get.
+    #[doc(hidden)]
+    fn discard(payload: &Self::Payload);
+
     #[doc(hidden)]
     fn deliver(lease: Lease<Self::Payload>, rows: usize, epoch: u32) -> Self::Batch;
 }
@@ -101,6 +105,8 @@ impl<D: Dataset> Collate<D> for Stack {
         Ok(())
     }
 
+    fn discard(_: &Region) {}
+
     #[inline]
     fn deliver(lease: Lease<Region>, rows: usize, epoch: u32) -> Batch<D> {
         Batch::new(lease, rows, epoch)
@@ -143,6 +149,10 @@ where
         let batch = (self.collate)(&mut Samples { job, next })?;
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
         Ok(())
+    }
+
+    fn discard(slot: &Mutex<Option<T>>) {
+        drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     fn deliver(lease: Lease<Self::Payload>, _: usize, _: u32) -> T {

@@ -90,9 +90,20 @@ impl Failure {
 }
 
 /// What a panic said, if it said it in words.
-pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
+}
+
+/// What a panic said, and its end. A payload that panics when it is dropped would take the thread with it, and so it is
+/// dropped under guard, and the second payload not at all.
+#[cold]
+pub(super) fn last_words(panic: Box<dyn Any + Send>) -> String {
+    let message = panic_message(&*panic);
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(second);
+    }
+    message
 }
 
 /// One pass, as the workers need to know it.
@@ -174,7 +185,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let begin = (parts.start * self.part_rows).min(rows);
         let end = parts.end.saturating_mul(self.part_rows).min(rows);
         let activity = &*self.activities[reader.place];
-        activity.begin(claim.ticket());
+        activity.begin(claim.ticket(), plan.order.get(first + begin).unwrap_or_default());
         reader.cx.start_pass(plan.seed, plan.epoch);
         let started = reader.pacer.start();
         let work = claim.get();
@@ -192,10 +203,11 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let cause = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(Cause::Error(error)),
-            Err(panic) => Some(Cause::Panic(panic_message(&*panic))),
+            Err(panic) => Some(Cause::Panic(last_words(panic))),
         };
         if let Some(cause) = cause {
-            let (position, index) = (job.position, activity.index.load(Ordering::Relaxed));
+            let position = job.position;
+            let index = plan.order.get(position).unwrap_or_default();
             work.fail(Failure { position, index, by: reader.by(), cause });
         }
         reader.pacer.stop(started, parts.len());
@@ -235,19 +247,25 @@ impl Reader {
 pub(super) struct Activity {
     /// The batch it fills, plus 1; 0 if none.
     task: AtomicUsize,
-    /// The index it reads.
+    /// The index it reads, or is about to.
     index: AtomicUsize,
 }
 
 impl Activity {
     #[inline]
-    fn begin(&self, task: usize) {
+    fn begin(&self, task: usize, index: usize) {
+        self.index.store(index, Ordering::Relaxed);
         self.task.store(task.wrapping_add(1), Ordering::Relaxed);
     }
 
     #[inline]
     fn end(&self) {
         self.task.store(0, Ordering::Relaxed);
+    }
+
+    /// The batch it fills.
+    pub(super) fn task(&self) -> Option<usize> {
+        self.task.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// The index it reads for batch `task`, if that is what it does.

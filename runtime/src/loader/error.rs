@@ -57,6 +57,14 @@ pub enum BuildError {
         /// Bytes that can be had.
         available: u64,
     },
+    /// The order of a pass needs more memory than there is.
+    #[error("the order of a pass takes {bytes} bytes, and {available} are available; use a sampler that needs less")]
+    OrderMemory {
+        /// Bytes of the order; `usize::MAX` if it is even more.
+        bytes: usize,
+        /// Bytes that can be had.
+        available: u64,
+    },
     /// The system refused the memory.
     #[error("the system refused {bytes} bytes for the batches")]
     Map {
@@ -149,6 +157,16 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
+    /// The sampler drew more indices than it had said when the loader was built, and the batches were made for those.
+    #[error(
+        "the sampler drew {len} indices, and its len() was {most} when the loader was built; let len() say the most it will draw"
+    )]
+    LongOrder {
+        /// Indices of the pass.
+        len: usize,
+        /// `Sampler::len` before.
+        most: usize,
+    },
     /// More batches than a pass can count on a machine of this pointer width.
     #[error("{tasks} batches are more than one pass can have on this machine; make batch_size greater")]
     TooManyBatches {

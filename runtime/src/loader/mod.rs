@@ -6,7 +6,7 @@
 //! # What happens where
 //!
 //! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps and touches the memory of
-//! all batches, and starts `num_workers` threads, which live as long as the loader. In a pass workers claim rows of the
+//! all batches, and starts `num_workers` threads, which live as long as the loader (it returns when they run). In a pass workers claim rows of the
 //! next free slot, read the samples and write them there. The thread that iterates does the same work while it would
 //! otherwise wait, unless [`help`](Builder::help) is off or there is a [`timeout`](Builder::timeout); with
 //! `num_workers` 0 it does all of it. After the first lap of the ring the loader allocates nothing, in this pass and in
@@ -38,7 +38,7 @@ mod pass;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -73,6 +73,7 @@ pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
     drop_last: bool,
     hold: usize,
     timeout: Option<Duration>,
+    in_order: bool,
     helps: bool,
     waits_for_release: bool,
     memory_ceiling: usize,
@@ -103,7 +104,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// # Errors
     ///
-    /// [`Error::Order`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in the pass before.
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in the pass before.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         self.drain()?;
         let seed = match &self.generator {
@@ -114,6 +115,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let plan = unsafe { self.engine.plan_mut() };
         self.sampler.order(&mut default_generator(), &mut plan.order)?;
         let (len, rows) = (plan.order.len(), self.batch_size);
+        let most = self.engine.rows;
+        if most < rows && len > most {
+            return Err(Error::LongOrder { len, most });
+        }
         self.tasks = if self.drop_last { len / rows } else { len.div_ceil(rows) };
         self.positions = if self.drop_last { self.tasks * rows } else { len };
         self.plan_epoch = self.epochs;
@@ -196,14 +201,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if self.delivered < self.tasks {
             self.abandon();
         }
-        let deadline = Until(self.timeout.map(|after| Instant::now() + after));
+        let deadline = Until::after(self.timeout);
         loop {
             match self.consumer.try_next() {
-                Ok(mut lease) => drop(lease.take_failure()),
-                Err(NextError::Failed { .. }) => {}
-                // What nobody claimed of a batch already begun is thrown away, too.
+                Ok(mut lease) => {
+                    self.delivered += 1;
+                    drop(lease.take_failure());
+                    C::discard(&lease.payload);
+                }
+                Err(NextError::Failed { .. }) => self.delivered += 1,
+                // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
+                // that the batch comes by here with the failures that its other parts may have left in the slot.
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
-                    Ok(claim) => drop(claim),
+                    Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(&deadline) => {}
                     Err(_) => return Err(self.timed_out()),
                 },
@@ -217,8 +227,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     #[cold]
     fn timed_out(&self) -> Error {
-        let task = self.delivered;
         let workers = &self.engine.activities[..self.crew.threads.len()];
+        // In order it is the next one; as they arrive, the first of those that are begun.
+        let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| !self.in_order);
+        let task = begun.unwrap_or(self.delivered);
         let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(task)?))).collect();
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
     }

@@ -1,7 +1,6 @@
 //! One pass over the dataset.
 
 use std::fmt;
-use std::time::Instant;
 
 use slotline_core::ordered::NextError;
 
@@ -51,14 +50,16 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     return Some(Ok(C::deliver(lease, rows, loader.plan_epoch)));
                 }
                 Err(NextError::Empty) => {
-                    let deadline = *deadline.get_or_insert_with(|| loader.timeout.map(|after| Instant::now() + after));
-                    if !loader.consumer.wait(&Until(deadline)) {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
+                    let consumer = &loader.consumer;
+                    let more = if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) };
+                    if !more {
                         return Some(Err(loader.timed_out()));
                     }
                 }
                 Err(NextError::Held) if loader.waits_for_release => {
-                    let deadline = *deadline.get_or_insert_with(|| loader.timeout.map(|after| Instant::now() + after));
-                    if !loader.consumer.wait_for_release(&Until(deadline)) {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
+                    if !loader.consumer.wait_for_release(deadline) {
                         return Some(Err(loader.held()));
                     }
                 }

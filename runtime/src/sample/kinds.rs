@@ -90,9 +90,7 @@ impl Sample for AnyRow<'_> {
     type Tensors<'b> = Columns<'b>;
 
     fn declare(&self, fields: &mut Fields) {
-        for (i, array) in self.arrays.iter().enumerate() {
-            fields.named(i, &array.row(self.index));
-        }
+        fields.run(self.arrays.iter().map(|array| array.row(self.index)));
     }
 
     #[inline]
@@ -101,7 +99,7 @@ impl Sample for AnyRow<'_> {
     }
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
-        *columns
+        columns.take_run()
     }
 }
 

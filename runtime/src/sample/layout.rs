@@ -15,6 +15,8 @@ pub struct Field {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) ragged: bool,
+    /// How many fields the run has that begins here; 0 if none does.
+    pub(crate) run: usize,
 }
 
 impl Field {
@@ -85,6 +87,16 @@ impl Fields {
         self.path.pop();
     }
 
+    /// Adds the fields of parts whose number is known at run time only, as a run that a batch gives as one.
+    pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl super::Sample>) {
+        let first = self.list.len();
+        parts.enumerate().for_each(|(i, part)| self.named(i, &part));
+        let run = self.list.len() - first;
+        if let Some(field) = self.list.get_mut(first) {
+            field.run = run;
+        }
+    }
+
     /// The fields so far.
     pub fn as_slice(&self) -> &[Field] {
         &self.list
@@ -93,7 +105,7 @@ impl Fields {
     fn push(&mut self, dtype: DType, shape: &[usize], ragged: bool) {
         let name = if self.path.is_empty() { self.list.len().to_string() } else { self.path.join(".") };
         match Shape::new(shape) {
-            Ok(shape) => self.list.push(Field { name, dtype, shape, ragged }),
+            Ok(shape) => self.list.push(Field { name, dtype, shape, ragged, run: 0 }),
             Err(error) => self.error = self.error.take().or(Some(error)),
         }
     }
@@ -159,9 +171,9 @@ impl Layout {
         place(&mut end, words).ok_or_else(|| too_large("indices"))?;
         let mut columns = Vec::with_capacity(fields.list.len());
         for field in fields.list {
-            // The batch has one dimension more.
-            field.shape.stacked(rows)?;
             let too_large = || too_large(&field.to_string());
+            // The batch has one dimension more. Views count its elements, with zeros left out.
+            field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
             let elements = field.shape.elements().ok_or_else(too_large)?;
             let stride = elements.checked_mul(field.dtype.size()).ok_or_else(too_large)?;
             let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;

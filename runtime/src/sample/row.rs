@@ -70,11 +70,11 @@ impl<'a> Row<'a> {
     /// If dtype, shape, or the number of elements differ from what was declared.
     #[inline]
     pub fn write<T: Element>(&mut self, data: &[T], shape: &[usize]) -> Result<(), Misfit> {
-        let out = self.fill(shape)?;
-        if out.len() != data.len() {
-            return Err(self.other(T::DTYPE, &[data.len()]));
+        let column = self.fixed(T::DTYPE, shape)?;
+        if column.elements != data.len() {
+            return Err(column.other(T::DTYPE, &[data.len()]));
         }
-        out.copy_from_slice(data);
+        self.elements(column).copy_from_slice(data);
         Ok(())
     }
 
@@ -96,14 +96,8 @@ impl<'a> Row<'a> {
     /// If dtype or shape differ from what was declared.
     #[inline]
     pub fn fill<T: Element>(&mut self, shape: &[usize]) -> Result<&mut [T], Misfit> {
-        let column = self.column()?;
-        if column.field.dtype != T::DTYPE || !same(column.field.shape.dims(), shape) || column.field.ragged {
-            self.next -= 1;
-            return Err(self.other(T::DTYPE, shape));
-        }
-        // SAFETY: the column has `elements` elements of `T` in each row; its offset and stride keep their alignment,
-        // and their bytes were only ever zeros or elements of this column. The row is ours (`new`).
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) })
+        let column = self.fixed(T::DTYPE, shape)?;
+        Ok(self.elements(column))
     }
 
     /// Writes the next field from bytes in the machine's order, for a dtype known at run time.
@@ -113,12 +107,8 @@ impl<'a> Row<'a> {
     /// If dtype or shape differ from what was declared.
     #[inline]
     pub fn write_any(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
-        let column = self.column()?;
-        let dtype = column.field.dtype;
-        if dtype != data.dtype() || !same(column.field.shape.dims(), data.shape()) || column.field.ragged {
-            self.next -= 1;
-            return Err(self.other(data.dtype(), data.shape()));
-        }
+        let column = self.fixed(data.dtype(), data.shape())?;
+        self.next += 1;
         debug_assert_eq!(column.stride, data.bytes().len());
         // SAFETY: as for `fill`; a tensor has exactly the bytes of its shape, and its elements are valid.
         unsafe { std::ptr::copy_nonoverlapping(data.bytes().as_ptr(), self.place(column), column.stride) };
@@ -134,8 +124,7 @@ impl<'a> Row<'a> {
     pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Misfit> {
         let column = self.column()?;
         if column.field.dtype != T::DTYPE {
-            self.next -= 1;
-            return Err(self.other(T::DTYPE, &[data.len()]));
+            return Err(column.other(T::DTYPE, &[data.len()]));
         }
         if !column.field.ragged {
             return Err(Problem::Kind { declared: column.field.clone() }.into());
@@ -143,6 +132,7 @@ impl<'a> Row<'a> {
         if data.len() > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
         }
+        self.next += 1;
         let to = self.place(column);
         // SAFETY: as for `fill`, with at most `elements` elements; zero bytes are a value of every element type. The
         // lengths lie apart from the elements, an i64 for each row.
@@ -161,14 +151,33 @@ impl<'a> Row<'a> {
         if declared == found { Ok(()) } else { Err(Problem::Count { declared, found }.into()) }
     }
 
+    /// The next field. It counts as written (`next`) only when it is, so that a sample which swallows an error is found
+    /// out in `finish`.
     #[inline]
-    fn column(&mut self) -> Result<&'a Column, Misfit> {
-        let layout = self.layout;
-        let Some(column) = layout.columns.get(self.next) else {
-            return Err(Problem::Count { declared: layout.columns.len(), found: self.next + 1 }.into());
-        };
-        self.next += 1;
+    fn column(&self) -> Result<&'a Column, Misfit> {
+        let (layout, next) = (self.layout, self.next);
+        let count = || Problem::Count { declared: layout.columns.len(), found: next + 1 };
+        layout.columns.get(next).ok_or_else(|| count().into())
+    }
+
+    /// The next field, if it is one of fixed shape, and this one.
+    #[inline]
+    fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Misfit> {
+        let column = self.column()?;
+        if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.ragged {
+            return Err(column.other(dtype, shape));
+        }
         Ok(column)
+    }
+
+    /// The memory of the next field, which was found to be `column`, of `T`; it counts as written.
+    #[inline]
+    fn elements<T: Element>(&mut self, column: &Column) -> &mut [T] {
+        debug_assert_eq!(column.field.dtype, T::DTYPE);
+        self.next += 1;
+        // SAFETY: the column has `elements` elements of `T` in each row; its offset and stride keep their alignment,
+        // and their bytes were only ever zeros or elements of this column. The row is ours (`new`).
+        unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) }
     }
 
     #[inline]
@@ -176,13 +185,18 @@ impl<'a> Row<'a> {
         // SAFETY: the row is below the layout's rows, so this stays inside the slot.
         unsafe { self.slot.add(column.offset + self.row * column.stride) }
     }
+}
 
+impl Column {
+    /// The error of a sample that has something else here.
     #[cold]
     fn other(&self, dtype: DType, shape: &[usize]) -> Misfit {
-        let declared = self.layout.columns[self.next.min(self.layout.columns.len() - 1)].field.clone();
+        let declared = self.field.clone();
         match Shape::new(shape) {
-            Ok(shape) => Problem::Other { declared, dtype, shape }.into(),
-            Err(_) => Problem::Kind { declared }.into(),
+            Ok(shape) if !declared.ragged || dtype != declared.dtype => {
+                Problem::Other { declared, dtype, shape }.into()
+            }
+            _ => Problem::Kind { declared }.into(),
         }
     }
 }
@@ -202,7 +216,7 @@ impl fmt::Debug for Row<'_> {
 /// The columns of a batch: one tensor for each field, in the order declared.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
-    layout: &'a Layout,
+    columns: &'a [Column],
     slot: *const u8,
     /// Rows that the batch has, at most the layout's.
     rows: usize,
@@ -217,32 +231,32 @@ impl<'a> Columns<'a> {
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
         debug_assert!(rows <= layout.rows);
-        Self { layout, slot, rows, next: 0, memory: PhantomData }
+        Self { columns: &layout.columns, slot, rows, next: 0, memory: PhantomData }
     }
 
     /// How many fields there are.
     pub fn len(&self) -> usize {
-        self.layout.columns.len()
+        self.columns.len()
     }
 
     /// Whether there is no field.
     pub fn is_empty(&self) -> bool {
-        self.layout.columns.is_empty()
+        self.columns.is_empty()
     }
 
     /// What field `i` was declared to be; `None` if there is none.
     pub fn field(&self, i: usize) -> Option<&'a Field> {
-        self.layout.columns.get(i).map(|column| &column.field)
+        self.columns.get(i).map(|column| &column.field)
     }
 
     /// Field `i` of the batch, shape `[rows, …]`; `None` if there is none. A ragged field is padded with zeros.
     pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
-        self.layout.columns.get(i).map(|column| self.tensor(column))
+        self.columns.get(i).map(|column| self.tensor(column))
     }
 
     /// How many elements each row of field `i` has, if that is a ragged field.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
-        self.layout.columns.get(i).filter(|column| column.field.ragged).map(|column| self.lengths_of(column))
+        self.columns.get(i).filter(|column| column.field.ragged).map(|column| self.lengths_of(column))
     }
 
     /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).
@@ -277,9 +291,19 @@ impl<'a> Columns<'a> {
     /// As [`take`](Self::take), or if the field is not ragged.
     pub fn take_ragged<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
         let data = self.take();
-        let column = &self.layout.columns[self.next - 1];
+        let column = &self.columns[self.next - 1];
         assert!(column.field.ragged, "field {} is not ragged", column.field);
         (data, self.lengths_of(column))
+    }
+
+    /// The next fields, as many as were declared as one [run](super::Fields::run); all that are left if the next one
+    /// begins no run.
+    pub(crate) fn take_run(&mut self) -> Columns<'a> {
+        let left = self.columns.get(self.next..).unwrap_or_default();
+        let run = left.first().map_or(0, |column| column.field.run);
+        let columns = if run == 0 { left } else { &left[..run.min(left.len())] };
+        self.next += columns.len();
+        Columns { columns, next: 0, ..*self }
     }
 
     /// The dataset index of each row.
@@ -292,7 +316,7 @@ impl<'a> Columns<'a> {
     #[inline]
     fn advance(&mut self) -> &'a Column {
         self.next += 1;
-        &self.layout.columns[self.next - 1]
+        &self.columns[self.next - 1]
     }
 
     fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
@@ -317,6 +341,6 @@ fn stacked(column: &Column, rows: usize) -> Shape {
 
 impl fmt::Debug for Columns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.layout.columns.iter().map(|column| column.field.to_string())).finish()
+        f.debug_list().entries(self.columns.iter().map(|column| column.field.to_string())).finish()
     }
 }

@@ -1,0 +1,102 @@
+//! Law 4: what a loader takes is what it says. Alone in its process, as it looks at the whole process's memory.
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline::loader::Warning;
+
+/// A figure of this process's memory, in bytes.
+fn status(name: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
+}
+
+/// What comes on top of the ceiling: the stacks of a few threads as far as they are used, code that is run for the
+/// first time, and what the allocator keeps.
+const ON_TOP: usize = 6 << 20;
+
+#[test]
+fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
+    for workers in [0, 2] {
+        let dataset = from_fn(1_000, |index, _| Ok([index as f32; 25_000]));
+        let before = status("VmRSS");
+        let builder = Loader::builder(dataset).batch_size(80).shuffle(true).num_workers(workers).prefetch_factor(3);
+        let mut loader = builder.build().unwrap();
+        let (built, ceiling) = (status("VmRSS") - before, loader.memory_ceiling());
+        assert!(ceiling >= loader.depth() * 80 * 100_000);
+        assert!(built + ON_TOP >= ceiling, "all is there before the first batch: {built} of {ceiling}");
+        for _ in 0..3 {
+            let rows: usize = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum();
+            assert_eq!(rows, 1_000);
+            let grown = status("VmRSS").saturating_sub(before);
+            assert!(grown <= ceiling + ON_TOP, "{grown} with a ceiling of {ceiling}");
+        }
+        drop(loader);
+        let left = status("VmRSS").saturating_sub(before);
+        assert!(left <= ON_TOP, "{left} bytes are left");
+    }
+}
+
+/// Set in the child process, to how many bytes it may lock.
+const CHILD: &str = "SLOTLINE_TEST_LOCK_LIMIT";
+
+/// Limits this process, and gives up the privilege to lock more than the limit.
+fn limit_locks(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the call reads the struct it is given.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
+    // SAFETY: changes nothing but this process's user.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(65_534), 0);
+        }
+    }
+}
+
+#[test]
+#[ignore = "the next test runs it, in processes of their own"]
+fn child() {
+    let Some(limit) = std::env::var(CHILD).ok().and_then(|limit| limit.parse().ok()) else { return };
+    limit_locks(limit);
+    let dataset = || from_fn(100, |index, _| Ok([index as f32; 1_000]));
+    let mut loader = Loader::builder(dataset()).batch_size(10).pin_memory(true).build().unwrap();
+    if limit < 80_000 {
+        let [warning] = loader.warnings() else { panic!("{:?}", loader.warnings()) };
+        assert!(matches!(warning, Warning::NotLocked { bytes, limit: Some(l), .. } if *bytes > 80_000 && *l == limit));
+        let text = warning.to_string();
+        assert!(text.contains(&format!("RLIMIT_MEMLOCK is {limit} bytes")) && text.contains("ulimit -l"), "{text}");
+        assert_eq!(status("VmLck"), 0);
+    } else {
+        assert_eq!(loader.warnings(), []);
+        assert!(status("VmLck") >= 80_000);
+    }
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 10);
+    drop(loader);
+    assert_eq!(status("VmLck"), 0);
+    drop(Loader::builder(dataset()).build().unwrap());
+    println!("child of limit {limit} is done");
+}
+
+#[test]
+fn memory_that_cannot_be_locked_is_a_warning_that_names_the_limit() {
+    // SAFETY: the call fills the struct it is given.
+    let (hard, privileged) = unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);
+        (limit.rlim_max, libc::geteuid() == 0)
+    };
+    for limit in [0_u64, 8_192, 4 << 20] {
+        if limit > hard && !privileged {
+            continue;
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let command = command.args(["--exact", "child", "--ignored", "--nocapture"]).env(CHILD, limit.to_string());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains(&format!("child of limit {limit} is done")), "{text}");
+    }
+}

@@ -1,0 +1,316 @@
+//! Every kind of sample through a loader and back: values, names, shapes, strides, and where tensors lie.
+
+mod support;
+
+use std::fmt::Debug;
+
+use slotline::array::{AnyArray, Array};
+use slotline::dataset::{Context, Dataset, TensorDataset, from_fn};
+use slotline::dtype::{DType, Element};
+use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Text};
+use slotline::tensor::{AnyTensor, Tensor};
+use slotline::{Batch, BoxError, Loader};
+
+const LEN: usize = 11;
+const BATCH: usize = 4;
+
+/// Loads `dataset` in batches of 4, 4 and 3, by workers and without, and has each looked at.
+#[track_caller]
+fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&Batch<D>, std::ops::Range<usize>)) {
+    for workers in [0, 2] {
+        let mut loader =
+            Loader::builder(make()).batch_size(BATCH).num_workers(workers).part_size(1 + workers).build().unwrap();
+        for _ in 0..2 {
+            let mut seen = 0;
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                let columns = batch.columns();
+                let found: Vec<&str> = (0..columns.len()).map(|i| columns.field(i).unwrap().name()).collect();
+                assert_eq!(found, names);
+                assert!(columns.get(names.len()).is_none() && columns.field(names.len()).is_none());
+                for column in (0..columns.len()).map(|i| columns.get(i).unwrap()) {
+                    check_place(&column, batch.len());
+                }
+                look(&batch, seen..seen + batch.len());
+                seen += batch.len();
+            }
+            assert_eq!(seen, LEN);
+        }
+    }
+}
+
+/// Aligned for any copy engine, and in C order.
+fn check_place(tensor: &AnyTensor<'_>, rows: usize) {
+    assert_eq!(tensor.bytes().as_ptr().align_offset(256), 0);
+    assert_eq!(tensor.shape()[0], rows);
+    let mut step = 1;
+    for (dim, stride) in tensor.shape().iter().zip(tensor.strides().iter()).rev() {
+        assert_eq!(*stride, step);
+        step *= dim;
+    }
+    assert_eq!(tensor.bytes().len(), step * tensor.dtype().size());
+}
+
+/// Every kind of sample that holds elements of one type.
+fn every_kind<T: Element + PartialEq + Debug>(make: fn(usize) -> T) {
+    load(
+        || from_fn(LEN, move |i, _| Ok(make(i))),
+        &["0"],
+        |batch, range| {
+            let tensor: Tensor<'_, T> = batch.tensors();
+            assert!(tensor.as_slice().iter().copied().eq(range.map(make)));
+            assert_eq!(batch.columns().field(0).unwrap().dtype(), T::DTYPE);
+        },
+    );
+    load(
+        || from_fn(LEN, move |i, _| Ok(([make(i), make(i + 1)], [[make(i)], [make(i + 2)], [make(i + 3)]]))),
+        &["0", "1"],
+        |batch, range| {
+            let (pairs, columns) = batch.tensors();
+            assert_eq!((pairs.shape(), columns.shape()), (&[range.len(), 2][..], &[range.len(), 3, 1][..]));
+            for (row, i) in range.enumerate() {
+                assert_eq!(pairs.row(row).as_slice(), [make(i), make(i + 1)]);
+                assert_eq!(columns.row(row).as_slice(), [make(i), make(i + 2), make(i + 3)]);
+            }
+        },
+    );
+    load(
+        || from_fn(LEN, move |i, _| Ok((i..i + 5).map(make).collect::<Vec<T>>())),
+        &["0"],
+        |batch, range| {
+            let tensor = batch.tensors();
+            assert_eq!(tensor.shape(), [range.len(), 5]);
+            range.enumerate().for_each(|(row, i)| assert_eq!(tensor[[row, 4]], make(i + 4)));
+        },
+    );
+    load(
+        || from_fn(LEN, move |i, _| Ok(filled(i, make))),
+        &["0"],
+        |batch, range| {
+            let tensor = batch.tensors();
+            assert_eq!(tensor.shape(), [range.len(), 2, 3]);
+            range.enumerate().for_each(|(row, i)| assert!(tensor.row(row).as_slice().iter().all(|&x| x == make(i))));
+        },
+    );
+}
+
+fn filled<T: Element>(i: usize, make: fn(usize) -> T) -> Lazy<T, impl FnOnce(&mut [T]) -> Result<(), BoxError>, 2> {
+    Lazy::new([2, 3], move |out| {
+        out.fill(make(i));
+        Ok(())
+    })
+}
+
+#[test]
+fn every_dtype_comes_back_from_every_kind_of_sample() {
+    every_kind(|i| i % 3 == 0);
+    every_kind(|i| i as u8 ^ 0xa5);
+    every_kind(|i| i as i8 - 100);
+    every_kind(|i| i as u16 ^ 0xa5a5);
+    every_kind(|i| i as i16 - 30_000);
+    every_kind(|i| i as u32 ^ 0xa5a5_a5a5);
+    every_kind(|i| i as i32 - 2_000_000_000);
+    every_kind(|i| i as u64 ^ 0xa5a5_a5a5_a5a5_a5a5);
+    every_kind(|i| i as i64 + i64::MIN);
+    every_kind(|i| i as f32 + 0.5);
+    every_kind(|i| i as f64 * 1e300);
+    assert_eq!(DType::ALL.len(), 11, "all of them");
+}
+
+/// Borrows from itself and from the context.
+struct Borrowing(Vec<f32>, Array<u16>, AnyArray);
+
+impl Dataset for Borrowing {
+    type Sample<'a> = (&'a [f32], Tensor<'a, u16>, AnyTensor<'a>, &'a [i32]);
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let scratch = cx.buffer::<i32>(3);
+        scratch.fill(index as i32);
+        Ok((&self.0[index..][..2], self.1.row(index), self.2.row(index), scratch))
+    }
+}
+
+#[test]
+fn samples_may_borrow_from_the_dataset_and_from_the_thread() {
+    let make = || {
+        let floats = (0..LEN + 1).map(|i| i as f32).collect();
+        let typed = Array::new((0..LEN as u16 * 6).collect(), &[LEN, 2, 3]).unwrap();
+        let any = AnyArray::from(Array::new((0..LEN).map(|i| i % 2 == 1).collect(), &[LEN]).unwrap());
+        Borrowing(floats, typed, any)
+    };
+    load(make, &["0", "1", "2", "3"], |batch, range| {
+        let (floats, typed, any, scratch) = batch.tensors();
+        assert_eq!(
+            (typed.shape(), any.shape(), any.dtype()),
+            (&[range.len(), 2, 3][..], &[range.len()][..], DType::Bool)
+        );
+        for (row, i) in range.enumerate() {
+            assert_eq!(floats.row(row).as_slice(), [i as f32, i as f32 + 1.0]);
+            assert_eq!(typed[[row, 1, 2]], i as u16 * 6 + 5);
+            assert_eq!(any.typed::<bool>().unwrap().as_slice()[row], i % 2 == 1);
+            assert_eq!(scratch.row(row).as_slice(), [i as i32; 3]);
+        }
+    });
+}
+
+#[test]
+fn tuples_have_up_to_eight_parts_and_nest() {
+    load(
+        || from_fn(LEN, |i, _| Ok((i as u8, i as i8, i as u16, i as i16, i as u32, i as i32, i as u64, i as f64))),
+        &["0", "1", "2", "3", "4", "5", "6", "7"],
+        |batch, range| {
+            let (a, .., g, h) = batch.tensors();
+            for (row, i) in range.enumerate() {
+                assert_eq!((a[[row]], g[[row]], h[[row]]), (i as u8, i as u64, i as f64));
+            }
+        },
+    );
+    load(
+        || from_fn(LEN, |i, _| Ok(((i as u8,), (), ([i as i16; 2], (i as f32, i % 2 == 0))))),
+        &["0.0", "2.0", "2.1.0", "2.1.1"],
+        |batch, range| {
+            let ((a,), (), (b, (c, d))) = batch.tensors();
+            for (row, i) in range.enumerate() {
+                assert_eq!((a[[row]], b[[row, 1]], c[[row]], d[[row]]), (i as u8, i as i16, i as f32, i % 2 == 0));
+            }
+        },
+    );
+    load(
+        || from_fn(LEN, |_, _| Ok(())),
+        &[],
+        |batch, range| {
+            let () = batch.tensors();
+            assert!(batch.indices().iter().copied().eq(range.map(|i| i as i64)));
+        },
+    );
+}
+
+struct Owned(Vec<String>, Vec<Vec<u32>>);
+
+impl Dataset for Owned {
+    type Sample<'a> = (Text<'a>, Ragged<'a, u32>, i64);
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        Ok((Text::new(&self.0[index], 24), Ragged::new(&self.1[index], 10), index as i64))
+    }
+}
+
+#[test]
+fn texts_and_ragged_samples_keep_their_lengths_and_are_padded_with_zeros() {
+    let make = || {
+        let texts = (0..LEN).map(|i| "å∂".repeat(i % 4) + &"x".repeat(i)[..i.min(4)]).collect();
+        // From 10 down to 0 elements, so that shorter ones come where longer ones have been.
+        Owned(texts, (0..LEN).map(|i| vec![i as u32 + 1; LEN - 1 - i]).collect())
+    };
+    let data = make();
+    load(make, &["0", "1", "2"], |batch, range| {
+        let (texts, ragged, numbers) = batch.tensors();
+        let columns = batch.columns();
+        assert_eq!(columns.field(1).unwrap().shape(), [10]);
+        assert!(columns.field(1).unwrap().is_ragged() && !columns.field(2).unwrap().is_ragged());
+        assert_eq!(columns.lengths(1).unwrap(), ragged.lengths());
+        assert!(columns.lengths(2).is_none());
+        for (row, i) in range.enumerate() {
+            assert_eq!(texts.get(row), data.0[i]);
+            assert_eq!(texts.bytes().row(row), data.0[i].as_bytes());
+            assert_eq!(ragged.row(row), data.1[i]);
+            assert_eq!(ragged.lengths()[row] as usize, LEN - 1 - i);
+            assert!(ragged.padded().row(row).as_slice()[LEN - 1 - i..].iter().all(|&x| x == 0));
+            assert_eq!(numbers[[row]], i as i64);
+        }
+    });
+}
+
+struct Face<'a> {
+    pixels: &'a [u8],
+    label: (i64, f32),
+}
+
+struct Faces<'b> {
+    pixels: Tensor<'b, u8>,
+    labels: (Tensor<'b, i64>, Tensor<'b, f32>),
+}
+
+impl Sample for Face<'_> {
+    type Tensors<'b> = Faces<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.named("pixels", &self.pixels);
+        fields.named("label", &self.label);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.pixels.write(row)?;
+        self.label.write(row)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Faces<'b> {
+        Faces { pixels: columns.take(), labels: <(i64, f32)>::tensors(columns) }
+    }
+}
+
+struct Album(Vec<[u8; 300]>);
+
+impl Dataset for Album {
+    type Sample<'a> = (Face<'a>, [u16; 3]);
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        Ok((Face { pixels: &self.0[index], label: (index as i64, index as f32 / 2.0) }, [index as u16; 3]))
+    }
+}
+
+#[test]
+fn a_struct_of_ones_own_has_named_fields_also_within_a_tuple() {
+    load(
+        || Album((0..LEN).map(|i| [i as u8; 300]).collect()),
+        &["0.pixels", "0.label.0", "0.label.1", "1"],
+        |batch, range| {
+            let (faces, last) = batch.tensors();
+            assert_eq!(faces.pixels.shape(), [range.len(), 300]);
+            for (row, i) in range.enumerate() {
+                assert!(faces.pixels.row(row).as_slice().iter().all(|&x| x == i as u8));
+                assert_eq!((faces.labels.0[[row]], faces.labels.1[[row]]), (i as i64, i as f32 / 2.0));
+                assert_eq!(last.row(row).as_slice(), [i as u16; 3]);
+            }
+        },
+    );
+}
+
+#[test]
+fn arrays_known_at_run_time_are_one_part_of_a_tuple() {
+    let numbers = |offset: i64| AnyArray::from(Array::new((offset..offset + LEN as i64).collect(), &[LEN]).unwrap());
+    let images = || AnyArray::from(Array::new(vec![7_u8; LEN * 4], &[LEN, 2, 2]).unwrap());
+    load(
+        || TensorDataset::new(vec![numbers(0), images()]).unwrap(),
+        &["0", "1"],
+        |batch, range| {
+            let columns = batch.tensors();
+            assert_eq!((columns.len(), columns.get(1).unwrap().shape()), (2, &[range.len(), 2, 2][..]));
+        },
+    );
+    // All of them i64, so that a wrong column would not be noticed by its type.
+    let make = || {
+        let last: Vec<i64> = (300..300 + LEN as i64).collect();
+        TensorDataset::new((vec![numbers(0), numbers(100)], vec![numbers(200)], last)).unwrap()
+    };
+    load(make, &["0.0", "0.1", "1.0", "2"], |batch, range| {
+        let (first, second, last) = batch.tensors();
+        let number = |columns: &Columns<'_>, i| columns.get(i).unwrap().typed::<i64>().unwrap().as_slice()[0];
+        let i = range.start as i64;
+        assert_eq!((first.len(), number(&first, 0), number(&first, 1)), (2, i, 100 + i));
+        assert_eq!((second.len(), number(&second, 0)), (1, 200 + i));
+        assert_eq!(last[[0]], 300 + i);
+    });
+}

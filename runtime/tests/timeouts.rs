@@ -1,0 +1,125 @@
+//! Law 5: a worker that does not come back is named, waited for no longer than asked, and left with its memory.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline::loader::Error;
+use support::{LONG, Latch, items};
+
+#[test]
+fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
+    for in_order in [true, false] {
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let dataset = items(12, move |index, cx| {
+            if index == 5 && cx.epoch() == 0 {
+                stuck.wait();
+            }
+            Ok(())
+        });
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).in_order(in_order);
+        let mut loader = builder.timeout(Duration::from_millis(40)).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let mut first = || loop {
+            match pass.next().unwrap() {
+                // A busy machine may be that late with any batch.
+                Err(Error::Timeout { task, .. }) if task < 2 => {}
+                outcome => return outcome,
+            }
+        };
+        assert_eq!([first().unwrap().task(), first().unwrap().task()], [0, 1]);
+        latch.until_waiting(1);
+        for _ in 0..2 {
+            let error = pass.next().unwrap().err().unwrap();
+            assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
+            assert!(error.to_string().contains("worker 0 is reading sample 5"), "{error}");
+        }
+        drop(pass);
+        // The pass before cannot be ended while somebody is at it.
+        let error = loader.epoch().err().unwrap();
+        assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
+        latch.open();
+        let mut drained = false;
+        while !drained {
+            match loader.epoch() {
+                Ok(_) => drained = true,
+                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            }
+        }
+        // The pass that was had and dropped at once may need draining, too.
+        let Ok(pass) = loader.epoch() else { continue };
+        let (mut batches, mut late) = (0, 0);
+        for outcome in pass {
+            *(if outcome.is_ok() { &mut batches } else { &mut late }) += 1;
+        }
+        assert_eq!(batches, 6, "after {late} timeouts");
+    }
+}
+
+#[test]
+fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
+    let latch = Latch::default();
+    let stuck = latch.clone();
+    let dataset = items(12, move |index, cx| {
+        if index == 0 && cx.worker().is_some() {
+            stuck.wait();
+        }
+        Ok(())
+    });
+    let builder = Loader::builder(dataset).batch_size(2).num_workers(2);
+    let mut loader = builder.timeout(Duration::from_millis(20)).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    latch.until_waiting(1);
+    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
+    assert_eq!((pass.remaining(), pass.size_hint()), (6, (6, None)));
+    latch.open();
+    let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
+    assert!(tasks.into_iter().eq(0..6));
+}
+
+#[test]
+fn a_timeout_beyond_any_clock_is_no_timeout() {
+    let mut loader = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+}
+
+#[test]
+fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
+    let (latch, gone) = (Latch::default(), Arc::new(AtomicBool::new(false)));
+    struct Told(Arc<AtomicBool>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let (stuck, told) = (latch.clone(), Told(gone.clone()));
+    let dataset = from_fn(8, move |index, cx| {
+        assert!(!told.0.load(Ordering::SeqCst), "the dataset is there while a worker runs it");
+        if index == 3 && cx.worker().is_some() {
+            stuck.wait();
+        }
+        Ok([index as u64; 512])
+    });
+    let builder = Loader::builder(dataset).batch_size(2).num_workers(1).part_size(1).help(false);
+    let mut loader = builder.build().unwrap();
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    latch.until_waiting(1);
+    // Returns, after GRACE.
+    drop(loader);
+    assert!(!gone.load(Ordering::SeqCst));
+    // The worker now writes its row, into memory that is still there.
+    latch.open();
+    let begun = std::time::Instant::now();
+    while !gone.load(Ordering::SeqCst) {
+        assert!(begun.elapsed() < LONG, "the worker never went");
+        std::thread::yield_now();
+    }
+    assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
+}
