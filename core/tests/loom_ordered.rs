@@ -118,8 +118,12 @@ fn two_workers_in_order_through_one_slot() {
         let ring = ring::<Parking>(1, Config::new());
         let mut consumer = limited(&ring, 2);
         let workers = spawn(&ring, 2);
-        take_in_order(&mut consumer, 2);
+        drop(consumer.next().unwrap());
+        // Held until the workers are gone: they must learn of the end without its release.
+        let last = consumer.next().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!((last.ticket(), *last), (1, 1));
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
     });
 }
 

@@ -3,19 +3,17 @@
 /// Bytes in a cache line on the CPUs that this module has instructions for.
 const LINE: usize = 64;
 
-/// Up to this many bytes are asked for whole.
-const WHOLE: usize = 1024;
-
-/// Of anything longer, this many lines: the CPU's own prefetcher sees the run from there and goes on.
+/// Of a longer run, this many lines: the CPU's own prefetcher sees the run from there and goes on. (Asking for all 13
+/// lines of a 784-byte row made a gather 5 % slower.)
 const HEAD_LINES: usize = 4;
 
-/// Hints that `bytes` will be read soon: all of them up to 1 KiB, or else the first four cache lines.
+/// Hints that `bytes` will be read soon: the first four cache lines of them.
 ///
 /// Never faults, and reads nothing from disk for memory that is mapped but not loaded. Does nothing on machines
 /// other than x86-64.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
-    let hinted = if bytes.len() <= WHOLE { bytes } else { &bytes[..HEAD_LINES * LINE] };
+    let hinted = &bytes[..bytes.len().min(HEAD_LINES * LINE)];
     // Counted by hand: iterators over lines cost more instructions than the hints.
     let mut offset = 0;
     while offset < hinted.len() {

@@ -312,7 +312,7 @@ impl<D: Dataset> Job<'_, D> {
     /// Asks for the memory of the row that comes some rows after `row`.
     #[inline]
     pub(super) fn prefetch_after(&self, row: usize) {
-        if AHEAD > 0 && row + AHEAD < self.rows.end {
+        if row + AHEAD < self.rows.end {
             self.dataset.prefetch(self.index(row + AHEAD));
         }
     }
