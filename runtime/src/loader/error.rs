@@ -109,7 +109,7 @@ pub enum BuildError {
 #[non_exhaustive]
 pub enum Error {
     /// A sample could not be read, or did not fit the fields. Of several in a batch the first one.
-    #[error("sample {index} of batch {task} failed in {by}")]
+    #[error("sample {index} of batch {task} failed in {by}: {source}")]
     Sample {
         /// Its index in the dataset.
         index: usize,
