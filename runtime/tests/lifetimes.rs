@@ -72,13 +72,14 @@ fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
         let mut loader =
             RUN.over(fine()).num_workers(workers).prefetch_factor(1).hold(hold).in_order(in_order).build().unwrap();
         let depth = loader.depth();
-        assert_eq!(depth, workers.max(1) + hold);
+        let ahead = workers.max(1);
+        assert_eq!(depth, (ahead + hold).next_multiple_of(2));
         let mut pass = loader.epoch().unwrap();
         let mut held: Vec<_> = (0..depth).map(|_| pass.next().unwrap().unwrap()).collect();
         for _ in 0..2 {
             let error = pass.next().unwrap().err().unwrap();
-            assert!(matches!(error, Error::Held { depth: d, hold: h } if (d, h) == (depth, hold)), "{error}");
-            assert!(error.to_string().contains(&format!("hold({})", hold + 1)), "{error}");
+            assert!(matches!(error, Error::Held { depth: d, hold: h } if (d, h) == (depth, depth - ahead)), "{error}");
+            assert!(error.to_string().contains(&format!("hold({})", depth - ahead + 1)), "{error}");
         }
         let mut got: Vec<Got> = held.iter().map(Got::from).collect();
         // In order the next batch needs the first one's slot; as they arrive, anyone's.

@@ -298,6 +298,7 @@ impl<D: Dataset, C> Builder<D, C> {
         // No batch has more rows than a pass has samples, however great the batch size.
         let rows = self.batch_size.min(sampler.len()).max(1);
         let slots = self.slots()?;
+        let hold = slots - self.ahead();
         let order = sampler.memory();
         if let Some(available) = available_memory().filter(|&available| order as u64 > available) {
             return Err(BuildError::OrderMemory { bytes: order, available });
@@ -345,7 +346,7 @@ impl<D: Dataset, C> Builder<D, C> {
             generator: self.generator,
             batch_size: self.batch_size,
             drop_last: self.drop_last,
-            hold: self.hold,
+            hold,
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             in_order: self.in_order,
             helps: workers == 0 || (self.help && self.timeout.is_zero()),
@@ -396,11 +397,15 @@ impl<D: Dataset, C> Builder<D, C> {
         })
     }
 
+    /// Slots that are there to be filled while the caller holds its own.
+    fn ahead(&self) -> usize {
+        self.prefetch_factor.saturating_mul(self.num_workers).max(1)
+    }
+
     fn slots(&self) -> Result<usize, BuildError> {
-        let ahead = self.prefetch_factor.saturating_mul(self.num_workers).max(1);
         // Two threads that take turns then write into the slots that are in their own caches: with an odd number of slots
         // a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
-        let slots = ahead.saturating_add(self.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
+        let slots = self.ahead().saturating_add(self.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
         for (option, value, most) in [
             ("num_workers", self.num_workers, MOST_WORKERS),
             ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),

@@ -151,7 +151,7 @@ pub enum Error {
     Held {
         /// Slots of the ring.
         depth: usize,
-        /// The loader's `hold`.
+        /// How many batches this loader is made to hold.
         hold: usize,
     },
     /// The order of the pass could not be drawn.

@@ -71,6 +71,7 @@ pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
     generator: Option<SharedGenerator>,
     batch_size: usize,
     drop_last: bool,
+    /// How many batches can be held with all the others still there to be filled.
     hold: usize,
     timeout: Option<Duration>,
     in_order: bool,
