@@ -27,12 +27,12 @@ pub(super) const CLOSED: u32 = 1 << 4;
 #[repr(transparent)]
 pub struct Slot<T>(UnsafeCell<T>);
 
-// SAFETY: a shared slot gives no access to its value but through a ring, which gives it to one thread at a time
-// (I2, I3 of the module's proof). That is sending it to and fro, so `T: Send` is enough.
 /// ```compile_fail,E0277
 /// fn shared<T: Sync>() {}
 /// shared::<slotline_core::spsc::Slot<std::rc::Rc<u8>>>();
 /// ```
+// SAFETY: a shared slot gives no access to its value but through a ring, which gives it to one thread at a time
+// (I2, I3 of the module's proof). That is sending it to and fro, so `T: Send` is enough.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {

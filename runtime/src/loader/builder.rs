@@ -4,14 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use core_affinity::CoreId;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
+use super::Loader;
 use super::collate::{Collate, Region, Samples, Stack, With};
+use super::crew::{Affinity, start_workers, usable_cores, worker_cores};
 use super::engine::{Engine, Reader, Ring, Work, last_words};
 use super::error::{BuildError, Warning};
 use super::pacer::Pacer;
-use super::{Crew, Loader, Roll, Signature};
 use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
 use crate::dataset::{Context, Dataset};
@@ -19,19 +19,6 @@ use crate::rng::{Generator, SharedGenerator};
 use crate::sample::{Fields, Layout};
 use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
 use crate::wait::{WaitStrategy, Waiter};
-
-/// Which cores workers run on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Affinity {
-    /// Wherever the system puts them.
-    #[default]
-    Off,
-    /// Worker i on the i-th core that this process may use, and from the start again if there are more workers.
-    Spread,
-    /// Worker i on the i-th of these cores, by the system's numbers, and from the start again if there are more workers.
-    Cores(Vec<usize>),
-}
 
 /// At most so many parts of a batch, so that the counting of parts stays small change.
 const MOST_PARTS: usize = 1024;
@@ -494,68 +481,4 @@ where
     fn payloads(_: &Builder<D, Self>, _: usize, slots: usize) -> Result<Made<Self::Payload>, BuildError> {
         Ok(Made { payloads: (0..slots).map(|_| Default::default()).collect(), bytes: 0, warnings: Vec::new() })
     }
-}
-
-fn usable_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The core of each worker, if they have any.
-fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<CoreId>, BuildError> {
-    if *affinity == Affinity::Off || workers == 0 {
-        return Ok(Vec::new());
-    }
-    // This is the calling thread's mask, so it must be read here and not in a worker that is bound already.
-    let usable = core_affinity::get_core_ids().unwrap_or_default();
-    let chosen = match affinity {
-        Affinity::Cores(cores) => cores
-            .iter()
-            .map(|&core| {
-                let list = || usable.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ");
-                let known = usable.iter().copied().find(|usable| usable.id == core);
-                known.ok_or_else(|| BuildError::NoSuchCore { core, usable: list() })
-            })
-            .collect::<Result<Vec<_>, _>>()?,
-        _ => usable,
-    };
-    Ok(chosen.into_iter().cycle().take(workers).collect())
-}
-
-fn start_workers<D: Dataset, C: Collate<D>>(
-    engine: &Arc<Engine<D, C>>,
-    workers: usize,
-    cores: &[CoreId],
-    pacer: &Pacer,
-    warnings: &mut Vec<Warning>,
-) -> Result<Crew, BuildError> {
-    let mut crew = Crew { threads: Vec::with_capacity(workers), roll: Arc::new(Roll::default()) };
-    let (bound, refused) = std::sync::mpsc::channel();
-    for id in 0..workers {
-        let (shared, signature, bound) = (engine.clone(), Signature(crew.roll.clone()), bound.clone());
-        let (core, pacer) = (cores.get(id).copied(), pacer.clone());
-        let life = move || {
-            let _signature = signature;
-            if let Some(core) = core {
-                // Nobody listens if the builder gave up meanwhile.
-                let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
-            }
-            drop(bound);
-            let worker = Worker::new(shared.ring.clone());
-            shared.work(&worker, &mut Reader::new(id, Some(id), pacer));
-        };
-        match std::thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
-            Ok(thread) => crew.threads.push(thread),
-            Err(source) => {
-                engine.ring.close();
-                crew.join();
-                return Err(BuildError::Thread { worker: id, source });
-            }
-        }
-    }
-    drop(bound);
-    // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts, which
-    // must not happen in the middle of a pass.
-    let not_bound = refused.iter().filter(|&(_, _, done)| !done);
-    warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
-    Ok(crew)
 }

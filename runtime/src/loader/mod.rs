@@ -30,21 +30,23 @@
 mod batch;
 mod builder;
 mod collate;
+mod crew;
 mod engine;
 mod error;
 mod pacer;
 mod pass;
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::Batch;
-pub use self::builder::{Affinity, Builder};
+pub use self::builder::Builder;
 pub use self::collate::{Collate, Samples, Stack, With};
+pub use self::crew::Affinity;
+use self::crew::Crew;
 use self::engine::{Engine, Reader, Ring};
 pub use self::error::{BuildError, By, Error, Warning};
 pub use self::pass::Pass;
@@ -228,7 +230,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     #[cold]
     fn timed_out(&self) -> Error {
-        let workers = &self.engine.activities[..self.crew.threads.len()];
+        let workers = &self.engine.activities[..self.crew.len()];
         // In order it is the next one; as they arrive, the first of those that are begun.
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| !self.in_order);
         let task = begun.unwrap_or(self.delivered);
@@ -254,49 +256,9 @@ impl<D: Dataset, C: Collate<D>> fmt::Debug for Loader<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("batch_size", &self.batch_size)
-            .field("num_workers", &self.crew.threads.len())
+            .field("num_workers", &self.crew.len())
             .field("depth", &self.depth())
             .field("epochs", &self.epochs)
             .finish_non_exhaustive()
-    }
-}
-
-/// The worker threads.
-#[derive(Debug, Default)]
-struct Crew {
-    threads: Vec<JoinHandle<()>>,
-    roll: Arc<Roll>,
-}
-
-/// How many threads have ended.
-#[derive(Debug, Default)]
-struct Roll {
-    ended: Mutex<usize>,
-    changed: Condvar,
-}
-
-/// Signs the roll when its thread ends, in whatever way.
-struct Signature(Arc<Roll>);
-
-impl Drop for Signature {
-    fn drop(&mut self) {
-        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_all();
-    }
-}
-
-impl Crew {
-    /// Waits for the threads to end, but not for ever.
-    fn join(&mut self) {
-        let all = self.threads.len();
-        let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
-        let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;
-        if ended == all {
-            // A worker that panicked outside of user code has said so already.
-            self.threads.drain(..).for_each(|thread| drop(thread.join()));
-        } else {
-            tracing::warn!(stuck = all - ended, "workers are stuck in a dataset's code and are left behind");
-        }
     }
 }

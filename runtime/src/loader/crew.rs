@@ -1,0 +1,138 @@
+//! The worker threads: on which cores they run, how they start, and how they end.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use core_affinity::CoreId;
+use slotline_core::ordered::Worker;
+
+use super::GRACE;
+use super::collate::Collate;
+use super::engine::{Engine, Reader};
+use super::error::{BuildError, Warning};
+use super::pacer::Pacer;
+use crate::dataset::Dataset;
+
+/// Which cores workers run on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Affinity {
+    /// Wherever the system puts them.
+    #[default]
+    Off,
+    /// Worker i on the i-th core that this process may use, and from the start again if there are more workers.
+    Spread,
+    /// Worker i on the i-th of these cores, by the system's numbers, and from the start again if there are more workers.
+    Cores(Vec<usize>),
+}
+
+/// How many cores this process may use.
+pub(super) fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The core of each worker, if they have any.
+pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<CoreId>, BuildError> {
+    if *affinity == Affinity::Off || workers == 0 {
+        return Ok(Vec::new());
+    }
+    // This is the calling thread's mask, so it must be read here and not in a worker that is bound already.
+    let usable = core_affinity::get_core_ids().unwrap_or_default();
+    let chosen = match affinity {
+        Affinity::Cores(cores) => cores
+            .iter()
+            .map(|&core| {
+                let list = || usable.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ");
+                let known = usable.iter().copied().find(|usable| usable.id == core);
+                known.ok_or_else(|| BuildError::NoSuchCore { core, usable: list() })
+            })
+            .collect::<Result<Vec<_>, _>>()?,
+        _ => usable,
+    };
+    Ok(chosen.into_iter().cycle().take(workers).collect())
+}
+
+/// Starts the worker threads, each on its core if they have any, and waits until they run.
+pub(super) fn start_workers<D: Dataset, C: Collate<D>>(
+    engine: &Arc<Engine<D, C>>,
+    workers: usize,
+    cores: &[CoreId],
+    pacer: &Pacer,
+    warnings: &mut Vec<Warning>,
+) -> Result<Crew, BuildError> {
+    let mut crew = Crew { threads: Vec::with_capacity(workers), roll: Arc::new(Roll::default()) };
+    let (bound, refused) = std::sync::mpsc::channel();
+    for id in 0..workers {
+        let (shared, signature, bound) = (engine.clone(), Signature(crew.roll.clone()), bound.clone());
+        let (core, pacer) = (cores.get(id).copied(), pacer.clone());
+        let life = move || {
+            let _signature = signature;
+            if let Some(core) = core {
+                // Nobody listens if the builder gave up meanwhile.
+                let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
+            }
+            drop(bound);
+            let worker = Worker::new(shared.ring.clone());
+            shared.work(&worker, &mut Reader::new(id, Some(id), pacer));
+        };
+        match std::thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
+            Ok(thread) => crew.threads.push(thread),
+            Err(source) => {
+                engine.ring.close();
+                crew.join();
+                return Err(BuildError::Thread { worker: id, source });
+            }
+        }
+    }
+    drop(bound);
+    // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts, which
+    // must not happen in the middle of a pass.
+    let not_bound = refused.iter().filter(|&(_, _, done)| !done);
+    warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
+    Ok(crew)
+}
+
+/// The worker threads.
+#[derive(Debug, Default)]
+pub(super) struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    roll: Arc<Roll>,
+}
+
+/// How many threads have ended.
+#[derive(Debug, Default)]
+struct Roll {
+    ended: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// Signs the roll when its thread ends, in whatever way.
+struct Signature(Arc<Roll>);
+
+impl Drop for Signature {
+    fn drop(&mut self) {
+        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Crew {
+    /// How many threads there are.
+    pub(super) fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Waits for the threads to end, but not for ever.
+    pub(super) fn join(&mut self) {
+        let all = self.threads.len();
+        let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
+        let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;
+        if ended == all {
+            // A worker that panicked outside of user code has said so already.
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        } else {
+            tracing::warn!(stuck = all - ended, "workers are stuck in a dataset's code and are left behind");
+        }
+    }
+}
