@@ -140,11 +140,28 @@ pub(crate) fn lock_limit() -> Option<u64> {
     (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// How many bytes the system could give without swapping, if it says.
+/// How many bytes this process could get without swapping, as far as the system says: what is left of the machine's
+/// memory or, if that is less, of the control group's.
 pub(crate) fn available_memory() -> Option<u64> {
+    [machine_memory(), group_memory()].into_iter().flatten().min()
+}
+
+fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Of the process's own group, in the second version of control groups. Groups above it may allow less.
+fn group_memory() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(path).join(name)).ok()?;
+        // "max" is no number, and no limit.
+        text.trim().parse::<u64>().ok()
+    };
+    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
 #[cfg(test)]

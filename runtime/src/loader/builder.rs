@@ -290,7 +290,7 @@ impl<D: Dataset, C> Builder<D, C> {
         if let Some(available) = available_memory().filter(|&available| order as u64 > available) {
             return Err(BuildError::OrderMemory { bytes: order, available });
         }
-        let payloads = C::payloads(&self, rows, slots)?;
+        let payloads = C::payloads(&self, rows, slots, order)?;
         let part_rows = match self.part_size {
             _ if !C::SHARED => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
@@ -362,6 +362,7 @@ impl<D: Dataset, C> Builder<D, C> {
             ("prefetch_factor", self.prefetch_factor),
             ("hold", self.hold),
             ("part_size", self.part_size.unwrap_or(1)),
+            ("affinity's number of cores", if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 }),
         ] {
             if value == 0 {
                 return Err(BuildError::Zero { option });
@@ -431,7 +432,13 @@ pub trait Payloads<D: Dataset>: Collate<D> + Sized {
     /// Whether several workers can fill one slot.
     const SHARED: bool;
 
-    fn payloads(builder: &Builder<D, Self>, rows: usize, slots: usize) -> Result<Made<Self::Payload>, BuildError>;
+    /// Makes the slots, with `reserved` bytes of memory left for other things.
+    fn payloads(
+        builder: &Builder<D, Self>,
+        rows: usize,
+        slots: usize,
+        reserved: usize,
+    ) -> Result<Made<Self::Payload>, BuildError>;
 }
 
 /// Slots made, and what they cost.
@@ -446,11 +453,16 @@ pub struct Made<P> {
 impl<D: Dataset> Payloads<D> for Stack {
     const SHARED: bool = true;
 
-    fn payloads(builder: &Builder<D, Self>, rows: usize, slots: usize) -> Result<Made<Region>, BuildError> {
+    fn payloads(
+        builder: &Builder<D, Self>,
+        rows: usize,
+        slots: usize,
+        reserved: usize,
+    ) -> Result<Made<Region>, BuildError> {
         let layout = Arc::new(Layout::new(builder.fields()?, rows)?);
         let batch = layout.size.max(1).next_multiple_of(ALIGN);
         let bytes = batch as u128 * slots as u128;
-        let available = available_memory().unwrap_or(u64::MAX);
+        let available = available_memory().unwrap_or(u64::MAX).saturating_sub(reserved as u64);
         let fits = bytes <= u128::from(available);
         let Some(len) = usize::try_from(bytes).ok().filter(|_| fits) else {
             return Err(BuildError::Memory { slots, batch, bytes, available });
@@ -478,7 +490,7 @@ where
 {
     const SHARED: bool = false;
 
-    fn payloads(_: &Builder<D, Self>, _: usize, slots: usize) -> Result<Made<Self::Payload>, BuildError> {
+    fn payloads(_: &Builder<D, Self>, _: usize, slots: usize, _: usize) -> Result<Made<Self::Payload>, BuildError> {
         Ok(Made { payloads: (0..slots).map(|_| Default::default()).collect(), bytes: 0, warnings: Vec::new() })
     }
 }
