@@ -147,6 +147,9 @@ fn a_dataset_of_any_length_can_be_read_one_after_the_other() {
 fn an_unknown_core_is_an_error_and_known_ones_are_taken() {
     let error = ten().num_workers(2).affinity(Affinity::Cores(vec![0, usize::MAX])).build().unwrap_err();
     assert!(matches!(&error, BuildError::NoSuchCore { core: usize::MAX, usable } if usable.contains('0')), "{error}");
+    let error = ten().num_workers(2).affinity(Affinity::Cores(vec![])).build().unwrap_err();
+    assert!(matches!(error, BuildError::Zero { .. }) && error.to_string().contains("affinity"), "{error}");
+    let error = ten().num_workers(2).affinity(Affinity::Cores(vec![usize::MAX])).build().unwrap_err();
     let first = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
     let mut loader = ten().num_workers(3).affinity(Affinity::Cores(vec![first])).build().unwrap();
     assert!(!loader.warnings().iter().any(|warning| matches!(warning, Warning::NotPinned { .. })));
