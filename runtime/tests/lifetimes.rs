@@ -76,11 +76,9 @@ fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
         assert_eq!(depth, (ahead + hold).next_multiple_of(2));
         let mut pass = loader.epoch().unwrap();
         let mut held: Vec<_> = (0..depth).map(|_| pass.next().unwrap().unwrap()).collect();
-        for _ in 0..2 {
-            let error = pass.next().unwrap().err().unwrap();
-            assert!(matches!(error, Error::Held { depth: d, hold: h } if (d, h) == (depth, depth - ahead)), "{error}");
-            assert!(error.to_string().contains(&format!("hold({})", depth - ahead + 1)), "{error}");
-        }
+        let error = pass.next().unwrap().err().unwrap();
+        assert!(matches!(error, Error::Held { depth: d, hold: h } if (d, h) == (depth, depth - ahead)), "{error}");
+        assert!(error.to_string().contains(&format!("hold({})", depth - ahead + 1)), "{error}");
         let mut got: Vec<Got> = held.iter().map(Got::from).collect();
         // In order the next batch needs the first one's slot; as they arrive, anyone's.
         drop(if in_order { held.remove(0) } else { held.pop().unwrap() });
@@ -388,5 +386,21 @@ fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
         drop(loader);
         assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (1, 0), "a batch does not keep the dataset");
         assert_eq!(batch.tensors().as_slice(), [3]);
+    }
+}
+
+#[test]
+fn asking_again_with_every_slot_still_held_ends_the_pass_and_the_next_one_is_whole() {
+    for workers in [0, 2] {
+        let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
+        let depth = loader.depth();
+        let all: Vec<_> = loader.epoch().unwrap().collect();
+        assert_eq!(all.len(), depth + 1);
+        assert!(matches!(all[depth], Err(Error::Held { .. })));
+        drop(all);
+        assert_eq!(
+            loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect::<Vec<_>>(),
+            RUN.expected(2)[1]
+        );
     }
 }

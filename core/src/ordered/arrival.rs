@@ -56,6 +56,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);
+                    // Whoever found no free slot meanwhile may have gone to sleep over it.
+                    self.wake_all();
                     Err(error)
                 }
             };

@@ -154,7 +154,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
-    pub fn wait(&self, deadline: &impl Deadline) -> bool {
+    // `&mut`: there is one word that says what the consumer waits for.
+    pub fn wait(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             self.call_workers();
             false
@@ -163,7 +164,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// As [`wait`](Self::wait), for a consumer whose thread works, too: in arrival mode it also returns once there is
     /// something to claim. (In order, what the consumer waits for is claimed already.)
-    pub fn wait_or_work(&self, deadline: &impl Deadline) -> bool {
+    pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || true)
     }
 
@@ -181,7 +182,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the
     /// deadline passed first.
-    pub fn wait_for_release(&self, deadline: &impl Deadline) -> bool {
+    pub fn wait_for_release(&mut self, deadline: &impl Deadline) -> bool {
         let ring = self.ring.ring();
         ring.awaited.store(A_RELEASE, Ordering::Relaxed);
         ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Held)
@@ -189,7 +190,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Wakes sleeping workers if there is anything for them to claim.
     ///
-    /// A release leaves them alone until half of the ring is free; who waits for their work without calling
+    /// A release leaves them alone until [a good part](super::Config::wake_at) of the ring is free; who waits for their work without calling
     /// [`wait`](Self::wait) or [`next`](Self::next) must call this.
     pub fn call_workers(&self) {
         let ring = self.ring.ring();

@@ -124,17 +124,24 @@ pub enum Delivery {
 pub struct Config {
     parts: usize,
     delivery: Delivery,
+    wake_at: Option<usize>,
 }
 
 impl Config {
     /// One part per slot, delivered in order.
     pub const fn new() -> Self {
-        Self { parts: 1, delivery: Delivery::InOrder }
+        Self { parts: 1, delivery: Delivery::InOrder, wake_at: None }
     }
 
     /// Into how many parts the work on one slot is divided, so that several workers can share it.
     pub const fn parts(self, parts: usize) -> Self {
         Self { parts, ..self }
+    }
+
+    /// How many slots must be free before a release wakes sleeping workers; half of them by default. A ring of which the
+    /// consumer holds many slots for long wants fewer.
+    pub const fn wake_at(self, free: usize) -> Self {
+        Self { wake_at: Some(free), ..self }
     }
 
     /// In which order the consumer gets the tickets.
@@ -162,6 +169,8 @@ pub struct Ring<B, W = Spin> {
     /// Whether there is a `Consumer`.
     consumed: AtomicBool,
     delivery: Delivery,
+    /// How many free slots are worth waking the workers for, `1..=depth`.
+    wake_at: usize,
     /// Of the slots. The cursor counts by `cursor_shape`.
     shape: Geometry,
     /// As `shape` in order; in arrival mode the cursor just counts tickets.
@@ -369,26 +378,25 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 slot.claims.store(UNOPENED, Ordering::Release);
             }
         }
-        // A wake-up costs far more than a slot's work may be worth, so sleeping workers are left alone until half of
-        // the ring is theirs; the consumer wakes them for less before it has nothing left to take itself.
-        self.space.notify(|| self.is_half_free());
+        // A wake-up costs far more than a slot's work may be worth, so sleeping workers are left alone until a good part
+        // of the ring is theirs; the consumer wakes them for less before it has nothing left to take itself.
+        self.space.notify(|| self.has_much_room());
         // In arrival mode any free slot gets a consumer on that waits for whatever comes next: it calls the workers.
         self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == A_RELEASE);
     }
 
-    /// Whether half of the slots are free for claims, as seen from the cursor.
-    fn is_half_free(&self) -> bool {
-        let half = self.shape.depth.div_ceil(2);
+    /// Whether `wake_at` slots are free for claims, as seen from the cursor.
+    fn has_much_room(&self) -> bool {
         match self.delivery {
             Delivery::InOrder => {
                 let cursor = self.shape.ticket_start(self.cursor.load(Ordering::Relaxed));
-                let last = self.shape.forward(cursor, half - 1).unwrap_or(cursor);
+                let last = self.shape.forward(cursor, self.wake_at - 1).unwrap_or(cursor);
                 let slot = self.slot(self.shape.slot(last));
                 slot.state.load(Ordering::Relaxed) == state(self.shape.lap(last), Status::Free)
             }
             Delivery::Arrival => {
                 let free = |slot: &&Slot<T>| slot.0.claims.load(Ordering::Relaxed) == UNOPENED;
-                self.slots.slots().iter().filter(free).count() >= half
+                self.slots.slots().iter().filter(free).count() >= self.wake_at
             }
         }
     }
@@ -405,6 +413,12 @@ impl<T, B: Storage<Slot = Slot<T>>, W> Ring<B, W> {
                 start: AtomicUsize::new(0),
                 consumed: AtomicBool::new(false),
                 delivery: config.delivery,
+                wake_at: match config.wake_at {
+                    None => depth.div_ceil(2),
+                    Some(0) => 1,
+                    Some(free) if free > depth => depth,
+                    Some(free) => free,
+                },
                 shape,
                 cursor_shape: match config.delivery {
                     Delivery::InOrder => shape,

@@ -11,7 +11,6 @@ use crate::rng::SampleRng;
 /// Its random numbers are a function of the loader's seed, the epoch and the sample's position in the pass: the same
 /// for any number of workers, whoever reads the sample. Its memory belongs to the thread and is reused from sample to
 /// sample.
-#[derive(Default)]
 pub struct Context {
     seed: u64,
     epoch: u32,
@@ -25,7 +24,8 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(worker: Option<usize>) -> Self {
-        Self { worker, ..Self::default() }
+        // No `Default`: a dataset could put a fresh context in place of its own, and so lose its place in the pass.
+        Self { seed: 0, epoch: 0, position: 0, worker, rng: None, buffer: Vec::new(), locals: Vec::new() }
     }
 
     /// Starts a pass.

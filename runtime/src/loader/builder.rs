@@ -45,7 +45,7 @@ const PROBES: usize = 16;
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
-/// | [`help`](Self::help) | true | whether the caller works while it waits |
+/// | [`help`](Self::help) | as `in_order` | whether the caller works while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
 /// | [`wait_for_release`](Self::wait_for_release) | false | wait for held batches instead of an error |
@@ -66,7 +66,7 @@ pub struct Builder<D, C = Stack> {
     in_order: bool,
     generator: Option<SharedGenerator>,
     pin_memory: bool,
-    help: bool,
+    help: Option<bool>,
     wait_for_release: bool,
     affinity: Affinity,
     wait_strategy: WaitStrategy,
@@ -97,7 +97,7 @@ impl<D: Dataset> Builder<D> {
             in_order: true,
             generator: None,
             pin_memory: false,
-            help: true,
+            help: None,
             wait_for_release: false,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
@@ -244,10 +244,13 @@ impl<D: Dataset, C> Builder<D, C> {
         self
     }
 
-    /// Whether the calling thread works while it waits (the default). Off, it never runs the dataset's code in a pass;
-    /// without workers it must.
+    /// Whether the calling thread works while it waits: by default it does, except with [`in_order(false)`], where it
+    /// could be the one to get the slow sample that must not stop the others. Off, it never runs the dataset's code in a
+    /// pass; without workers it must.
+    ///
+    /// [`in_order(false)`]: Self::in_order
     pub fn help(mut self, help: bool) -> Self {
-        self.help = help;
+        self.help = Some(help);
         self
     }
 
@@ -310,7 +313,8 @@ impl<D: Dataset, C> Builder<D, C> {
         let memory_ceiling = payloads.bytes.saturating_add(order).saturating_add(words);
 
         let delivery = if self.in_order { Delivery::InOrder } else { Delivery::Arrival };
-        let config = Config::new().parts(parts).delivery(delivery);
+        // Of what the caller does not hold, half.
+        let config = Config::new().parts(parts).delivery(delivery).wake_at(self.ahead().div_ceil(2));
         let waiter = || Waiter::new(self.wait_strategy);
         let work: Box<[_]> = payloads.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
         let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
@@ -336,7 +340,7 @@ impl<D: Dataset, C> Builder<D, C> {
             hold,
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             in_order: self.in_order,
-            helps: workers == 0 || (self.help && self.timeout.is_zero()),
+            helps: workers == 0 || (self.help.unwrap_or(self.in_order) && self.timeout.is_zero()),
             waits_for_release: self.wait_for_release,
             memory_ceiling,
             warnings,

@@ -104,7 +104,8 @@ pub enum BuildError {
 /// Why there is no batch.
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again.
+/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
+/// still, the pass is over.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -22,8 +22,9 @@
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
-//! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on |
+//! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
+//! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 
@@ -161,9 +162,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.engine.ring.depth()
     }
 
-    /// The bytes that the loader takes for batches and for the order of a pass; the dataset's own come on top.
+    /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
     ///
-    /// Known before the first batch, and never more. What a [collate function](Builder::collate) makes is its own.
+    /// On top come a few KiB of its own, the workers' stacks, the dataset, what a [collate function](Builder::collate)
+    /// makes, and the longer order of a sampler that draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
     }

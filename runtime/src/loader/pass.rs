@@ -15,11 +15,15 @@ use crate::wait::Until;
 /// Dropped before its end, it is given up: workers stop at their current sample.
 pub struct Pass<'a, D: Dataset, C: Collate<D> = Stack> {
     loader: &'a mut Loader<D, C>,
+    /// The last answer was `Held`.
+    held: bool,
+    /// Nothing more comes.
+    over: bool,
 }
 
 impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     pub(super) fn new(loader: &'a mut Loader<D, C>) -> Self {
-        Self { loader }
+        Self { loader, held: false, over: false }
     }
 
     /// How many batches of the pass are still to come.
@@ -33,7 +37,11 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
         let loader = &mut *self.loader;
+        let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
             if loader.helps && !loader.consumer.is_ready() && loader.help() {
@@ -51,7 +59,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 }
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
-                    let consumer = &loader.consumer;
+                    let consumer = &mut loader.consumer;
                     let more = if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) };
                     if !more {
                         return Some(Err(loader.timed_out()));
@@ -63,7 +71,16 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         return Some(Err(loader.held()));
                     }
                 }
-                Err(NextError::Held) => return Some(Err(loader.held())),
+                // A loop that does not mind errors would else go round for ever.
+                Err(NextError::Held) if was_held => {
+                    self.over = true;
+                    loader.abandon();
+                    return None;
+                }
+                Err(NextError::Held) => {
+                    self.held = true;
+                    return Some(Err(loader.held()));
+                }
                 Err(NextError::Failed { ticket }) => {
                     loader.delivered += 1;
                     return Some(Err(Error::Lost { task: ticket }));
@@ -74,8 +91,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Timeouts come on top of the batches.
-        (self.remaining(), self.loader.timeout.is_none().then_some(self.remaining()))
+        // Timeouts and held slots come on top of the batches, and the latter can end the pass.
+        (0, None)
     }
 }
 
