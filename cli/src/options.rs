@@ -53,7 +53,7 @@ pub(crate) struct LoaderOptions {
 
     /// Seed of the generator that orders and augmentation are drawn from [default: 42 for demo, otherwise another in
     /// each run]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
 
     /// Passes over the dataset [default: 20 for demo, otherwise 1]
@@ -140,7 +140,19 @@ impl LoaderOptions {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2.5".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let time = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| "expected a number of seconds from 0 to about 1e19".to_owned())?;
+    // Zero stands for no timeout at all, which a tiny one must not become.
+    if time.is_zero() && seconds > 0.0 {
+        return Err("expected 0 (for ever) or at least a nanosecond, 1e-9".to_owned());
+    }
+    Ok(time)
+}
+
+/// As torch's `manual_seed`, where a negative seed counts back from 2^64.
+fn seed(text: &str) -> Result<u64, String> {
+    let signed = || text.parse::<i64>().map(|seed| seed as u64);
+    text.parse().or_else(|_| signed()).map_err(|_| "expected a whole number from -2^63 to 2^64 - 1".to_owned())
 }
 
 fn affinity(text: &str) -> Result<Affinity, String> {
@@ -164,6 +176,8 @@ mod tests {
         assert_eq!(affinity("0, 2"), Ok(Affinity::Cores(vec![0, 2])));
         assert!(affinity("").is_err() && affinity("0,,1").is_err() && affinity("on").is_err());
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("1e300").is_err());
+        assert!(["-1", "nan", "1e300", "inf", "1e-10", "x"].iter().all(|text| seconds(text).is_err()));
+        assert_eq!((seed("-1"), seed("18446744073709551615")), (Ok(u64::MAX), Ok(u64::MAX)));
+        assert!(seed("18446744073709551616").is_err() && seed("1.5").is_err());
     }
 }
