@@ -10,7 +10,10 @@ use std::num::NonZero;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slotline::rng::Generator;
-use slotline::sampler::{Order, RandomSampler, Sampler};
+use slotline::sampler::{
+    BatchSampler, DistributedSampler, Order, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
+    WeightedRandomSampler,
+};
 
 /// Runs `check` on every case of a kind; a failure names the case. The count guards against a silent no-op.
 fn for_each_case(kind: &str, count: usize, check: impl Fn(&Value)) {
@@ -51,6 +54,23 @@ fn usize_of(case: &Value, key: &str) -> usize {
     u64_of(case, key) as usize
 }
 
+fn bool_of(case: &Value, key: &str) -> bool {
+    case[key].as_bool().unwrap()
+}
+
+/// Runs the passes of a case with one order, whose memory they share; the default generator must stay untouched.
+fn check_passes(sampler: &mut impl Sampler, case: &Value) {
+    let (mut default, mut order) = (Generator::new(), Order::default());
+    let passes = case["passes"].as_array().unwrap();
+    assert_eq!(passes.len(), 2);
+    for pass in passes {
+        sampler.order(&mut default, &mut order).unwrap();
+        assert_eq!(&pack(&order.iter().collect::<Vec<_>>()), pass);
+        assert_eq!(order.len(), sampler.len());
+    }
+    assert_eq!(default.drawn(), 0);
+}
+
 #[test]
 fn a_generator_gives_torchs_numbers() {
     for_each_case("engine", 15, |case| {
@@ -80,7 +100,7 @@ fn randperm_gives_torchs_permutations_in_both_widths() {
 fn a_random_sampler_gives_torchs_order_pass_after_pass() {
     for_each_case("random_sampler", 15, |case| {
         let mut sampler = RandomSampler::new(usize_of(case, "n")).unwrap();
-        sampler = sampler.replacement(case["replacement"].as_bool().unwrap());
+        sampler = sampler.replacement(bool_of(case, "replacement"));
         if !case["num_samples"].is_null() {
             sampler = sampler.num_samples(usize_of(case, "num_samples")).unwrap();
         }
@@ -96,6 +116,61 @@ fn a_random_sampler_gives_torchs_order_pass_after_pass() {
         for pass in case["passes"].as_array().unwrap() {
             sampler.order(&mut default, &mut order).unwrap();
             assert_eq!(&pack(&order.iter().collect::<Vec<_>>()), pass);
+        }
+    });
+}
+
+#[test]
+fn a_subset_random_sampler_gives_torchs_order_pass_after_pass() {
+    for_each_case("subset_random_sampler", 15, |case| {
+        let indices = case["indices"].as_array().unwrap().iter().map(|index| index.as_u64().unwrap() as usize);
+        let sampler = SubsetRandomSampler::new(indices);
+        check_passes(&mut sampler.generator(Generator::from_seed(u64_of(case, "seed"))), case);
+    });
+}
+
+#[test]
+fn a_weighted_random_sampler_gives_torchs_draws_pass_after_pass() {
+    for_each_case("weighted_random_sampler", 15, |case| {
+        let weights = case["weights"].as_array().unwrap().iter().map(|weight| weight.as_f64().unwrap());
+        let sampler = WeightedRandomSampler::new(weights, usize_of(case, "num_samples")).unwrap();
+        let sampler = sampler.replacement(bool_of(case, "replacement")).unwrap();
+        check_passes(&mut sampler.generator(Generator::from_seed(u64_of(case, "seed"))), case);
+    });
+}
+
+#[test]
+fn a_batch_sampler_gives_torchs_lists() {
+    for_each_case("batch_sampler", 15, |case| {
+        let indices = SequentialSampler::new(usize_of(case, "n"));
+        let (batch_size, drop_last) = (usize_of(case, "batch_size"), bool_of(case, "drop_last"));
+        let mut sampler = BatchSampler::new(indices, batch_size, drop_last).unwrap();
+        assert_eq!(Value::from(sampler.len()), case["len"]);
+        for _pass in 0..2 {
+            assert_eq!(Value::from_iter(sampler.batches().unwrap()), case["batches"]);
+        }
+    });
+}
+
+#[test]
+fn a_distributed_sampler_gives_every_rank_torchs_share_in_every_epoch() {
+    for_each_case("distributed_sampler", 15, |case| {
+        let (n, num_replicas) = (usize_of(case, "n"), usize_of(case, "num_replicas"));
+        let (mut default, mut order) = (Generator::new(), Order::default());
+        for rank in 0..num_replicas {
+            let sampler = DistributedSampler::new(n, num_replicas, rank).unwrap().seed(u64_of(case, "seed"));
+            let sampler = sampler.shuffle(bool_of(case, "shuffle")).drop_last(bool_of(case, "drop_last"));
+            let epoch = sampler.epoch();
+            let mut owned: Box<dyn Sampler> = Box::new(sampler);
+            let epochs = case["epochs"].as_array().unwrap();
+            assert_eq!(epochs.len(), 3);
+            for (number, ranks) in epochs.iter().enumerate() {
+                epoch.set(number as u64);
+                owned.order(&mut default, &mut order).unwrap();
+                assert_eq!(pack(&order.iter().collect::<Vec<_>>()), ranks[rank], "rank {rank}, epoch {number}");
+                assert_eq!(order.len(), owned.len());
+            }
+            assert_eq!(epochs[0].as_array().unwrap().len(), num_replicas);
         }
     });
 }

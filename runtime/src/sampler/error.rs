@@ -15,10 +15,68 @@ pub enum SamplerError {
         sampler: &'static str,
     },
     /// A pass of no samples was asked for.
-    #[error("{sampler}: num_samples is 0; give a positive number, or leave it out to draw as many as the dataset has")]
+    #[error("{sampler}: num_samples is 0; give a positive number of samples per pass")]
     NoSamples {
         /// The sampler's name.
         sampler: &'static str,
+    },
+    /// A weight is negative, infinite or not a number.
+    #[error("{sampler}: weight {index} is {weight}; weights must be finite and not negative")]
+    Weight {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The weight's place among the weights.
+        index: usize,
+        /// The weight.
+        weight: f64,
+    },
+    /// The weights add up to 0, as those of an empty dataset do, or to more than an f64 can hold.
+    #[error(
+        "{sampler}: the weights add up to {sum}; give at least one that is positive, and scale them down where they overflow"
+    )]
+    WeightSum {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// What they add up to.
+        sum: f64,
+    },
+    /// More samples are wanted without replacement than have a weight above 0.
+    #[error(
+        "{sampler}: {num_samples} samples without replacement, but only {positive} weights are above 0; give a smaller \
+         num_samples, or draw with replacement"
+    )]
+    TooFewWeights {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// Samples per pass.
+        num_samples: usize,
+        /// How many weights are above 0.
+        positive: usize,
+    },
+    /// Batches of no samples were asked for.
+    #[error("{sampler}: batch_size is 0; give a positive number of samples per batch")]
+    NoBatchSize {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+    /// A dataset was to be shared by no replicas.
+    #[error("{sampler}: num_replicas is 0; give the number of processes that share the dataset")]
+    NoReplicas {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+    /// A replica's rank is not below the number of replicas.
+    #[error(
+        "{sampler}: rank {rank} is not one of {num_replicas} replicas; give a rank from 0 to {last}",
+        last = num_replicas.saturating_sub(1)
+    )]
+    Rank {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The rank.
+        rank: usize,
+        /// How many replicas there are.
+        num_replicas: usize,
     },
     /// The order has more entries than this machine can count.
     #[error(
@@ -35,7 +93,7 @@ pub enum SamplerError {
         dataset_len: usize,
     },
     /// The memory for the order was refused.
-    #[error("{sampler}: no memory for an order of {bytes} bytes; free memory, or give a smaller num_samples")]
+    #[error("{sampler}: no memory for an order of {bytes} bytes; free memory, or draw fewer samples a pass")]
     Memory {
         /// The sampler's name.
         sampler: &'static str,

@@ -7,18 +7,41 @@
 //! torch's samplers draw little by little while a pass runs; these draw everything when the pass starts. The
 //! indices are the same. Only where a pass is left half-way *and* the sampler has a generator of its own does the
 //! next pass differ: torch's goes on from what the loader had happened to fetch by then, these from a full pass.
+//!
+//! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
+//! |---|---|---|
+//! | [`SequentialSampler`] | 0, 1, 2, … | 0 |
+//! | [`RandomSampler`] | a permutation, or draws with replacement | 4 |
+//! | [`SubsetRandomSampler`] | a permutation of given indices | 4 |
+//! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
+//! | [`DistributedSampler`] | one replica's share of a permutation that all replicas know | 4 |
+//! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
+//!
+//! [`BatchSampler`] groups the indices of any of them into lists.
 
+mod batch;
+mod cipher;
+mod distributed;
 mod error;
+mod feistel;
 mod order;
 mod random;
 mod sequential;
+mod subset_random;
+mod weighted_random;
 
+pub use batch::{BatchSampler, Batches};
+pub use cipher::CipherSampler;
+pub use distributed::{DistributedSampler, EpochHandle};
 pub use error::SamplerError;
+pub use feistel::Cipher;
 pub use order::{Indices, Order};
 pub use random::RandomSampler;
 pub use sequential::SequentialSampler;
+pub use subset_random::SubsetRandomSampler;
+pub use weighted_random::WeightedRandomSampler;
 
-use crate::rng::{Generator, default_generator};
+use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
 
 /// Decides which indices a pass visits, and in which order.
 ///
@@ -103,4 +126,24 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         (**self).order(default, order)
     }
+}
+
+/// Hands `draw` the generator that was given, locked, or else the default one itself.
+fn with_generator<T>(
+    given: Option<&SharedGenerator>,
+    default: &mut Generator,
+    draw: impl FnOnce(&mut Generator) -> T,
+) -> T {
+    match given {
+        Some(shared) => draw(&mut shared.lock()),
+        None => draw(default),
+    }
+}
+
+/// Empties `table` and makes room for `entries`; allocates only where it has less.
+fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: usize) -> Result<(), SamplerError> {
+    reserve_table(table, entries).map_err(|source| {
+        let bytes = entries.saturating_mul(size_of::<I>());
+        SamplerError::Memory { sampler, bytes, source }
+    })
 }

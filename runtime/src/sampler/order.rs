@@ -4,12 +4,14 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Range;
 
+use super::Cipher;
 use crate::rng::IndexWord;
 
 /// The indices of one pass, looked up by position.
 ///
-/// Read through a shared reference by as many threads as like; a lookup is one load. The owner gives it back to the
-/// sampler for the next pass, which reuses the memory.
+/// Read through a shared reference by as many threads as like; a lookup is one load, or for [`Cipher`] fifty to a
+/// few hundred nanoseconds of arithmetic. The owner gives it back to the sampler for the next pass, which reuses the
+/// memory.
 ///
 /// ```
 /// use slotline::sampler::Order;
@@ -26,6 +28,8 @@ pub enum Order {
     U32(Vec<u32>),
     /// A table of any indices, at twice the memory.
     U64(Vec<u64>),
+    /// A permutation that is computed at each lookup, without a table.
+    Cipher(Cipher),
 }
 
 impl Order {
@@ -35,6 +39,7 @@ impl Order {
             Self::Range(len) => *len,
             Self::U32(table) => table.len(),
             Self::U64(table) => table.len(),
+            Self::Cipher(cipher) => cipher.len(),
         }
     }
 
@@ -57,6 +62,7 @@ impl Order {
             }
             Self::U32(table) => table[position].index(),
             Self::U64(table) => table[position].index(),
+            Self::Cipher(cipher) => cipher.index(position),
         }
     }
 
@@ -69,7 +75,7 @@ impl Order {
     /// Bytes of heap memory held, used or not.
     pub fn memory(&self) -> usize {
         match self {
-            Self::Range(_) => 0,
+            Self::Range(_) | Self::Cipher(_) => 0,
             Self::U32(table) => table.capacity() * size_of::<u32>(),
             Self::U64(table) => table.capacity() * size_of::<u64>(),
         }
@@ -120,6 +126,12 @@ impl From<Vec<u64>> for Order {
     }
 }
 
+impl From<Cipher> for Order {
+    fn from(cipher: Cipher) -> Self {
+        Self::Cipher(cipher)
+    }
+}
+
 /// The kind, the length and the first few indices: an order may have billions.
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,6 +139,7 @@ impl fmt::Debug for Order {
             Self::Range(_) => "Range",
             Self::U32(_) => "U32",
             Self::U64(_) => "U64",
+            Self::Cipher(_) => "Cipher",
         };
         let first: Vec<usize> = self.iter().take(8).collect();
         f.debug_struct(kind).field("len", &self.len()).field("first", &first).finish()
@@ -194,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_position_beyond_the_end_panics_for_every_kind() {
-        for order in orders() {
+        for order in orders().into_iter().chain([Order::from(Cipher::new(4, 0, 0))]) {
             assert!(std::panic::catch_unwind(|| order.index(4)).is_err(), "{order:?}");
         }
     }
@@ -208,6 +221,19 @@ mod tests {
         assert_eq!((order.u32_table().as_ptr(), order.memory()), (place, memory));
         order.u64_table().push(u64::from(u32::MAX) + 1);
         assert_eq!(order.len(), 1);
+    }
+
+    #[test]
+    fn a_cipher_is_an_order_like_any_other() {
+        let order = Order::from(Cipher::new(100, 1, 2));
+        assert_eq!((order.len(), order.memory(), order.get(100)), (100, 0, None));
+        let indices: Vec<usize> = order.iter().collect();
+        assert!(order.clone().into_iter().eq(indices.iter().copied()));
+        assert!(order.iter().rev().eq(indices.iter().rev().copied()));
+        let mut sorted = indices;
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..100));
+        assert!(size_of::<Order>() <= 32, "an order itself stays small");
     }
 
     #[test]

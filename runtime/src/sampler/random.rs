@@ -10,8 +10,8 @@
 
 use std::num::NonZero;
 
-use super::{Order, Sampler, SamplerError};
-use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix, reserve_table, skip_randperm};
+use super::{Order, Sampler, SamplerError, make_room};
+use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix, skip_randperm};
 
 /// How errors call this sampler.
 const NAME: &str = "RandomSampler";
@@ -94,11 +94,7 @@ impl RandomSampler {
         let (n, k) = (self.dataset_len, self.len());
         let too_large = SamplerError::TooLarge { sampler: NAME, num_samples: k, dataset_len: n.get() };
         let entries = self.entries().ok_or(too_large)?;
-        reserve_table(table, entries).map_err(|source| SamplerError::Memory {
-            sampler: NAME,
-            bytes: entries.saturating_mul(size_of::<I>()),
-            source,
-        })?;
+        make_room(NAME, table, entries)?;
         let (mut given, mut fresh);
         let generator: &mut Generator = match &self.generator {
             Some(shared) => {

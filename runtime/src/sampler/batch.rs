@@ -1,0 +1,204 @@
+//! Indices in lists, as torch's BatchSampler groups them.
+
+use std::iter::FusedIterator;
+use std::num::NonZero;
+use std::ops::Range;
+
+use super::{Order, Sampler, SamplerError};
+use crate::rng::{Generator, default_generator};
+
+/// How errors call this sampler.
+const NAME: &str = "BatchSampler";
+
+/// Groups another sampler's indices into batches (`torch.utils.data.BatchSampler`).
+///
+/// It keeps the order of its last pass and reuses the memory: from the second pass on only the lists themselves are
+/// allocated, and not even those with [`Batches::next_into`].
+///
+/// ```
+/// use slotline::sampler::{BatchSampler, SequentialSampler};
+///
+/// let mut sampler = BatchSampler::new(SequentialSampler::new(10), 4, false)?;
+/// assert_eq!(sampler.len(), 3);
+/// assert!(sampler.batches()?.eq([vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]));
+/// # Ok::<(), slotline::sampler::SamplerError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BatchSampler<S> {
+    sampler: S,
+    batch_size: NonZero<usize>,
+    drop_last: bool,
+    /// The last pass's, for its memory.
+    order: Order,
+}
+
+impl<S: Sampler> BatchSampler<S> {
+    /// Batches of `batch_size` of `sampler`'s indices; with `drop_last` a last batch of fewer is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplerError::NoBatchSize`] where `batch_size` is 0.
+    pub fn new(sampler: S, batch_size: usize, drop_last: bool) -> Result<Self, SamplerError> {
+        let batch_size = NonZero::new(batch_size).ok_or(SamplerError::NoBatchSize { sampler: NAME })?;
+        Ok(Self { sampler, batch_size, drop_last, order: Order::default() })
+    }
+
+    /// Number of batches in a pass.
+    pub fn len(&self) -> usize {
+        batches_of(self.sampler.len(), self.batch_size, self.drop_last)
+    }
+
+    /// Whether a pass has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory the order of a pass needs, kept between passes: the wrapped sampler's
+    /// [`memory`](Sampler::memory).
+    pub fn memory(&self) -> usize {
+        self.sampler.memory()
+    }
+
+    /// The wrapped sampler.
+    pub fn sampler(&self) -> &S {
+        &self.sampler
+    }
+
+    /// The batches of the next pass, whose indices are drawn now. Locks the process's default generator meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of the wrapped sampler's [`order`](Sampler::order).
+    pub fn batches(&mut self) -> Result<Batches<'_>, SamplerError> {
+        self.batches_by(&mut default_generator())
+    }
+
+    /// [`batches`](Self::batches) with another generator in the place of the default one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the wrapped sampler's [`order`](Sampler::order).
+    pub fn batches_by(&mut self, default: &mut Generator) -> Result<Batches<'_>, SamplerError> {
+        self.sampler.order(default, &mut self.order)?;
+        let batches = 0..batches_of(self.order.len(), self.batch_size, self.drop_last);
+        Ok(Batches { order: &self.order, batch_size: self.batch_size, batches })
+    }
+}
+
+/// How many batches `samples` samples make.
+fn batches_of(samples: usize, batch_size: NonZero<usize>, drop_last: bool) -> usize {
+    if drop_last { samples / batch_size } else { samples.div_ceil(batch_size.get()) }
+}
+
+/// Iterator over the batches of a pass of a [`BatchSampler`], each a list of indices.
+#[derive(Clone, Debug)]
+pub struct Batches<'a> {
+    order: &'a Order,
+    batch_size: NonZero<usize>,
+    /// Those that are still to come.
+    batches: Range<usize>,
+}
+
+impl Batches<'_> {
+    /// Writes the next batch to `batch`, whose former contents are dropped, and tells whether there was one.
+    ///
+    /// ```
+    /// use slotline::sampler::{BatchSampler, SequentialSampler};
+    ///
+    /// let mut sampler = BatchSampler::new(SequentialSampler::new(10), 4, true)?;
+    /// let (mut batches, mut batch) = (sampler.batches()?, Vec::new());
+    /// let mut sums = Vec::new();
+    /// while batches.next_into(&mut batch) {
+    ///     sums.push(batch.iter().sum::<usize>());
+    /// }
+    /// assert_eq!(sums, [6, 22]);
+    /// # Ok::<(), slotline::sampler::SamplerError>(())
+    /// ```
+    pub fn next_into(&mut self, batch: &mut Vec<usize>) -> bool {
+        batch.clear();
+        let Some(number) = self.batches.next() else { return false };
+        batch.extend(self.positions(number).map(|position| self.order.index(position)));
+        true
+    }
+
+    /// The positions of a batch that exists.
+    fn positions(&self, number: usize) -> Range<usize> {
+        let start = number * self.batch_size.get();
+        start..start.saturating_add(self.batch_size.get()).min(self.order.len())
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        let mut batch = Vec::new();
+        self.next_into(&mut batch).then_some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.batches.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Vec<usize>> {
+        self.batches.by_ref().take(n).for_each(drop);
+        self.next()
+    }
+}
+
+impl ExactSizeIterator for Batches<'_> {}
+impl FusedIterator for Batches<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::{CipherSampler, RandomSampler, SequentialSampler};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_batch_size_of_0_is_an_error_that_says_what_to_do() {
+        let error = BatchSampler::new(SequentialSampler::new(1), 0, true).unwrap_err().to_string();
+        assert!(error.contains("BatchSampler: batch_size is 0; give a positive number"), "{error}");
+    }
+
+    #[test]
+    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+        let mut sampler = BatchSampler::new(RandomSampler::new(100).unwrap(), 7, false).unwrap();
+        let (mut default, mut batch) = (Generator::new(), Vec::with_capacity(7));
+        assert_eq!(sampler.batches_by(&mut default).unwrap().count(), 15);
+        let (memory, place) = (sampler.order.memory(), batch.as_ptr());
+        assert_eq!(memory, sampler.memory());
+        let mut batches = sampler.batches_by(&mut default).unwrap();
+        while batches.next_into(&mut batch) {}
+        assert_eq!((sampler.order.memory(), batch.as_ptr(), batch.capacity()), (memory, place, 7));
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn lengths_near_the_largest_number_do_not_overflow() {
+        let huge: Box<dyn Sampler> = Box::new(CipherSampler::new(usize::MAX));
+        let mut sampler = BatchSampler::new(huge, 1 << 60, false).unwrap();
+        assert_eq!(sampler.len(), 16);
+        let batches = sampler.batches_by(&mut Generator::new()).unwrap();
+        assert_eq!(batches.positions(15).len(), (1 << 60) - 1);
+        let whole = BatchSampler::new(SequentialSampler::new(3), usize::MAX, false).unwrap().batches().unwrap().next();
+        assert_eq!(whole, Some(vec![0, 1, 2]));
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_chunks_of_the_order(n in 0usize..200, batch_size in 1usize..40, drop_last: bool, skip in 0usize..9) {
+            let mut sampler = BatchSampler::new(SequentialSampler::new(n), batch_size, drop_last).unwrap();
+            let indices: Vec<usize> = (0..n).collect();
+            let chunks = indices.chunks(batch_size).filter(|chunk| !drop_last || chunk.len() == batch_size);
+            let want: Vec<Vec<usize>> = chunks.map(<[usize]>::to_vec).collect();
+            prop_assert_eq!(sampler.len(), want.len());
+            prop_assert_eq!(sampler.is_empty(), want.is_empty());
+            let mut batches = sampler.batches().unwrap();
+            prop_assert_eq!(batches.len(), want.len());
+            prop_assert_eq!(batches.clone().collect::<Vec<_>>(), want.clone());
+            prop_assert_eq!(batches.nth(skip), want.get(skip).cloned());
+            prop_assert_eq!(batches.len(), want.len().saturating_sub(skip + 1));
+        }
+    }
+}

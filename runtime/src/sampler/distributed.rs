@@ -1,0 +1,310 @@
+//! One replica's share of a dataset, as torch's DistributedSampler deals it out.
+//!
+//! Every replica makes the same list: 0 .. n, or its permutation by a generator of seed + epoch. The list is made
+//! divisible by the number of replicas R, by repeating entries from its start or by dropping some of its end, and rank r
+//! takes every R-th entry from the r-th on. No generator but that one is used, and no message is sent.
+//!
+//! A share is gathered in the list's own memory. Its entry j comes from place r + jR, which is not before j, so
+//! going up no place is written before it was read. Only the last entry can be a repeated one, from the start of the
+//! list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Order, Sampler, SamplerError, make_room};
+use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
+
+/// How errors call this sampler.
+const NAME: &str = "DistributedSampler";
+
+/// Visits one replica's share of a dataset (`torch.utils.data.DistributedSampler`).
+///
+/// The same order as torch's for the same arguments. All replicas have equally many samples, so that they take as many
+/// steps: where the dataset isn't divisible some samples come twice, or with [`drop_last`](Self::drop_last) some don't
+/// come. Every replica must be given the same seed, and the same epoch in each pass.
+///
+/// As in torch a pass's permutation depends on seed and epoch only, and the epoch stays what it is until someone
+/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike. A loader owns its sampler, so the epoch can
+/// also be set through a handle that was taken before:
+///
+/// ```
+/// use slotline::sampler::{DistributedSampler, Sampler};
+///
+/// let sampler = DistributedSampler::new(10, 3, 0)?.seed(42);
+/// let epoch = sampler.epoch();
+/// let mut owner: Box<dyn Sampler> = Box::new(sampler); // as a loader has it
+/// assert!(owner.indices()?.eq([2, 8, 0, 7]));
+/// epoch.set(1);
+/// assert!(!owner.indices()?.eq([2, 8, 0, 7]));
+/// # Ok::<(), slotline::sampler::SamplerError>(())
+/// ```
+///
+/// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
+/// all of them; without shuffle, 4 bytes for each sample of the share. A [`CipherSampler`](super::CipherSampler) takes
+/// none.
+#[derive(Clone, Debug)]
+pub struct DistributedSampler {
+    dataset_len: usize,
+    num_replicas: NonZero<usize>,
+    /// In 0 .. num_replicas.
+    rank: usize,
+    shuffle: bool,
+    drop_last: bool,
+    seed: u64,
+    epoch: EpochHandle,
+}
+
+/// The epoch of a [`DistributedSampler`], to be set while a loader owns the sampler.
+///
+/// A clone is the same epoch. A pass that starts later uses what was set last; one that runs is not changed.
+#[derive(Clone, Debug, Default)]
+pub struct EpochHandle(Arc<AtomicU64>);
+
+impl EpochHandle {
+    /// Sets the epoch.
+    pub fn set(&self, epoch: u64) {
+        // Nothing else is published with it, and who sets it and then starts a pass has ordered the two anyway.
+        self.0.store(epoch, Relaxed);
+    }
+
+    /// The epoch that was set last; 0 at first.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl DistributedSampler {
+    /// A sampler of the share of replica `rank` out of `num_replicas`, shuffled, of seed 0 and epoch 0.
+    ///
+    /// The dataset may be empty; then so is the share.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplerError::NoReplicas`] where `num_replicas` is 0, [`SamplerError::Rank`] where `rank` is not below it.
+    pub fn new(dataset_len: usize, num_replicas: usize, rank: usize) -> Result<Self, SamplerError> {
+        let replicas = NonZero::new(num_replicas).ok_or(SamplerError::NoReplicas { sampler: NAME })?;
+        if rank >= num_replicas {
+            return Err(SamplerError::Rank { sampler: NAME, rank, num_replicas });
+        }
+        let (shuffle, drop_last, seed, epoch) = (true, false, 0, EpochHandle::default());
+        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch })
+    }
+
+    /// Whether the dataset is permuted before it is dealt out; default true.
+    #[must_use]
+    pub fn shuffle(mut self, shuffle: bool) -> Self {
+        self.shuffle = shuffle;
+        self
+    }
+
+    /// Whether samples of the end are dropped where the dataset isn't divisible, instead of repeating some of the start;
+    /// default false.
+    #[must_use]
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.drop_last = drop_last;
+        self
+    }
+
+    /// The seed of the permutations, the same on all replicas; default 0. The epoch is added to it, wrapping.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the epoch, as its [handle](Self::epoch) does.
+    pub fn set_epoch(&self, epoch: u64) {
+        self.epoch.set(epoch);
+    }
+
+    /// A handle on the epoch, for whoever starts the passes. A clone of the sampler follows the same one.
+    pub fn epoch(&self) -> EpochHandle {
+        self.epoch.clone()
+    }
+
+    /// Entries of the table while it is made.
+    fn entries(&self) -> usize {
+        if self.shuffle { self.dataset_len } else { self.len() }
+    }
+
+    /// Whether the indices fit in u32.
+    fn is_narrow(&self) -> bool {
+        u32::fits(self.dataset_len)
+    }
+
+    /// The place in the list of the share's last entry, or none where the share is empty.
+    fn last_place(&self) -> Option<usize> {
+        let before = self.len().checked_sub(1)? * self.num_replicas.get();
+        // At least 1: the ranks' places before `before` are all in the list, and some rank has one after them.
+        let left = self.dataset_len - before;
+        Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
+    }
+
+    /// Draws a pass into a table.
+    fn draw<I: IndexWord>(&self, table: &mut Vec<I>) -> Result<(), SamplerError> {
+        make_room(NAME, table, self.entries())?;
+        let Some(last_place) = self.last_place() else { return Ok(()) };
+        let (share, step) = (self.len(), self.num_replicas.get());
+        if self.shuffle {
+            fill_table(table, 1, self.dataset_len);
+            let mut generator = Generator::from_seed(self.seed.wrapping_add(self.epoch.get()));
+            randperm_prefix(&mut generator, table, self.dataset_len);
+            let last = table[last_place];
+            for j in 0..share - 1 {
+                table[j] = table[self.rank + j * step];
+            }
+            table[share - 1] = last;
+            table.truncate(share);
+        } else {
+            table.extend((0..share - 1).map(|j| I::from_index(self.rank + j * step)));
+            table.push(I::from_index(last_place));
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for DistributedSampler {
+    fn len(&self) -> usize {
+        if self.drop_last {
+            self.dataset_len / self.num_replicas
+        } else {
+            self.dataset_len.div_ceil(self.num_replicas.get())
+        }
+    }
+
+    fn memory(&self) -> usize {
+        let entry = if self.is_narrow() { size_of::<u32>() } else { size_of::<u64>() };
+        self.entries().saturating_mul(entry)
+    }
+
+    /// The default generator is left alone.
+    fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        if self.is_narrow() { self.draw(order.u32_table()) } else { self.draw(order.u64_table()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn order_of(sampler: &mut DistributedSampler) -> Vec<usize> {
+        let (mut default, mut order) = (Generator::new(), Order::default());
+        sampler.order(&mut default, &mut order).unwrap();
+        assert_eq!(default.drawn(), 0);
+        order.iter().collect()
+    }
+
+    #[test]
+    fn the_golden_shares() {
+        for (rank, want) in [(0, [2, 8, 0, 7]), (1, [6, 4, 9, 2]), (2, [1, 5, 3, 6])] {
+            assert_eq!(order_of(&mut DistributedSampler::new(10, 3, rank).unwrap().seed(42)), want);
+        }
+    }
+
+    #[test]
+    fn the_epoch_is_set_from_outside_and_adds_to_the_seed() {
+        let mut sampler = DistributedSampler::new(50, 2, 1).unwrap().seed(7);
+        let first = order_of(&mut sampler);
+        assert_eq!(order_of(&mut sampler), first, "no epoch was set");
+        let (handle, mut owned) = (sampler.epoch(), sampler.clone());
+        std::thread::spawn(move || handle.set(3)).join().unwrap();
+        assert_eq!(sampler.epoch().get(), 3);
+        let fourth = order_of(&mut owned);
+        assert_eq!(fourth, order_of(&mut DistributedSampler::new(50, 2, 1).unwrap().seed(10)));
+        sampler.set_epoch(0);
+        assert_eq!(order_of(&mut owned), first);
+        sampler.set_epoch(u64::MAX);
+        assert_eq!(order_of(&mut owned), order_of(&mut DistributedSampler::new(50, 2, 1).unwrap().seed(6)));
+    }
+
+    #[test]
+    fn a_dataset_of_fewer_samples_than_replicas_is_repeated_or_dropped() {
+        for (rank, want) in [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0), (5, 1), (6, 0)] {
+            let mut sampler = DistributedSampler::new(2, 7, rank).unwrap().shuffle(false);
+            assert_eq!(order_of(&mut sampler), [want]);
+            assert!(order_of(&mut sampler.drop_last(true)).is_empty());
+        }
+        for shuffle in [false, true] {
+            assert!(order_of(&mut DistributedSampler::new(0, 3, 2).unwrap().shuffle(shuffle)).is_empty());
+        }
+    }
+
+    #[test]
+    fn bad_arguments_are_errors_that_say_what_to_do() {
+        let error = DistributedSampler::new(10, 0, 0).unwrap_err().to_string();
+        assert!(error.contains("DistributedSampler: num_replicas is 0; give the number of processes"), "{error}");
+        let error = DistributedSampler::new(10, 3, 3).unwrap_err().to_string();
+        assert!(error.contains("rank 3 is not one of 3 replicas; give a rank from 0 to 2"), "{error}");
+    }
+
+    #[test]
+    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+        for (shuffle, drop_last, entries) in
+            [(true, false, 100), (true, true, 100), (false, false, 34), (false, true, 33)]
+        {
+            let mut sampler = DistributedSampler::new(100, 3, 2).unwrap().shuffle(shuffle).drop_last(drop_last);
+            let (mut default, mut order) = (Generator::new(), Order::default());
+            sampler.order(&mut default, &mut order).unwrap();
+            let (memory, len) = (order.memory(), order.len());
+            assert_eq!((memory, len), (sampler.memory(), sampler.len()));
+            assert_eq!(memory, entries * 4);
+            let place = order.u32_table().as_ptr();
+            sampler.set_epoch(9);
+            sampler.order(&mut default, &mut order).unwrap();
+            assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, place));
+        }
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn lengths_near_the_largest_number_neither_overflow_nor_panic() {
+        for (n, replicas) in [(usize::MAX, 2), (usize::MAX, usize::MAX), (1, usize::MAX), (usize::MAX - 1, usize::MAX)]
+        {
+            for rank in [0, replicas - 1] {
+                for drop_last in [false, true] {
+                    let sampler = DistributedSampler::new(n, replicas, rank).unwrap().drop_last(drop_last);
+                    assert!(sampler.last_place().is_none_or(|place| place < n));
+                }
+            }
+        }
+        let mut huge = DistributedSampler::new(usize::MAX, 2, 1).unwrap();
+        let mut order = Order::default();
+        let error = huge.order(&mut Generator::new(), &mut order).unwrap_err();
+        assert!(matches!(error, SamplerError::Memory { bytes: usize::MAX, .. }), "{error}");
+        let mut one = DistributedSampler::new(usize::MAX - 1, usize::MAX, usize::MAX - 1).unwrap().shuffle(false);
+        assert_eq!(order_of(&mut one), [0]);
+    }
+
+    /// The contract's recipe, word for word, with a list that is padded or cut.
+    fn reference(n: usize, replicas: usize, rank: usize, shuffle: bool, drop_last: bool, seed: u64) -> Vec<usize> {
+        let mut list: Vec<u64> = (0..n as u64).collect();
+        if shuffle {
+            Generator::from_seed(seed).randperm_into(n, &mut list).unwrap();
+        }
+        let whole = list.clone();
+        if drop_last {
+            list.truncate(n / replicas * replicas);
+        } else {
+            list.extend(whole.iter().cycle().take(n.div_ceil(replicas) * replicas - n));
+        }
+        list.into_iter().skip(rank).step_by(replicas).map(|index| index as usize).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_is_every_rth_entry_of_the_padded_or_cut_list(
+            n in 0usize..300, replicas in 1usize..40, rank in 0usize..40, shuffle: bool, drop_last: bool, seed: u64,
+        ) {
+            let rank = rank % replicas;
+            let sampler = DistributedSampler::new(n, replicas, rank).unwrap();
+            let mut sampler = sampler.shuffle(shuffle).drop_last(drop_last).seed(seed);
+            let want = reference(n, replicas, rank, shuffle, drop_last, seed);
+            prop_assert_eq!(order_of(&mut sampler), want.clone());
+            let mut wide = Vec::<u64>::new();
+            sampler.draw(&mut wide).unwrap();
+            prop_assert_eq!(Order::from(wide).iter().collect::<Vec<_>>(), want);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A permutation of 0 .. n that is computed index by index, in constant memory and time.
+//!
+//! A block cipher of blocks of b bits is a permutation of 0 .. 2ᵇ, chosen by its key. For a range that is no power of
+//! two, it walks its cycle: what comes out at n or beyond goes in again, until something below n comes out. That is a
+//! permutation of 0 .. n, and the walk ends, as the cycle leads back to the start, which is below n. (Source: J. Black
+//! and P. Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.)
+//!
+//! The cipher is a balanced Feistel network, which is invertible whatever its round function is: with the block
+//! as two halves, a round makes (l, r) into (r, l ⊕ f(r)). (Source: M. Luby and C. Rackoff, "How to construct
+//! pseudorandom permutations from pseudorandom functions", SIAM Journal on Computing 17(2), 1988: four rounds are
+//! enough for halves that are large and round functions that are random.) Equal halves want an even b, so 2ᵇ is below
+//! 4n (n > 1), and a walk takes fewer than four steps on average.
+//!
+//! f of round i is number i·2³² + r of the SplitMix64 sequence that starts at the key: no two rounds share a number, and
+//! no table of round keys is kept. (Source: G. L. Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014.)
+//!
+//! With halves of two bits or more every such network is an even permutation of its blocks, whatever its keys. Of a
+//! range that fills the blocks, half of all permutations would never come, so one bit of the key decides whether
+//! positions 0 and 1 change places first.
+//!
+//! Small halves get more rounds, as chance has less room there: what remains between two blocks after some rounds
+//! shrinks by about the size of a half with each two rounds. It is for shuffling; nothing here keeps a secret.
+
+/// A random permutation of 0 .. `len`, computed per index: O(1) memory and time for any length.
+///
+/// A pure function of (length, seed, epoch), the same on all machines and in all versions. Reached through
+/// [`Order::Cipher`](super::Order::Cipher) and drawn by [`CipherSampler`](super::CipherSampler); of use on its own where
+/// any process is to compute any place of a shuffle. Not for secrets.
+///
+/// ```
+/// use slotline::sampler::Cipher;
+///
+/// let shuffle = Cipher::new(1_000_000, 42, 0);
+/// assert!(shuffle.index(123_456) < 1_000_000);
+/// assert_ne!(shuffle.index(123_456), Cipher::new(1_000_000, 42, 1).index(123_456));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cipher {
+    len: usize,
+    key: u64,
+    /// Bits in half a block, in 1 ..= 32.
+    half: u32,
+    /// In 8 ..= 32.
+    rounds: u32,
+}
+
+/// SplitMix64's step: 2⁶⁴ over the golden ratio, made odd.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Cipher {
+    /// The permutation of 0 .. `len` of this seed and epoch. `len` may be 0.
+    pub fn new(len: usize, seed: u64, epoch: u64) -> Self {
+        let bits = u64::BITS - (len.saturating_sub(1) as u64).leading_zeros();
+        let half = bits.div_ceil(2).max(1);
+        let rounds = (32 / half).max(8);
+        // Each step is a bijection: under one seed all epochs have different keys.
+        let key = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(epoch.wrapping_mul(GOLDEN)));
+        Self { len, key, half, rounds }
+    }
+
+    /// How many indices are permuted.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The index at `position`.
+    ///
+    /// # Panics
+    ///
+    /// Where `position` is not below [`len`](Self::len), as a slice would.
+    pub fn index(&self, position: usize) -> usize {
+        assert!(position < self.len, "position {position} of a permutation of {}", self.len);
+        let mut block = position as u64;
+        if block < 2 && self.len > 1 {
+            block ^= self.key >> 63;
+        }
+        loop {
+            block = self.encrypt(block);
+            if block < self.len as u64 {
+                return block as usize;
+            }
+        }
+    }
+
+    /// The cipher, on blocks of 2 · `half` bits.
+    #[inline]
+    fn encrypt(&self, block: u64) -> u64 {
+        let mask = (1 << self.half) - 1;
+        let (mut left, mut right) = (block >> self.half, block & mask);
+        for round in 0..u64::from(self.rounds) {
+            let number = round << 32 | right;
+            let f = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN)));
+            (left, right) = (right, left ^ (f & mask));
+        }
+        left << self.half | right
+    }
+}
+
+/// SplitMix64's output function, a bijection whose every output bit depends on every input bit.
+#[inline]
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check_permutation(n: usize, seed: u64) {
+        let (cipher, mut seen) = (Cipher::new(n, seed, 0), vec![false; n]);
+        for position in 0..n {
+            let index = cipher.index(position);
+            assert!(!std::mem::replace(&mut seen[index], true), "n = {n}: {index} comes twice");
+        }
+    }
+
+    /// Sum of (count - expected)² / expected over equally likely cells, in standard deviations from its mean.
+    fn chi_square_score(counts: &[u32]) -> f64 {
+        let expected = counts.iter().map(|&count| f64::from(count)).sum::<f64>() / counts.len() as f64;
+        let sum: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+        let freedom = counts.len() as f64 - 1.0;
+        (sum - freedom) / (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn every_length_is_permuted() {
+        for n in 0..2000 {
+            check_permutation(n, n as u64);
+        }
+        for n in [4095, 4096, 4097, 16_385, 65_536, 65_537, 100_003] {
+            check_permutation(n, 1);
+        }
+    }
+
+    /// SplitMix64's first number from 0 is a published one; the rest fixes what a seed means.
+    #[test]
+    fn the_numbers_are_what_they_were() {
+        assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
+        let indices: Vec<usize> = (0..10).map(|position| Cipher::new(10, 42, 0).index(position)).collect();
+        assert_eq!(indices, [5, 6, 9, 0, 3, 8, 4, 7, 1, 2]);
+    }
+
+    #[test]
+    fn all_permutations_of_a_few_are_equally_likely() {
+        for (n, count) in [(2_usize, 2), (3, 6), (4, 24), (5, 120), (6, 720)] {
+            let mut counts = vec![0_u32; n.pow(n as u32)];
+            for seed in 0..count * 200 {
+                let cipher = Cipher::new(n, seed, 0);
+                counts[(0..n).fold(0, |code, position| code * n + cipher.index(position))] += 1;
+            }
+            counts.retain(|&count| count > 0);
+            assert_eq!(counts.len() as u64, count, "n = {n}");
+            let score = chi_square_score(&counts);
+            assert!(score.abs() < 4.0, "n = {n}: {score}");
+        }
+    }
+
+    #[test]
+    fn odd_and_even_permutations_come_equally_often_where_the_range_fills_the_blocks() {
+        for n in [4_usize, 16, 64, 256, 1024] {
+            let is_odd = |seed: u64| {
+                let (cipher, mut seen, mut cycles) = (Cipher::new(n, seed, 0), vec![false; n], 0);
+                for start in 0..n {
+                    cycles += usize::from(!seen[start]);
+                    let mut position = start;
+                    while !std::mem::replace(&mut seen[position], true) {
+                        position = cipher.index(position);
+                    }
+                }
+                (n - cycles) % 2 == 1
+            };
+            let odd = (0..400).filter(|&seed| is_odd(seed)).count();
+            assert!((160..=240).contains(&odd), "n = {n}: {odd} of 400 are odd");
+        }
+    }
+
+    #[test]
+    fn each_position_has_each_index_equally_often_over_seeds_and_epochs() {
+        for n in [7_usize, 16, 33, 64, 100] {
+            for by_epoch in [false, true] {
+                let mut counts = vec![0_u32; n * n];
+                for k in 0..n as u64 * 100 {
+                    let cipher = if by_epoch { Cipher::new(n, 5, k) } else { Cipher::new(n, k, 5) };
+                    (0..n).for_each(|position| counts[position * n + cipher.index(position)] += 1);
+                }
+                // Rows and columns have fixed sums, so the freedom is (n-1)² of n²-1: the score is a little low.
+                let score = chi_square_score(&counts);
+                let low = -((n * n - 1 - (n - 1) * (n - 1)) as f64) / (2.0 * (n * n - 1) as f64).sqrt();
+                assert!(score < 4.0 && score > low - 4.0, "n = {n}, by epoch {by_epoch}: {score}");
+            }
+        }
+    }
+
+    /// From one position to the next the index moves by each of 1 .. n-1 (modulo n) equally often.
+    #[test]
+    fn adjacent_differences_are_uniform() {
+        for n in [7_usize, 16, 33, 100, 257, 1000] {
+            let mut counts = vec![0_u32; n - 1];
+            for seed in 0..400 {
+                let cipher = Cipher::new(n, seed, 0);
+                for position in 0..n - 1 {
+                    let difference = (cipher.index(position + 1) + n - cipher.index(position)) % n;
+                    counts[difference - 1] += 1;
+                }
+            }
+            let score = chi_square_score(&counts);
+            assert!(score.abs() < 4.5, "n = {n}: {score}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn huge_lengths_take_no_memory_and_spread_over_the_whole_range() {
+        for n in [(1 << 40) + 1, 1 << 40, 3_500_000_000, usize::MAX] {
+            let (cipher, mut counts) = (Cipher::new(n, 3, 1), [0_u32; 64]);
+            let mut indices: Vec<usize> = (n - 10_000..n).chain(0..10_000).map(|i| cipher.index(i)).collect();
+            indices.iter().for_each(|&index| counts[(index as u128 * 64 / n as u128) as usize] += 1);
+            assert!(chi_square_score(&counts).abs() < 4.0, "n = {n}");
+            indices.sort_unstable();
+            indices.dedup();
+            assert_eq!(indices.len(), 20_000, "n = {n}");
+        }
+        assert!(size_of::<Cipher>() <= 24);
+    }
+
+    #[test]
+    fn a_position_beyond_the_end_panics_instead_of_walking_on() {
+        for n in [0, 1, 5] {
+            assert!(std::panic::catch_unwind(|| Cipher::new(n, 0, 0).index(n)).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn other_seeds_and_epochs_are_other_permutations(seed: u64, epoch: u64, bit in 0u32..64) {
+            let of = |seed, epoch| Vec::from_iter((0..50).map(|i| Cipher::new(50, seed, epoch).index(i)));
+            let first = of(seed, epoch);
+            prop_assert_ne!(&first, &of(seed ^ 1 << bit, epoch));
+            prop_assert_ne!(&first, &of(seed, epoch ^ 1 << bit));
+            prop_assert_eq!(&first, &of(seed, epoch));
+        }
+    }
+}
