@@ -231,3 +231,37 @@ fn in_order_a_straggler_holds_up_the_order_and_not_the_work() {
     assert!(tasks.into_iter().eq(0..10));
     opener.join().unwrap();
 }
+
+/// A sampler that itself runs a pass of an unseeded loader.
+struct Nested(usize);
+
+impl slotline::sampler::Sampler for Nested {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn memory(&self) -> usize {
+        self.0 * size_of::<u32>()
+    }
+
+    fn order(
+        &mut self,
+        _: &mut slotline::rng::Generator,
+        order: &mut slotline::sampler::Order,
+    ) -> Result<(), slotline::sampler::SamplerError> {
+        let numbers = slotline::dataset::from_fn(self.0, |index, _| Ok(index as i64));
+        let mut inner = Loader::builder(numbers).shuffle(true).build().unwrap();
+        let indices = inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32);
+        order.u32_table().extend(indices);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sampler_may_run_a_loader_of_its_own() {
+    let numbers = slotline::dataset::from_fn(10, |index, _| Ok(index as i64));
+    let mut loader = Loader::builder(numbers).sampler(Nested(10)).build().unwrap();
+    let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..10));
+}

@@ -169,6 +169,9 @@ impl<D: Dataset, C> Builder<D, C> {
     }
 
     /// The order of the passes; excludes `shuffle`.
+    ///
+    /// A sampler without a generator of its own draws from a copy of the process's default one, which then goes on by as
+    /// many draws: so the sampler may itself use loaders, and other threads don't wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
         self.sampler = Some(SamplerOption(Box::new(sampler)));
         self
@@ -284,6 +287,7 @@ impl<D: Dataset, C> Builder<D, C> {
         C: Collate<D> + Payloads<D>,
     {
         self.check()?;
+        let own_sampler = self.sampler.is_none();
         let sampler = self.make_sampler()?;
         // No batch has more rows than a pass has samples, however great the batch size.
         let rows = self.batch_size.min(sampler.len()).max(1);
@@ -334,6 +338,7 @@ impl<D: Dataset, C> Builder<D, C> {
             consumer,
             crew,
             sampler,
+            own_sampler,
             generator: self.generator,
             batch_size: self.batch_size,
             drop_last: self.drop_last,

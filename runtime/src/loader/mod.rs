@@ -70,6 +70,8 @@ pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
     reader: Reader,
     crew: Crew,
     sampler: Box<dyn Sampler>,
+    /// Whether the loader made the sampler itself.
+    own_sampler: bool,
     /// `None`: the process's default generator.
     generator: Option<SharedGenerator>,
     batch_size: usize,
@@ -117,7 +119,15 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         };
         // SAFETY: `drain` found the run over with everything taken, and the next one is opened below.
         let plan = unsafe { self.engine.plan_mut() };
-        self.sampler.order(&mut default_generator(), &mut plan.order)?;
+        if self.own_sampler {
+            self.sampler.order(&mut default_generator(), &mut plan.order)?;
+        } else {
+            // A sampler of the user's may do anything, such as starting a pass of another loader: not under the lock.
+            let mut copy = default_generator().clone();
+            let drawn = copy.drawn();
+            self.sampler.order(&mut copy, &mut plan.order)?;
+            default_generator().discard(copy.drawn().saturating_sub(drawn));
+        }
         let (len, rows) = (plan.order.len(), self.batch_size);
         let most = self.engine.rows;
         if most < rows && len > most {
