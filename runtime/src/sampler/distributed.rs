@@ -41,8 +41,7 @@ const NAME: &str = "DistributedSampler";
 /// ```
 ///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
-/// all of them; without shuffle, 4 bytes for each sample of the share. A [`CipherSampler`](super::CipherSampler) takes
-/// none.
+/// all of them; without shuffle, as many for each sample of the share.
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
     dataset_len: usize,

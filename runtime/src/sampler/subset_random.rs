@@ -35,7 +35,7 @@ pub struct SubsetRandomSampler {
 impl SubsetRandomSampler {
     /// A sampler of these indices, by the default generator. A `Vec<usize>` is taken as it is, without a copy.
     ///
-    /// The indices are checked against no dataset; a loader reports one that is beyond its dataset when it gets there.
+    /// They are checked against no dataset: it is the dataset that is asked for one beyond its length, in the end.
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         let indices: Vec<usize> = indices.into_iter().collect();
         let narrow = u32::fits(indices.len()) && indices.iter().all(|&index| u32::try_from(index).is_ok());
