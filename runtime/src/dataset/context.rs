@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::dtype::{DType, Element};
 use crate::rng::SampleRng;
+use crate::rng::rand_core::Rng;
 
 /// One thread's surroundings while it reads one sample.
 ///
@@ -20,17 +21,31 @@ pub struct Context {
     /// In words, for alignment.
     buffer: Vec<u64>,
     locals: Vec<Box<dyn Any + Send>>,
+    /// As many as were ever asked for; at the same sample as this one.
+    parts: Vec<Context>,
 }
 
 impl Context {
     pub(crate) fn new(worker: Option<usize>) -> Self {
         // No `Default`: a dataset could put a fresh context in place of its own, and so lose its place in the pass.
-        Self { seed: 0, epoch: 0, position: 0, worker, rng: None, buffer: Vec::new(), locals: Vec::new() }
+        Self {
+            seed: 0,
+            epoch: 0,
+            position: 0,
+            worker,
+            rng: None,
+            buffer: Vec::new(),
+            locals: Vec::new(),
+            parts: Vec::new(),
+        }
     }
 
     /// Starts a pass.
     pub(crate) fn start_pass(&mut self, seed: u64, epoch: u32) {
         (self.seed, self.epoch) = (seed, epoch);
+        for (i, part) in self.parts.iter_mut().enumerate() {
+            part.start_pass(part_seed(seed, i), epoch);
+        }
     }
 
     /// Starts a sample.
@@ -38,6 +53,9 @@ impl Context {
     pub(crate) fn start_sample(&mut self, position: usize) {
         self.position = position as u64;
         self.rng = None;
+        for part in &mut self.parts {
+            part.start_sample(position);
+        }
     }
 
     /// This sample's random numbers; asking again goes on with them.
@@ -84,6 +102,57 @@ impl Context {
         });
         self.locals[place].downcast_mut().expect("was found by its type")
     }
+
+    /// Contexts for `N` parts of the sample, to read each from a dataset of its own while the others exist.
+    ///
+    /// Each part has memory and random numbers of its own. What part `i` draws depends on the seed, the epoch, the
+    /// position and `i` only, and is independent of the other parts and of this context's own
+    /// [`rng`](Self::rng). The parts are made on first use and kept; asking again for the same sample gives the same
+    /// ones, which go on with their random numbers.
+    ///
+    /// ```
+    /// use slotline::BoxError;
+    /// use slotline::dataset::{Context, Dataset};
+    ///
+    /// /// Questions and their answers, from two datasets of equal length.
+    /// struct Pairs<Q, A> {
+    ///     questions: Q,
+    ///     answers: A,
+    /// }
+    ///
+    /// impl<Q: Dataset, A: Dataset> Dataset for Pairs<Q, A> {
+    ///     type Sample<'a> = (Q::Sample<'a>, A::Sample<'a>); // or a struct of yours
+    ///
+    ///     fn len(&self) -> usize {
+    ///         self.questions.len()
+    ///     }
+    ///
+    ///     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+    ///         let [question, answer] = cx.parts();
+    ///         Ok((self.questions.get(index, question)?, self.answers.get(index, answer)?))
+    ///     }
+    /// }
+    /// ```
+    #[inline]
+    pub fn parts<const N: usize>(&mut self) -> &mut [Self; N] {
+        while self.parts.len() < N {
+            self.add_part();
+        }
+        self.parts.first_chunk_mut().expect("as many were made")
+    }
+
+    #[cold]
+    fn add_part(&mut self) {
+        let mut part = Self::new(self.worker);
+        part.start_pass(part_seed(self.seed, self.parts.len()), self.epoch);
+        part.position = self.position;
+        self.parts.push(part);
+    }
+}
+
+/// The seed of part `i`: random numbers of a position that no pass is long enough to have, where `i` is the epoch.
+fn part_seed(seed: u64, i: usize) -> u64 {
+    SampleRng::new(seed, i as u32, u64::MAX).next_u64()
 }
 
 impl fmt::Debug for Context {
@@ -99,7 +168,6 @@ impl fmt::Debug for Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::rand_core::Rng;
 
     #[test]
     fn random_numbers_belong_to_the_sample_and_go_on_within_it() {
@@ -126,5 +194,47 @@ mod tests {
         cx.local::<Vec<String>>().push("kept".into());
         *cx.local::<u32>() += 1;
         assert_eq!((cx.local::<Vec<String>>().len(), *cx.local::<u32>()), (1, 1));
+    }
+
+    #[test]
+    fn parts_have_numbers_of_their_own_that_depend_on_the_sample_only() {
+        let draw = |cx: &mut Context| {
+            let [a, b] = cx.parts();
+            let (first, second) = (a.rng().next_u64(), b.rng().next_u64());
+            let [within] = b.parts();
+            ([first, second, within.rng().next_u64()], cx.rng().next_u64())
+        };
+        let mut used = Context::new(Some(3));
+        let mut seen = std::collections::HashSet::new();
+        for (seed, epoch, position) in [(7, 0, 0), (7, 0, 1), (7, 1, 1), (8, 1, 1)] {
+            used.start_pass(seed, epoch);
+            used.start_sample(position);
+            let drawn = draw(&mut used);
+            let mut fresh = Context::new(None);
+            fresh.start_pass(seed, epoch);
+            fresh.start_sample(position);
+            assert_eq!(drawn, draw(&mut fresh), "however old the parts are");
+            let [a, _] = used.parts();
+            assert_eq!((a.position(), a.epoch(), a.worker()), (position as u64, epoch, Some(3)));
+            assert_ne!(a.rng().next_u64(), drawn.0[0], "asking again goes on");
+            seen.extend(drawn.0);
+            seen.insert(drawn.1);
+        }
+        assert_eq!(seen.len(), 4 * 4);
+    }
+
+    #[test]
+    fn parts_have_memory_of_their_own_and_keep_it() {
+        let mut cx = Context::new(None);
+        let [a, b] = cx.parts();
+        let (ours, theirs) = (a.buffer::<u8>(8), b.buffer::<u8>(8));
+        ours.fill(1);
+        theirs.fill(2);
+        assert_eq!((ours[0], theirs[0]), (1, 2));
+        let place = ours.as_ptr();
+        cx.start_sample(1);
+        let [a, _, _] = cx.parts();
+        assert_eq!(a.buffer::<u8>(8).as_ptr(), place);
+        let [] = cx.parts();
     }
 }

@@ -1,14 +1,36 @@
 //! Datasets: samples by index.
+//!
+//! | to have | take |
+//! |---|---|
+//! | the rows of arrays | [`TensorDataset`] |
+//! | what a function makes of an index | [`from_fn`] |
+//! | anything else | your own [`Dataset`], with a [`Context`] for random numbers and memory |
+//! | some samples of a dataset | [`Subset`] |
+//! | a dataset in random parts | [`random_split`] |
+//! | one dataset after the other | [`ConcatDataset`], or [`Dataset::concat`] where their types differ |
+//! | datasets side by side | [`StackDataset`] |
 
+mod concat;
+mod concat2;
 mod context;
+mod error;
 mod function;
 mod memory;
+mod split;
+mod stack;
+mod subset;
 
 use std::sync::Arc;
 
+pub use self::concat::{ConcatDataset, ConcatError};
+pub use self::concat2::Concat2;
 pub use self::context::Context;
+pub use self::error::OutOfRange;
 pub use self::function::{FnDataset, from_fn};
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
+pub use self::split::{SplitError, SplitLength, random_split};
+pub use self::stack::{Datasets, StackDataset, StackError};
+pub use self::subset::{Subset, SubsetError};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 
@@ -64,6 +86,31 @@ pub trait Dataset: Send + Sync + 'static {
     /// With `None` a loader reads one sample when it is built, to ask that.
     fn fields(&self) -> Option<Fields> {
         None
+    }
+
+    /// This dataset and after it another with the same type of samples (torch's `a + b`).
+    ///
+    /// For any number of datasets of one type, see [`ConcatDataset`].
+    ///
+    /// ```
+    /// use slotline::Dataset;
+    /// use slotline::dataset::{TensorDataset, from_fn};
+    ///
+    /// let measured = TensorDataset::new(vec![0.5, 0.25])?;
+    /// let made_up = from_fn(100, |index, _| Ok(index as f64));
+    /// assert_eq!(measured.concat(made_up)?.len(), 102);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If they have more samples than a `usize` can count.
+    fn concat<B>(self, other: B) -> Result<Concat2<Self, B>, ConcatError>
+    where
+        Self: Sized,
+        B: for<'a> Dataset<Sample<'a> = Self::Sample<'a>>,
+    {
+        Concat2::new(self, other)
     }
 }
 

@@ -87,6 +87,18 @@ impl Fields {
         self.path.pop();
     }
 
+    /// Adds the fields that a part of the sample has, known without one, under a name of its own.
+    pub(crate) fn named_fields(&mut self, name: impl fmt::Display, part: Self) {
+        let alone = part.list.len() == 1;
+        for mut field in part.list {
+            // What has no name but its place takes the part's, as a sample that declares itself does.
+            let nameless = alone && field.name == "0";
+            field.name = if nameless { name.to_string() } else { format!("{name}.{}", field.name) };
+            self.list.push(field);
+        }
+        self.error = self.error.take().or(part.error);
+    }
+
     /// Adds the fields of parts whose number is known at run time only, as a run that a batch gives as one.
     pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl super::Sample>) {
         let first = self.list.len();
@@ -199,6 +211,16 @@ mod tests {
         assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024)]);
         assert_eq!(layout.size, 1024 + 80);
         assert_eq!(layout.columns[2].field.to_string(), "2: u16 up to [7]");
+    }
+
+    #[test]
+    fn fields_known_without_a_sample_are_named_as_samples_name_them() {
+        let sample = (1_u8, (2.0_f32, [3_i64; 2]), [[4_u16; 3]; 1]);
+        let mut fields = Fields::new();
+        fields.named_fields(0, Fields::of(&sample.0));
+        fields.named_fields(1, Fields::of(&sample.1));
+        fields.named_fields(2, Fields::of(&sample.2));
+        assert_eq!(fields, Fields::of(&sample));
     }
 
     #[test]

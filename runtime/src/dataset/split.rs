@@ -1,0 +1,248 @@
+//! A dataset in random parts.
+
+use std::sync::Arc;
+
+use super::{Dataset, Subset};
+use crate::rng::{Generator, IndexWord, RandpermError};
+use crate::sampler::Order;
+
+/// How far below 1 the fractions of a split may add up (Python's `math.isclose`).
+const CLOSE: f64 = 1e-9;
+
+/// Divides a dataset at random into parts that share no sample (`torch.utils.data.random_split`).
+///
+/// The parts are those that torch gives for the same generator: one `randperm` of the dataset's length, drawn from
+/// `generator` itself, cut into consecutive slices. torch's default is `&mut default_generator()`; a
+/// [`SharedGenerator`](crate::rng::SharedGenerator) is given as `&mut shared.lock()`.
+///
+/// `lengths` are numbers of samples (`usize`), which must add up to the dataset's length, or fractions (`f64`) from 0
+/// to 1, which must add up to 1 (at most 1e-9 below). A fraction's part is rounded down; samples that are then left go
+/// to the parts in turn, one each, from the first on. A part by fraction that gets no sample is warned about.
+///
+/// All parts share the dataset and one table of indices (see [`Subset`]).
+///
+/// torch goes by the sum, not by the type: it takes the integers `[1, 0]` for fractions.
+///
+/// ```
+/// use slotline::Dataset;
+/// use slotline::dataset::{TensorDataset, random_split};
+/// use slotline::rng::Generator;
+///
+/// let digits = TensorDataset::new(slotline::source::digits())?;
+/// let parts = random_split(digits, &[0.8, 0.2], &mut Generator::from_seed(42))?;
+/// let [train, test] = <[_; 2]>::try_from(parts).expect("two lengths give two parts");
+/// assert_eq!((train.len(), test.len()), (1438, 359));
+///
+/// let ten = slotline::dataset::from_fn(10, |index, _| Ok(index as i64));
+/// let parts = random_split(ten, &[3, 7], &mut Generator::from_seed(42))?;
+/// assert!(parts[0].indices().eq([2, 6, 1]));
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+///
+/// # Errors
+///
+/// Where the lengths don't add up, a fraction is not between 0 and 1, or the memory for the indices is refused. The
+/// generator is then as it was.
+pub fn random_split<D: Dataset, L: SplitLength>(
+    dataset: D,
+    lengths: &[L],
+    generator: &mut Generator,
+) -> Result<Vec<Subset<Arc<D>>>, SplitError> {
+    let len = dataset.len();
+    let lengths = L::numbers(lengths, len)?;
+    // As u128, in which no list that fits in memory overflows.
+    let sum = lengths.iter().map(|&length| length as u128).sum();
+    if sum != len as u128 {
+        return Err(SplitError::Sum { sum, len });
+    }
+    let mut table = Order::default();
+    if u32::fits(len) {
+        generator.randperm_into(len, table.u32_table())?;
+    } else {
+        generator.randperm_into(len, table.u64_table())?;
+    }
+    let (dataset, table) = (Arc::new(dataset), Arc::new(table));
+    let mut end = 0;
+    let part = |length| {
+        let start = end;
+        end += length;
+        Subset::of_table(Arc::clone(&dataset), Arc::clone(&table), start..end)
+    };
+    Ok(lengths.into_iter().map(part).collect())
+}
+
+/// Why a dataset could not be split.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SplitError {
+    /// No share of a whole.
+    #[error("random_split: the fraction at index {index} is not between 0 and 1: {fraction}")]
+    Fraction {
+        /// Its place, counted from 0.
+        index: usize,
+        /// The fraction.
+        fraction: f64,
+    },
+    /// The fractions are more or less than the whole.
+    #[error("random_split: the fractions add up to {sum}, not to 1; let the last one be what the others leave")]
+    FractionSum {
+        /// What they add up to.
+        sum: f64,
+    },
+    /// The lengths are more or less than the dataset has.
+    #[error(
+        "random_split: the lengths add up to {sum}, but the dataset has {len} samples; give lengths for all of them"
+    )]
+    Sum {
+        /// What they add up to.
+        sum: u128,
+        /// How many samples the dataset has.
+        len: usize,
+    },
+    /// The permutation could not be made.
+    #[error("random_split: the order of the samples could not be drawn: {0}")]
+    Randperm(#[from] RandpermError),
+}
+
+/// What a part of a [`random_split`] is measured by: `usize`, a number of samples, or `f64`, a fraction of them.
+pub trait SplitLength: sealed::Sealed + Copy {
+    /// The numbers of samples that these lengths are of a dataset of `len`.
+    #[doc(hidden)]
+    fn numbers(lengths: &[Self], len: usize) -> Result<Vec<usize>, SplitError>;
+}
+
+mod sealed {
+    /// Closed: lengths are one or the other.
+    pub trait Sealed {}
+    impl Sealed for usize {}
+    impl Sealed for f64 {}
+}
+
+impl SplitLength for usize {
+    fn numbers(lengths: &[Self], _: usize) -> Result<Vec<usize>, SplitError> {
+        Ok(lengths.to_vec())
+    }
+}
+
+impl SplitLength for f64 {
+    fn numbers(fractions: &[Self], len: usize) -> Result<Vec<usize>, SplitError> {
+        // Not a number is in no range.
+        if let Some(index) = fractions.iter().position(|fraction| !(0.0..=1.0).contains(fraction)) {
+            return Err(SplitError::Fraction { index, fraction: fractions[index] });
+        }
+        let sum = exact_sum(fractions);
+        if sum > 1.0 || 1.0 - sum > CLOSE {
+            return Err(SplitError::FractionSum { sum });
+        }
+        let mut numbers: Vec<usize> = fractions.iter().map(|fraction| (len as f64 * fraction) as usize).collect();
+        // From 2⁵³ samples on the products are rounded and may be too many: then nothing is left, and the sum is found
+        // to be wrong.
+        let left = len.saturating_sub(numbers.iter().fold(0, |sum, &number| sum.saturating_add(number)));
+        // The fractions add up to about 1, so there is one at least.
+        let (each, more) = (left / fractions.len(), left % fractions.len());
+        for (index, number) in numbers.iter_mut().enumerate() {
+            *number += each + usize::from(index < more);
+            if *number == 0 {
+                tracing::warn!(index, fraction = fractions[index], "random_split: this part has no samples");
+            }
+        }
+        Ok(numbers)
+    }
+}
+
+/// The sum with what rounding takes from it, as Python has summed floats since 3.12, so that 0.1 + 0.7 + 0.2 is 1.
+///
+/// A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54, 1974.
+fn exact_sum(numbers: &[f64]) -> f64 {
+    let (mut sum, mut lost) = (0.0_f64, 0.0);
+    for &number in numbers {
+        let next = sum + number;
+        lost += if sum >= number { (sum - next) + number } else { (number - next) + sum };
+        sum = next;
+    }
+    sum + lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::from_fn;
+    use proptest::prelude::*;
+
+    fn lengths<L: SplitLength>(len: usize, lengths: &[L]) -> Result<Vec<usize>, SplitError> {
+        let mut generator = Generator::from_seed(1);
+        let parts = random_split(from_fn(len, |i, _| Ok(i as i64)), lengths, &mut generator);
+        assert_eq!(generator.drawn(), if parts.is_ok() { len.saturating_sub(1) as u64 } else { 0 });
+        Ok(parts?.iter().map(Dataset::len).collect())
+    }
+
+    #[test]
+    fn what_fractions_leave_goes_to_the_parts_in_turn() {
+        assert_eq!(lengths(10, &[0.33, 0.33, 0.34]).unwrap(), [4, 3, 3]);
+        assert_eq!(lengths(5, &[0.25; 4]).unwrap(), [2, 1, 1, 1]);
+        assert_eq!(lengths(3, &[0.5, 0.0, 0.5]).unwrap(), [2, 0, 1]);
+        assert_eq!(lengths(2, &[0.25; 4]).unwrap(), [1, 1, 0, 0]);
+        assert_eq!(lengths(0, &[0.5, 0.5]).unwrap(), [0, 0]);
+        assert_eq!(lengths(7, &[1.0]).unwrap(), [7]);
+    }
+
+    #[test]
+    fn numbers_are_taken_as_they_are() {
+        assert_eq!(lengths(7, &[0, 3, 4]).unwrap(), [0, 3, 4]);
+        assert_eq!(lengths::<usize>(0, &[]).unwrap(), [0; 0]);
+        assert_eq!(lengths(1, &[1, 0]).unwrap(), [1, 0]);
+    }
+
+    #[test]
+    fn lengths_that_do_not_add_up_are_errors_that_say_so() {
+        let error = lengths(7, &[3, 3]).unwrap_err();
+        assert!(matches!(error, SplitError::Sum { sum: 6, len: 7 }));
+        assert!(error.to_string().contains("add up to 6, but the dataset has 7 samples"), "{error}");
+        assert!(matches!(lengths(7, &[usize::MAX, 8]), Err(SplitError::Sum { sum, .. }) if sum == (1 << 64) + 7));
+        assert!(matches!(lengths::<usize>(7, &[]), Err(SplitError::Sum { sum: 0, len: 7 })));
+        for fractions in [&[][..], &[0.5], &[0.5, 0.6], &[1.0, 1.0], &[0.5, 0.499_999]] {
+            assert!(matches!(lengths(7, fractions), Err(SplitError::FractionSum { .. })), "{fractions:?}");
+        }
+    }
+
+    #[test]
+    fn fractions_beyond_0_and_1_are_named() {
+        for (fractions, bad) in [([1.5, -0.5], 0), ([0.5, f64::NAN], 1), ([0.5, f64::INFINITY], 1), ([0.0, -1e-300], 1)]
+        {
+            let error = lengths(7, &fractions).unwrap_err();
+            assert!(matches!(error, SplitError::Fraction { index, .. } if index == bad), "{error}");
+        }
+        let error = lengths(7, &[1.5, -0.5]).unwrap_err().to_string();
+        assert!(error.contains("fraction at index 0 is not between 0 and 1: 1.5"), "{error}");
+    }
+
+    #[test]
+    fn fractions_that_rounding_would_take_from_1_are_1() {
+        assert_eq!(exact_sum(&[0.1; 10]), 1.0);
+        assert_eq!(lengths(10, &[0.1; 10]).unwrap(), [1; 10]);
+        assert_eq!(lengths(10, &[0.5, 0.5 - 1e-10]).unwrap(), [6, 4]);
+    }
+
+    #[test]
+    fn datasets_beyond_memory_and_numbers_are_errors() {
+        assert!(matches!(lengths(usize::MAX, &[usize::MAX]), Err(SplitError::Randperm(RandpermError::Memory { .. }))));
+        // As an f64 the length is 2⁶⁴, and half of it 2⁶³: one more than there are.
+        assert!(matches!(lengths(usize::MAX, &[0.5, 0.5]), Err(SplitError::Sum { .. })));
+        assert!(lengths(usize::MAX - 1, &[1.0 - 1e-10, 0.0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_fractions_give_every_sample_to_one_part(
+            weights in proptest::collection::vec(0_u32..1000, 1..9), len in 0_usize..2000,
+        ) {
+            let whole = f64::from(weights.iter().sum::<u32>().max(1));
+            let fractions: Vec<f64> = weights.iter().map(|&weight| f64::from(weight) / whole).collect();
+            match lengths(len, &fractions) {
+                Ok(parts) => prop_assert_eq!(parts.iter().sum::<usize>(), len),
+                // Fractions that add up to a little more than 1 are torch's error, too.
+                Err(error) => prop_assert!(matches!(error, SplitError::FractionSum { .. }), "{}", error),
+            }
+        }
+    }
+}

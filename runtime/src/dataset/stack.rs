@@ -1,0 +1,172 @@
+//! Datasets side by side.
+
+use super::{Context, Dataset};
+use crate::BoxError;
+use crate::sample::{Fields, Sample};
+
+/// Datasets of equal length, whose samples at an index together are the sample (torch's `StackDataset`).
+///
+/// The datasets are a tuple, of up to eight, and so are the samples.
+///
+/// Each dataset is read with a [`Context`] of its own, since all the samples of the tuple exist at the same time. So
+/// each has buffers and [locals](Context::local) of its own; and each has random numbers of its own, which are
+/// independent of the other datasets' and depend, as ever, on the seed, the epoch and the position only. They are *not*
+/// those that the dataset would draw alone, nor can two datasets draw the same ones: where an image and its mask must
+/// be cropped alike, implement [`Dataset`] for a struct of both.
+///
+/// That is also the way to torch's dict of datasets, a sample with names: see [`Context::parts`].
+///
+/// ```
+/// use slotline::dataset::{StackDataset, TensorDataset, from_fn};
+/// use slotline::{Dataset, Loader};
+///
+/// let features = TensorDataset::new(vec![0.5_f32, 1.5, 2.5])?;
+/// let labels = from_fn(3, |index, _| Ok(index as i64 % 2));
+/// let mut loader = Loader::builder(StackDataset::new((features, labels))?).batch_size(3).build()?;
+/// for batch in loader.epoch()? {
+///     let batch = batch?;
+///     let (features, labels) = batch.tensors();
+///     assert_eq!((features.as_slice(), labels.as_slice()), (&[0.5, 1.5, 2.5][..], &[0, 1, 0][..]));
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StackDataset<T> {
+    datasets: T,
+    /// Samples in each.
+    len: usize,
+}
+
+/// Why datasets could not be put side by side.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// There are none.
+    #[error("StackDataset: there are no datasets; give at least one")]
+    Empty,
+    /// Their lengths differ.
+    #[error("StackDataset: size mismatch between datasets: the first has {first} samples, number {place} has {other}")]
+    Length {
+        /// Samples of the first dataset.
+        first: usize,
+        /// Which one differs, counted from 1.
+        place: usize,
+        /// Samples of that one.
+        other: usize,
+    },
+}
+
+/// A tuple of datasets, to be [stacked](StackDataset).
+pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
+    /// The tuple of their samples.
+    type Samples<'a>: Sample
+    where
+        Self: 'a;
+
+    #[doc(hidden)]
+    fn lens(&self) -> impl Iterator<Item = usize>;
+
+    #[doc(hidden)]
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError>;
+
+    #[doc(hidden)]
+    fn prefetch(&self, index: usize);
+
+    #[doc(hidden)]
+    fn fields(&self) -> Option<Fields>;
+}
+
+mod sealed {
+    /// Closed, so that the hidden functions may change.
+    pub trait Sealed {}
+}
+
+macro_rules! tuples {
+    ($($($name:ident $place:tt $cx:ident),*;)*) => {$(
+        impl<$($name: Dataset),*> sealed::Sealed for ($($name,)*) {}
+
+        impl<$($name: Dataset),*> Datasets for ($($name,)*) {
+            type Samples<'a> = ($($name::Sample<'a>,)*);
+
+            fn lens(&self) -> impl Iterator<Item = usize> {
+                [$(self.$place.len()),*].into_iter()
+            }
+
+            #[inline]
+            #[allow(unused_variables, clippy::unused_unit)] // No dataset at all.
+            fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError> {
+                let [$($cx),*] = cx.parts();
+                Ok(($(self.$place.get(index, $cx)?,)*))
+            }
+
+            #[inline]
+            #[allow(unused_variables)]
+            fn prefetch(&self, index: usize) {
+                $(self.$place.prefetch(index);)*
+            }
+
+            #[allow(unused_mut)]
+            fn fields(&self) -> Option<Fields> {
+                let mut fields = Fields::new();
+                $(fields.named_fields($place, self.$place.fields()?);)*
+                Some(fields)
+            }
+        }
+    )*};
+}
+
+tuples! {
+    ;
+    A 0 a;
+    A 0 a, B 1 b;
+    A 0 a, B 1 b, C 2 c;
+    A 0 a, B 1 b, C 2 c, D 3 d;
+    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e;
+    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f;
+    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f, G 6 g;
+    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f, G 6 g, H 7 h;
+}
+
+impl<T: Datasets> StackDataset<T> {
+    /// These datasets, side by side.
+    ///
+    /// # Errors
+    ///
+    /// If there are none, or they have different lengths.
+    pub fn new(datasets: T) -> Result<Self, StackError> {
+        let mut lens = datasets.lens();
+        let first = lens.next().ok_or(StackError::Empty)?;
+        if let Some((i, other)) = lens.enumerate().find(|&(_, other)| other != first) {
+            return Err(StackError::Length { first, place: i + 2, other });
+        }
+        Ok(Self { datasets, len: first })
+    }
+
+    /// The datasets.
+    pub fn datasets(&self) -> &T {
+        &self.datasets
+    }
+}
+
+impl<T: Datasets> Dataset for StackDataset<T> {
+    type Sample<'a> = T::Samples<'a>;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        self.datasets.get(index, cx)
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.datasets.prefetch(index);
+    }
+
+    /// Those of all datasets, where each knows its own.
+    fn fields(&self) -> Option<Fields> {
+        self.datasets.fields()
+    }
+}

@@ -1,0 +1,201 @@
+//! Some samples of a dataset.
+
+use std::collections::TryReserveError;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Context, Dataset, OutOfRange};
+use crate::BoxError;
+use crate::rng::{IndexWord, reserve_table};
+use crate::sample::Fields;
+use crate::sampler::Order;
+
+/// The samples of a dataset at some indices, in the order given, each as often as it is given (torch's `Subset`).
+///
+/// Sample `i` is the dataset's sample at the `i`-th of these indices, with the random numbers of the place that it has
+/// in the pass over the subset. The indices take 4 bytes each (8 where the dataset has more than 2³² samples), once: a
+/// clone, and the other parts of a [`random_split`](super::random_split), share the table.
+///
+/// torch finds a bad index when it is read; here it is an error at construction. torch's negative indices, which count
+/// from the end, do not exist: indices are `usize`.
+///
+/// ```
+/// use slotline::Dataset;
+/// use slotline::dataset::{Subset, from_fn};
+///
+/// let squares = from_fn(100, |index, _| Ok((index * index) as i64));
+/// let some = Subset::new(squares, [3, 1, 4, 1])?;
+/// assert_eq!(some.len(), 4);
+/// assert!(some.indices().eq([3, 1, 4, 1]));
+///
+/// let error = Subset::new(some, 0..5).unwrap_err(); // of the subset's own indices
+/// assert_eq!(error.to_string(), "Subset: number 4 of the indices is 4, but the dataset has 4 samples, from 0 on");
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+///
+/// To take several subsets of one dataset, give each an `Arc` of it.
+#[derive(Clone)]
+pub struct Subset<D> {
+    dataset: D,
+    /// Indices below the dataset's length when they were checked.
+    table: Arc<Order>,
+    /// The part of the table that is this subset's; inside the table.
+    range: Range<usize>,
+}
+
+/// Why a [`Subset`] could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubsetError {
+    /// The dataset has no such sample.
+    #[error("Subset: number {place} of the indices is {index}, but the dataset has {len} samples, from 0 on")]
+    Index {
+        /// Which of the indices it is, counted from 0.
+        place: usize,
+        /// The index.
+        index: usize,
+        /// How many samples the dataset has.
+        len: usize,
+    },
+    /// The memory was refused.
+    #[error("Subset: no memory for {bytes} bytes of indices; free memory, or give fewer of them")]
+    Memory {
+        /// Size of the table in bytes, as far as it is known (`usize::MAX` where it is beyond that).
+        bytes: usize,
+        /// What the allocator said.
+        source: TryReserveError,
+    },
+}
+
+impl<D: Dataset> Subset<D> {
+    /// The samples of `dataset` at `indices`.
+    ///
+    /// # Errors
+    ///
+    /// Where an index is not below the dataset's length, which names the first such, or the memory is refused.
+    pub fn new(dataset: D, indices: impl IntoIterator<Item = usize>) -> Result<Self, SubsetError> {
+        let (len, indices) = (dataset.len(), indices.into_iter());
+        let mut table = Order::default();
+        if u32::fits(len) {
+            collect(indices, len, table.u32_table())?;
+        } else {
+            collect(indices, len, table.u64_table())?;
+        }
+        let range = 0..table.len();
+        Ok(Self::of_table(dataset, Arc::new(table), range))
+    }
+
+    /// The samples at the indices of a part of a table, which the caller has checked: `range` lies in the table, the
+    /// indices in the dataset.
+    pub(super) fn of_table(dataset: D, table: Arc<Order>, range: Range<usize>) -> Self {
+        debug_assert!(range.start <= range.end && range.end <= table.len());
+        Self { dataset, table, range }
+    }
+}
+
+/// Fills a table with indices below `len`.
+fn collect<I: IndexWord>(
+    indices: impl Iterator<Item = usize>,
+    len: usize,
+    table: &mut Vec<I>,
+) -> Result<(), SubsetError> {
+    let memory =
+        |entries: usize| move |source| SubsetError::Memory { bytes: entries.saturating_mul(size_of::<I>()), source };
+    let least = indices.size_hint().0;
+    reserve_table(table, least).map_err(memory(least))?;
+    for (place, index) in indices.enumerate() {
+        if index >= len {
+            return Err(SubsetError::Index { place, index, len });
+        }
+        if table.len() == table.capacity() {
+            table.try_reserve(1).map_err(memory(place.saturating_add(1)))?;
+        }
+        table.push(I::from_index(index));
+    }
+    Ok(())
+}
+
+impl<D> Subset<D> {
+    /// The dataset that the samples are of.
+    pub fn dataset(&self) -> &D {
+        &self.dataset
+    }
+
+    /// The dataset's indices of the samples, in turn.
+    pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
+        self.range.clone().map(|place| self.table.index(place))
+    }
+
+    /// The dataset's index of sample `index`, if there is one.
+    #[inline]
+    fn locate(&self, index: usize) -> Option<usize> {
+        (index < self.range.len()).then(|| self.table.index(self.range.start + index))
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Sample<'a> = D::Sample<'a>;
+
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let missing = || OutOfRange { dataset: "Subset", index, len: self.len() };
+        self.dataset.get(self.locate(index).ok_or_else(missing)?, cx)
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        if let Some(index) = self.locate(index) {
+            self.dataset.prefetch(index);
+        }
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        self.dataset.fields()
+    }
+}
+
+/// The length and the first few indices.
+impl<D> fmt::Debug for Subset<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first: Vec<usize> = self.indices().take(8).collect();
+        f.debug_struct("Subset").field("len", &self.range.len()).field("first", &first).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::from_fn;
+
+    #[test]
+    fn a_table_is_as_narrow_as_the_datasets_length_allows() {
+        let of = |len| Subset::new(from_fn(len, |i, _| Ok(i as i64)), [0, len - 1]).unwrap();
+        let narrow = of(1 << 32);
+        assert!(matches!(*narrow.table, Order::U32(_)) && narrow.table.memory() == 8);
+        let wide = of((1 << 32) + 1);
+        assert!(matches!(*wide.table, Order::U64(_)) && wide.table.memory() == 16);
+        assert!(wide.indices().rev().eq([1 << 32, 0]));
+        assert!(Arc::ptr_eq(&wide.table, &wide.clone().table));
+    }
+
+    #[test]
+    fn indices_beyond_memory_are_an_error() {
+        let all = from_fn(usize::MAX, |i, _| Ok(i as i64));
+        let error = Subset::new(all, 0..usize::MAX).unwrap_err();
+        assert!(matches!(error, SubsetError::Memory { bytes: usize::MAX, .. }), "{error}");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn iterators_that_understate_their_length_are_taken_whole() {
+        let even = Subset::new(from_fn(100, |i, _| Ok(i as i64)), (0..100).filter(|i| i % 2 == 0)).unwrap();
+        assert!(even.indices().eq((0..100).step_by(2)));
+        assert_eq!(format!("{even:?}"), "Subset { len: 50, first: [0, 2, 4, 6, 8, 10, 12, 14], .. }");
+    }
+}

@@ -1,0 +1,112 @@
+//! `random_split` beside the real torch: the cases of `data/torch_vectors.json`, which torch 2.15.0 answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use serde_json::Value;
+use slotline::Dataset;
+use slotline::dataset::{SplitError, Subset, from_fn, random_split};
+use slotline::rng::{Generator, SharedGenerator, default_generator, manual_seed};
+use tracing::span;
+
+/// The indices of the parts of a dataset of `n`.
+fn indices<D>(parts: &[Subset<Arc<D>>]) -> Vec<Vec<usize>> {
+    parts.iter().map(|part| part.indices().collect()).collect()
+}
+
+/// Splits as the case says, by numbers or by fractions.
+fn split(n: usize, lengths: &[Value], generator: &mut Generator) -> Result<Vec<Vec<usize>>, SplitError> {
+    let dataset = from_fn(n, |index, _| Ok(index as i64));
+    let numbers: Option<Vec<usize>> = lengths.iter().map(|length| Some(length.as_u64()? as usize)).collect();
+    match numbers {
+        Some(numbers) => Ok(indices(&random_split(dataset, &numbers, generator)?)),
+        None => {
+            let fractions: Vec<f64> = lengths.iter().map(|length| length.as_f64().unwrap()).collect();
+            Ok(indices(&random_split(dataset, &fractions, generator)?))
+        }
+    }
+}
+
+#[test]
+fn the_parts_are_torchs() {
+    let vectors: Value = serde_json::from_str(include_str!("data/torch_vectors.json")).unwrap();
+    let cases = vectors["cases"].as_array().unwrap().iter().filter(|case| case["kind"] == "random_split");
+    let (mut by_number, mut by_fraction) = (0, 0);
+    for case in cases {
+        let (n, lengths) = (case["n"].as_u64().unwrap() as usize, case["lengths"].as_array().unwrap());
+        let mut generator = Generator::from_seed(case["seed"].as_u64().unwrap());
+        let parts = split(n, lengths, &mut generator).unwrap();
+        assert_eq!(Value::from(parts), case["parts"], "{case}");
+        assert_eq!(generator.drawn(), n as u64 - 1, "one permutation, from the generator itself");
+        let count = if lengths.iter().all(Value::is_u64) { &mut by_number } else { &mut by_fraction };
+        *count += 1;
+    }
+    assert_eq!((by_number, by_fraction), BY_KIND);
+}
+
+/// How many cases there are, so that none is passed over.
+const BY_KIND: (usize, usize) = (11, 4);
+
+/// The one test of this file that touches the process's default generator.
+#[test]
+fn any_generator_is_drawn_from_directly() {
+    let golden = [vec![2, 6, 1], vec![8, 4, 5, 0, 9, 3, 7]];
+    let ten = || from_fn(10, |index, _| Ok(index as i64));
+    manual_seed(42);
+    assert_eq!(indices(&random_split(ten(), &[3, 7], &mut default_generator()).unwrap()), golden);
+    assert_eq!(default_generator().drawn(), 9);
+    let shared = SharedGenerator::from(Generator::from_seed(42));
+    assert_eq!(indices(&random_split(ten(), &[0.3, 0.7], &mut shared.lock()).unwrap()), golden);
+    assert_eq!(shared.lock().drawn(), 9);
+}
+
+#[test]
+fn the_parts_share_the_dataset_and_their_samples_are_its() {
+    let dataset = Arc::new(from_fn(100, |index, _| Ok(index as i64)));
+    let parts = random_split(Arc::clone(&dataset), &[0.1, 0.2, 0.7], &mut Generator::from_seed(3)).unwrap();
+    assert!(parts.iter().all(|part| Arc::ptr_eq(&**part.dataset(), &dataset)));
+    assert_eq!(parts.iter().map(Dataset::len).collect::<Vec<_>>(), [10, 20, 70]);
+    let mut all = indices(&parts).concat();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..100));
+}
+
+/// Counts the warnings of the thread it is set for.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// As in torch: a number of samples that is 0 was asked for, a fraction that comes to none may surprise.
+#[test]
+fn parts_that_fractions_leave_empty_are_warned_about() {
+    let warnings = Warnings::default();
+    let ten = || from_fn(10, |index, _| Ok(index as i64));
+    let count = |fractions: &[f64]| {
+        tracing::subscriber::with_default(warnings.clone(), || {
+            random_split(ten(), fractions, &mut Generator::new()).unwrap();
+            random_split(ten(), &[0, 10], &mut Generator::new()).unwrap();
+        });
+        warnings.0.swap(0, Relaxed)
+    };
+    assert_eq!(count(&[0.5, 0.5]), 0);
+    assert_eq!(count(&[0.95, 0.05]), 1);
+    assert_eq!(count(&[1.0, 0.0, 0.0]), 2);
+}
