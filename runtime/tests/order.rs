@@ -265,3 +265,19 @@ fn a_sampler_may_run_a_loader_of_its_own() {
     seen.sort_unstable();
     assert!(seen.into_iter().eq(0..10));
 }
+
+#[test]
+fn a_dataset_that_takes_its_context_away_disturbs_no_other_sample() {
+    let taking = || {
+        slotline::dataset::from_fn(64, |_, cx| {
+            let drawn = slotline::rng::rand_core::Rng::next_u64(cx.rng());
+            let _ = std::mem::take(cx);
+            Ok(drawn)
+        })
+    };
+    let all = |workers| -> Vec<u64> {
+        let mut loader = Loader::builder(taking()).batch_size(16).seed(1).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
+    };
+    assert_eq!(all(0), all(2));
+}

@@ -12,6 +12,9 @@ use crate::rng::rand_core::Rng;
 /// Its random numbers are a function of the loader's seed, the epoch and the sample's position in the pass: the same
 /// for any number of workers, whoever reads the sample. Its memory belongs to the thread and is reused from sample to
 /// sample.
+///
+/// The default one, for calling a dataset by hand, is at position 0 of epoch 0 with seed 0.
+#[derive(Default)]
 pub struct Context {
     seed: u64,
     epoch: u32,
@@ -27,20 +30,10 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(worker: Option<usize>) -> Self {
-        // No `Default`: a dataset could put a fresh context in place of its own, and so lose its place in the pass.
-        Self {
-            seed: 0,
-            epoch: 0,
-            position: 0,
-            worker,
-            rng: None,
-            buffer: Vec::new(),
-            locals: Vec::new(),
-            parts: Vec::new(),
-        }
+        Self { worker, ..Self::default() }
     }
 
-    /// Starts a pass.
+    /// Says which pass the samples belong to; before each of them, as a dataset may have put another context here.
     pub(crate) fn start_pass(&mut self, seed: u64, epoch: u32) {
         (self.seed, self.epoch) = (seed, epoch);
         for (i, part) in self.parts.iter_mut().enumerate() {

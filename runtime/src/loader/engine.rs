@@ -186,12 +186,11 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let end = parts.end.saturating_mul(self.part_rows).min(rows);
         let activity = &*self.activities[reader.place];
         activity.begin(claim.ticket(), plan.order.get(first + begin).unwrap_or_default());
-        reader.cx.start_pass(plan.seed, plan.epoch);
         let started = reader.pacer.start();
         let work = claim.get();
         let mut job = Job {
             dataset: &self.dataset,
-            order: &plan.order,
+            plan,
             first,
             rows: begin..end,
             cx: &mut reader.cx,
@@ -279,7 +278,7 @@ impl Activity {
 #[doc(hidden)]
 pub struct Job<'a, D> {
     pub(super) dataset: &'a D,
-    order: &'a Order,
+    plan: &'a Plan,
     /// The position of the batch's row 0.
     first: usize,
     /// Within the batch.
@@ -298,7 +297,7 @@ impl<D: Dataset> Job<'_, D> {
     /// The index of row `row` of the batch.
     #[inline]
     pub(super) fn index(&self, row: usize) -> usize {
-        self.order.index(self.first + row)
+        self.plan.order.index(self.first + row)
     }
 
     /// Asks for the memory of the first rows.
@@ -328,6 +327,7 @@ impl<D: Dataset> Job<'_, D> {
     pub(super) fn read(&mut self, row: usize, index: usize) -> Result<D::Sample<'_>, BoxError> {
         self.position = self.first + row;
         self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start_pass(self.plan.seed, self.plan.epoch);
         self.cx.start_sample(self.position);
         self.dataset.get(index, self.cx)
     }
