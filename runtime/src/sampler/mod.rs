@@ -147,3 +147,11 @@ fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: u
         SamplerError::Memory { sampler, bytes, source }
     })
 }
+
+/// The next pass of `sampler`, for its tests.
+#[cfg(test)]
+fn order_of(sampler: &mut impl Sampler, default: &mut Generator) -> Vec<usize> {
+    let mut order = Order::default();
+    sampler.order(default, &mut order).unwrap();
+    order.iter().collect()
+}

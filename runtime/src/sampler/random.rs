@@ -156,13 +156,8 @@ fn draw_permutations<I: IndexWord>(generator: &mut Generator, n: usize, k: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::order_of;
     use proptest::prelude::*;
-
-    fn order_of(sampler: &mut RandomSampler, default: &mut Generator) -> Vec<usize> {
-        let mut order = Order::default();
-        sampler.order(default, &mut order).unwrap();
-        order.iter().collect()
-    }
 
     #[test]
     fn the_default_generator_gives_a_seed_for_each_pass_and_nothing_else() {

@@ -93,13 +93,8 @@ impl std::fmt::Debug for SubsetRandomSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::order_of;
     use proptest::prelude::*;
-
-    fn order_of(sampler: &mut SubsetRandomSampler, default: &mut Generator) -> Vec<usize> {
-        let mut order = Order::default();
-        sampler.order(default, &mut order).unwrap();
-        order.iter().collect()
-    }
 
     #[test]
     fn without_a_generator_the_permutation_is_drawn_from_the_default_one_itself() {

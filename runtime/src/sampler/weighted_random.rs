@@ -221,15 +221,10 @@ impl std::fmt::Debug for WeightedRandomSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::order_of;
     use proptest::prelude::*;
 
     const WEIGHTS: [f64; 6] = [0.1, 0.9, 0.4, 0.7, 3.0, 0.6];
-
-    fn order_of(sampler: &mut WeightedRandomSampler, default: &mut Generator) -> Vec<usize> {
-        let mut order = Order::default();
-        sampler.order(default, &mut order).unwrap();
-        order.iter().collect()
-    }
 
     #[test]
     fn the_default_generator_itself_gives_the_golden_draws() {
