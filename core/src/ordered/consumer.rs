@@ -190,8 +190,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Wakes sleeping workers if there is anything for them to claim.
     ///
-    /// A release leaves them alone until [a good part](super::Config::wake_at) of the ring is free; who waits for their work without calling
-    /// [`wait`](Self::wait) or [`next`](Self::next) must call this.
+    /// A release leaves them alone until [a good part](super::Config::wake_at) of the ring is free; who waits for their
+    /// work without calling [`wait`](Self::wait) or [`next`](Self::next) must call this.
     pub fn call_workers(&self) {
         let ring = self.ring.ring();
         ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Acquire)));

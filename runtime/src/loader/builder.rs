@@ -54,6 +54,12 @@ const PROBES: usize = 16;
 pub struct Builder<D, C = Stack> {
     dataset: D,
     collate: C,
+    options: Options,
+}
+
+/// Everything but what is loaded and how it is collated.
+#[derive(Debug)]
+struct Options {
     batch_size: usize,
     shuffle: bool,
     sampler: Option<SamplerOption>,
@@ -82,9 +88,7 @@ impl std::fmt::Debug for SamplerOption {
 
 impl<D: Dataset> Builder<D> {
     pub(super) fn new(dataset: D) -> Self {
-        Self {
-            dataset,
-            collate: Stack,
+        let options = Options {
             batch_size: 1,
             shuffle: false,
             sampler: None,
@@ -101,7 +105,8 @@ impl<D: Dataset> Builder<D> {
             wait_for_release: false,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
-        }
+        };
+        Self { dataset, collate: Stack, options }
     }
 
     /// Makes batches by a function of the samples; a pass then gives what it returns.
@@ -132,39 +137,20 @@ impl<D: Dataset> Builder<D> {
         T: Send + 'static,
         F: Fn(&mut Samples<'_, '_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
     {
-        Builder {
-            dataset: self.dataset,
-            collate: With::new(collate),
-            batch_size: self.batch_size,
-            shuffle: self.shuffle,
-            sampler: self.sampler,
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
-            hold: self.hold,
-            part_size: self.part_size,
-            drop_last: self.drop_last,
-            timeout: self.timeout,
-            in_order: self.in_order,
-            generator: self.generator,
-            pin_memory: self.pin_memory,
-            help: self.help,
-            wait_for_release: self.wait_for_release,
-            affinity: self.affinity,
-            wait_strategy: self.wait_strategy,
-        }
+        Builder { dataset: self.dataset, collate: With::new(collate), options: self.options }
     }
 }
 
 impl<D: Dataset, C> Builder<D, C> {
     /// How many samples a batch has. Memory is taken for no more than the dataset has.
     pub fn batch_size(mut self, samples: usize) -> Self {
-        self.batch_size = samples;
+        self.options.batch_size = samples;
         self
     }
 
     /// Whether each pass has a new random order: torch's, for the same generator.
     pub fn shuffle(mut self, shuffle: bool) -> Self {
-        self.shuffle = shuffle;
+        self.options.shuffle = shuffle;
         self
     }
 
@@ -173,19 +159,19 @@ impl<D: Dataset, C> Builder<D, C> {
     /// A sampler without a generator of its own draws from a copy of the process's default one, which then goes on by as
     /// many draws: so the sampler may itself use loaders, and other threads don't wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
-        self.sampler = Some(SamplerOption(Box::new(sampler)));
+        self.options.sampler = Some(SamplerOption(Box::new(sampler)));
         self
     }
 
     /// How many threads load. With 0 all is done in the calling thread.
     pub fn num_workers(mut self, threads: usize) -> Self {
-        self.num_workers = threads;
+        self.options.num_workers = threads;
         self
     }
 
     /// How many batches the ring has for each worker. Without workers it means nothing.
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
-        self.prefetch_factor = batches;
+        self.options.prefetch_factor = batches;
         self
     }
 
@@ -195,7 +181,7 @@ impl<D: Dataset, C> Builder<D, C> {
     /// batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch while as many others go by as
     /// the ring has slots, since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
-        self.hold = batches;
+        self.options.hold = batches;
         self
     }
 
@@ -204,13 +190,13 @@ impl<D: Dataset, C> Builder<D, C> {
     /// Without it threads measure what samples take: quick ones are claimed by the batch, slow ones one by one, so that
     /// the first batch is made by all workers together and one slow sample holds up nothing else.
     pub fn part_size(mut self, samples: usize) -> Self {
-        self.part_size = Some(samples);
+        self.options.part_size = Some(samples);
         self
     }
 
     /// Whether a last batch that is not full is left out.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
+        self.options.drop_last = drop_last;
         self
     }
 
@@ -218,13 +204,13 @@ impl<D: Dataset, C> Builder<D, C> {
     ///
     /// Needs a worker, and the calling thread then does not work while it waits, since it could not be interrupted.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.options.timeout = timeout;
         self
     }
 
     /// Whether batches come in order (the default), or as they are finished, so that a slow one holds up no other.
     pub fn in_order(mut self, in_order: bool) -> Self {
-        self.in_order = in_order;
+        self.options.in_order = in_order;
         self
     }
 
@@ -236,14 +222,14 @@ impl<D: Dataset, C> Builder<D, C> {
     /// Where base seeds and permutations are drawn from, as with torch's `generator=`; else it is the process's
     /// [default generator](crate::rng::default_generator).
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
-        self.generator = Some(generator.into());
+        self.options.generator = Some(generator.into());
         self
     }
 
     /// Whether the memory of the batches is locked, so that it is never swapped out. If the system refuses, that is a
     /// [warning](Loader::warnings).
     pub fn pin_memory(mut self, pin_memory: bool) -> Self {
-        self.pin_memory = pin_memory;
+        self.options.pin_memory = pin_memory;
         self
     }
 
@@ -253,7 +239,7 @@ impl<D: Dataset, C> Builder<D, C> {
     ///
     /// [`in_order(false)`]: Self::in_order
     pub fn help(mut self, help: bool) -> Self {
-        self.help = Some(help);
+        self.options.help = Some(help);
         self
     }
 
@@ -261,19 +247,19 @@ impl<D: Dataset, C> Builder<D, C> {
     ///
     /// Only for loops that hand batches to other threads: a thread that holds them all itself would wait for ever.
     pub fn wait_for_release(mut self, wait: bool) -> Self {
-        self.wait_for_release = wait;
+        self.options.wait_for_release = wait;
         self
     }
 
     /// Which cores the workers run on.
     pub fn affinity(mut self, affinity: Affinity) -> Self {
-        self.affinity = affinity;
+        self.options.affinity = affinity;
         self
     }
 
     /// How threads wait for each other.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.wait_strategy = strategy;
+        self.options.wait_strategy = strategy;
         self
     }
 
@@ -287,10 +273,10 @@ impl<D: Dataset, C> Builder<D, C> {
         C: Collate<D> + Payloads<D>,
     {
         self.check()?;
-        let own_sampler = self.sampler.is_none();
+        let own_sampler = self.options.sampler.is_none();
         let sampler = self.make_sampler()?;
         // No batch has more rows than a pass has samples, however great the batch size.
-        let rows = self.batch_size.min(sampler.len()).max(1);
+        let rows = self.options.batch_size.min(sampler.len()).max(1);
         let slots = self.slots()?;
         let hold = slots - self.ahead();
         let order = sampler.memory();
@@ -298,35 +284,35 @@ impl<D: Dataset, C> Builder<D, C> {
             return Err(BuildError::OrderMemory { bytes: order, available });
         }
         let payloads = C::payloads(&self, rows, slots, order)?;
-        let part_rows = match self.part_size {
+        let part_rows = match self.options.part_size {
             _ if !C::SHARED => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
             // Nobody to share with.
-            None if self.num_workers == 0 => rows,
+            None if self.options.num_workers == 0 => rows,
             None => rows.div_ceil(MOST_PARTS),
         };
         let parts = rows.div_ceil(part_rows);
-        let pacer = if self.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
+        let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
 
         let mut warnings = payloads.warnings;
         let cores = usable_cores();
-        if self.num_workers > cores {
-            warnings.push(Warning::ManyWorkers { workers: self.num_workers, cores });
+        if self.options.num_workers > cores {
+            warnings.push(Warning::ManyWorkers { workers: self.options.num_workers, cores });
         }
         let words = slots * size_of::<Slot<Work<C::Payload>>>();
         let memory_ceiling = payloads.bytes.saturating_add(order).saturating_add(words);
 
-        let delivery = if self.in_order { Delivery::InOrder } else { Delivery::Arrival };
+        let delivery = if self.options.in_order { Delivery::InOrder } else { Delivery::Arrival };
         // Of what the caller does not hold, half.
         let config = Config::new().parts(parts).delivery(delivery).wake_at(self.ahead().div_ceil(2));
-        let waiter = || Waiter::new(self.wait_strategy);
+        let waiter = || Waiter::new(self.options.wait_strategy);
         let work: Box<[_]> = payloads.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
         let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
         ring.seal();
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
-        let workers = self.num_workers;
+        let workers = self.options.num_workers;
         let engine = Arc::new(Engine::new(self.dataset, self.collate, ring.clone(), rows, part_rows, workers));
-        let cores = worker_cores(&self.affinity, workers)?;
+        let cores = worker_cores(&self.options.affinity, workers)?;
         let crew = start_workers(&engine, workers, &cores, &pacer, &mut warnings)?;
         for warning in &warnings {
             tracing::warn!("{warning}");
@@ -339,14 +325,15 @@ impl<D: Dataset, C> Builder<D, C> {
             crew,
             sampler,
             own_sampler,
-            generator: self.generator,
-            batch_size: self.batch_size,
-            drop_last: self.drop_last,
+            generator: self.options.generator,
+            batch_size: self.options.batch_size,
+            drop_last: self.options.drop_last,
             hold,
-            timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
-            in_order: self.in_order,
-            helps: workers == 0 || (self.help.unwrap_or(self.in_order) && self.timeout.is_zero()),
-            waits_for_release: self.wait_for_release,
+            timeout: Some(self.options.timeout).filter(|timeout| !timeout.is_zero()),
+            in_order: self.options.in_order,
+            helps: workers == 0
+                || (self.options.help.unwrap_or(self.options.in_order) && self.options.timeout.is_zero()),
+            waits_for_release: self.options.wait_for_release,
             memory_ceiling,
             warnings,
             epochs: 0,
@@ -358,20 +345,23 @@ impl<D: Dataset, C> Builder<D, C> {
     }
 
     fn check(&self) -> Result<(), BuildError> {
-        if !self.timeout.is_zero() && self.num_workers == 0 {
+        if !self.options.timeout.is_zero() && self.options.num_workers == 0 {
             let hint = "without workers nobody is left to notice the time; set num_workers or drop the timeout";
             return Err(BuildError::Clash { first: "timeout", second: "num_workers = 0", hint });
         }
-        if self.shuffle && self.sampler.is_some() {
+        if self.options.shuffle && self.options.sampler.is_some() {
             let hint = "a sampler decides the order; drop shuffle";
             return Err(BuildError::Clash { first: "sampler", second: "shuffle", hint });
         }
         for (option, value) in [
-            ("batch_size", self.batch_size),
-            ("prefetch_factor", self.prefetch_factor),
-            ("hold", self.hold),
-            ("part_size", self.part_size.unwrap_or(1)),
-            ("affinity's number of cores", if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 }),
+            ("batch_size", self.options.batch_size),
+            ("prefetch_factor", self.options.prefetch_factor),
+            ("hold", self.options.hold),
+            ("part_size", self.options.part_size.unwrap_or(1)),
+            (
+                "affinity's number of cores",
+                if let Affinity::Cores(cores) = &self.options.affinity { cores.len() } else { 1 },
+            ),
         ] {
             if value == 0 {
                 return Err(BuildError::Zero { option });
@@ -381,11 +371,11 @@ impl<D: Dataset, C> Builder<D, C> {
     }
 
     fn make_sampler(&mut self) -> Result<Box<dyn Sampler>, BuildError> {
-        Ok(match self.sampler.take() {
+        Ok(match self.options.sampler.take() {
             Some(sampler) => sampler.0,
-            None if self.shuffle => {
+            None if self.options.shuffle => {
                 let sampler = RandomSampler::new(self.dataset.len())?;
-                match &self.generator {
+                match &self.options.generator {
                     Some(generator) => Box::new(sampler.generator(generator.clone())),
                     None => Box::new(sampler),
                 }
@@ -396,15 +386,15 @@ impl<D: Dataset, C> Builder<D, C> {
 
     /// Slots that are there to be filled while the caller holds its own.
     fn ahead(&self) -> usize {
-        self.prefetch_factor.saturating_mul(self.num_workers).max(1)
+        self.options.prefetch_factor.saturating_mul(self.options.num_workers).max(1)
     }
 
     fn slots(&self) -> Result<usize, BuildError> {
         // Two threads that take turns then write into the slots that are in their own caches: with an odd number of slots
         // a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
-        let slots = self.ahead().saturating_add(self.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
+        let slots = self.ahead().saturating_add(self.options.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
         for (option, value, most) in [
-            ("num_workers", self.num_workers, MOST_WORKERS),
+            ("num_workers", self.options.num_workers, MOST_WORKERS),
             ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),
         ] {
             if value > most {
@@ -478,7 +468,7 @@ impl<D: Dataset> Payloads<D> for Stack {
         };
         let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
         let mut warnings = Vec::new();
-        if builder.pin_memory
+        if builder.options.pin_memory
             && let Err(reason) = pages.lock()
         {
             warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });

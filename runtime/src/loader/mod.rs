@@ -6,11 +6,11 @@
 //! # What happens where
 //!
 //! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps and touches the memory of
-//! all batches, and starts `num_workers` threads, which live as long as the loader (it returns when they run). In a pass workers claim rows of the
-//! next free slot, read the samples and write them there. The thread that iterates does the same work while it would
-//! otherwise wait, unless [`help`](Builder::help) is off or there is a [`timeout`](Builder::timeout); with
-//! `num_workers` 0 it does all of it. After the first lap of the ring the loader allocates nothing, in this pass and in
-//! later ones.
+//! all batches, and starts `num_workers` threads, which live as long as the loader (it returns when they run). In a
+//! pass workers claim rows of the next free slot, read the samples and write them there. The thread that iterates does
+//! the same work while it would otherwise wait, unless [`help`](Builder::help) is off (as it is by default with
+//! `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all of it. After the
+//! first lap of the ring the loader allocates nothing, in this pass and in later ones.
 //!
 //! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
@@ -110,7 +110,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// # Errors
     ///
-    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in the pass before.
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
+    /// the pass before.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         self.drain()?;
         let seed = match &self.generator {
