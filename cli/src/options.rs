@@ -103,7 +103,6 @@ impl LoaderOptions {
             .batch_size(self.batch_size)
             .shuffle(self.shuffle)
             .num_workers(self.num_workers(defaults))
-            .prefetch_factor(self.prefetch_factor)
             .drop_last(self.drop_last)
             .in_order(self.in_order)
             .timeout(self.timeout.unwrap_or_default())
@@ -118,6 +117,10 @@ impl LoaderOptions {
             .hold(self.hold);
         if let Some(part_size) = self.part_size {
             builder = builder.part_size(part_size);
+        }
+        // Without workers it means nothing, and a loader wants it left out.
+        if self.num_workers(defaults) > 0 {
+            builder = builder.prefetch_factor(self.prefetch_factor);
         }
         match self.seed.or(defaults.seed) {
             Some(seed) => builder.seed(seed),

@@ -31,7 +31,7 @@ pub(crate) fn stream<D: Dataset>(
     screen: &mut Screen,
     step: &mut impl Step,
 ) -> Result<()> {
-    screen.expect(loader.len() as u64 * u64::from(epochs));
+    screen.expect(loader.len().unwrap_or_default() as u64 * u64::from(epochs));
     let mut kept = VecDeque::with_capacity(hold);
     for epoch in 0..epochs {
         meter.begin();

@@ -59,6 +59,19 @@ pub trait Wait {
     fn notify(&self, wanted: impl FnOnce() -> bool);
 }
 
+/// Several rings with one way to wait, so that a side of them all is woken by any.
+#[cfg(feature = "alloc")]
+impl<W: Wait> Wait for alloc::sync::Arc<W> {
+    fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
+        (**self).wait_until(deadline, ready)
+    }
+
+    #[inline]
+    fn notify(&self, wanted: impl FnOnce() -> bool) {
+        (**self).notify(wanted);
+    }
+}
+
 /// Waits in a busy loop. The quickest to notice, and it takes the whole core while it waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;

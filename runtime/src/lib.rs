@@ -39,7 +39,7 @@ pub mod source;
 pub mod tensor;
 mod wait;
 
-pub use self::dataset::Dataset;
+pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::sample::Sample;
 pub use self::wait::WaitStrategy;

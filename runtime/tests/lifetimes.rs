@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak, mpsc};
 use slotline::dataset::from_fn;
 use slotline::loader::Error;
 use slotline::{Batch, Dataset, Loader};
-use support::{Got, How, Run, dawdle, items, pass};
+use support::{Got, How, Run, dawdle, items, pass, prefetch};
 
 const RUN: Run = Run { len: 45, batch_size: 4, drop_last: false, shuffle: true, seed: 11 };
 
@@ -69,8 +69,7 @@ fn in_order_a_batch_can_be_kept_until_the_ring_comes_round_to_it() {
 #[test]
 fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
     for (workers, hold, in_order) in [(0, 1, true), (0, 3, true), (2, 1, true), (2, 2, false), (0, 2, false)] {
-        let mut loader =
-            RUN.over(fine()).num_workers(workers).prefetch_factor(1).hold(hold).in_order(in_order).build().unwrap();
+        let mut loader = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order).build().unwrap();
         let depth = loader.depth();
         let ahead = workers.max(1);
         assert_eq!(depth, (ahead + hold).next_multiple_of(2));
@@ -97,7 +96,7 @@ fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
 #[test]
 fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
     for (workers, in_order) in [(0, true), (2, true), (2, false)] {
-        let builder = RUN.over(fine()).num_workers(workers).prefetch_factor(1).in_order(in_order);
+        let builder = prefetch(RUN.over(fine()), workers, 1).in_order(in_order);
         let mut loader = builder.wait_for_release(true).build().unwrap();
         let depth = loader.depth();
         let (sender, receiver) = mpsc::sync_channel::<Batch<_>>(depth);
@@ -185,7 +184,7 @@ fn a_pass_left_at_any_batch_leaves_no_failure_behind_for_the_next() {
                         Err(error) => assert!(matches!(error, Error::Sample { .. } | Error::Panic { .. }), "{error}"),
                     }
                 }
-                assert_eq!(left.remaining(), (tasks - seen) as usize);
+                assert_eq!(left.remaining(), Some((tasks - seen) as usize));
             }
             let mut got = pass(&mut loader);
             got.sort_by_key(|got| got.task);

@@ -1,6 +1,8 @@
 //! Law 4: what a loader takes is what it says. Alone in its process, as it looks at the whole process's memory.
 #![cfg(target_os = "linux")]
 
+mod support;
+
 use std::process::Command;
 
 use slotline::Loader;
@@ -23,7 +25,7 @@ fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
     for workers in [0, 2] {
         let dataset = from_fn(1_000, |index, _| Ok([index as f32; 25_000]));
         let before = status("VmRSS");
-        let builder = Loader::builder(dataset).batch_size(80).shuffle(true).num_workers(workers).prefetch_factor(3);
+        let builder = support::prefetch(Loader::builder(dataset).batch_size(80).shuffle(true), workers, 3);
         let mut loader = builder.build().unwrap();
         let (built, ceiling) = (status("VmRSS") - before, loader.memory_ceiling());
         assert!(ceiling >= loader.depth() * 80 * 100_000);

@@ -76,7 +76,7 @@ fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
     let mut pass = loader.epoch().unwrap();
     latch.until_waiting(1);
     assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
-    assert_eq!((pass.remaining(), pass.size_hint()), (6, (0, None)));
+    assert_eq!((pass.remaining(), pass.size_hint()), (Some(6), (0, None)));
     latch.open();
     let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
     assert!(tasks.into_iter().eq(0..6));

@@ -117,6 +117,17 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(unsafe { &*ring(&self.handle).value(self.cursor.index()) })
     }
 
+    /// A look at the next item, which stays in the ring, once there is one, or [`NextError::Empty`] at the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`NextError::Empty`], [`NextError::Ended`] or [`NextError::Closed`].
+    #[inline]
+    pub fn peek_until(&mut self, deadline: &impl Deadline) -> Result<&Item<R>, NextError> {
+        self.poll_until(1, deadline)?;
+        self.peek()
+    }
+
     /// Ends everything for both sides (see [`Ring::close`](super::Ring::close)).
     pub fn close(&self) {
         ring(&self.handle).close();

@@ -15,10 +15,13 @@ mod concat2;
 mod context;
 mod error;
 mod function;
+mod iterable;
+mod loadable;
 mod memory;
 mod split;
 mod stack;
 mod subset;
+mod worker;
 
 use std::sync::Arc;
 
@@ -27,10 +30,14 @@ pub use self::concat2::Concat2;
 pub use self::context::Context;
 pub use self::error::OutOfRange;
 pub use self::function::{FnDataset, from_fn};
+pub use self::iterable::IterableDataset;
+pub use self::loadable::{Iterable, Loadable};
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
 pub use self::subset::{Subset, SubsetError};
+pub(crate) use self::worker::set_worker_info;
+pub use self::worker::{WorkerInfo, worker_info};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 
@@ -79,6 +86,11 @@ pub trait Dataset: Send + Sync + 'static {
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;
+    }
+
+    /// Many.
+    fn reads_many(&self) -> bool {
+        false
     }
 
     /// The fields of every sample, if the dataset knows them without reading one.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::collate::Region;
-use super::engine::Lease;
-use crate::dataset::Dataset;
+use super::lease::Lease;
+use crate::dataset::Loadable;
 use crate::sample::{Columns, Sample};
 
 /// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
@@ -13,22 +13,31 @@ use crate::sample::{Columns, Sample};
 /// It may outlive the pass and the loader.
 pub struct Batch<D> {
     lease: Lease<Region>,
-    rows: usize,
-    epoch: u32,
+    tag: Tag,
     /// What its samples are is known from the dataset's type; there is no dataset in it.
     dataset: PhantomData<fn() -> D>,
 }
 
-impl<D: Dataset> Batch<D> {
+/// What is known of a batch beside its contents.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tag {
+    pub(super) rows: usize,
+    /// It is a sample and no batch: tensors lack the first dimension.
+    pub(super) single: bool,
+    pub(super) epoch: u32,
+}
+
+impl<D: Loadable> Batch<D> {
     #[inline]
-    pub(super) fn new(lease: Lease<Region>, rows: usize, epoch: u32) -> Self {
-        Self { lease, rows, epoch, dataset: PhantomData }
+    pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
+        Self { lease, tag, dataset: PhantomData }
     }
 
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors.
     #[inline]
-    pub fn tensors(&self) -> <D::Sample<'_> as Sample>::Tensors<'_> {
-        <D::Sample<'_> as Sample>::tensors(&mut self.columns())
+    pub fn tensors(&self) -> <D::Item<'_> as Sample>::Tensors<'_> {
+        <D::Item<'_> as Sample>::tensors(&mut self.columns())
     }
 }
 
@@ -37,18 +46,18 @@ impl<D> Batch<D> {
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
         // SAFETY: the batch was published with its first `rows` rows written, and while it is leased nobody writes.
-        unsafe { self.lease.payload.columns(self.rows) }
+        unsafe { self.lease.payload().columns(self.tag.rows) }
     }
 
     /// How many samples it has: the batch size, or less for the last batch.
     #[inline]
     pub fn len(&self) -> usize {
-        self.rows
+        self.tag.rows
     }
 
-    /// Whether it has no sample; never.
+    /// Whether it has no sample, as only a batch sampler's empty list makes one.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.tag.rows == 0
     }
 
     /// The dataset index of each sample.
@@ -60,13 +69,13 @@ impl<D> Batch<D> {
     /// Its number in the pass, from 0.
     #[inline]
     pub fn task(&self) -> usize {
-        self.lease.ticket()
+        self.lease.task()
     }
 
     /// The number of its pass, from 0.
     #[inline]
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.tag.epoch
     }
 }
 
@@ -74,8 +83,8 @@ impl<D> fmt::Debug for Batch<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("task", &self.task())
-            .field("epoch", &self.epoch)
-            .field("len", &self.rows)
+            .field("epoch", &self.tag.epoch)
+            .field("len", &self.tag.rows)
             .field("columns", &self.columns())
             .finish()
     }

@@ -1,43 +1,32 @@
 //! The options of a loader, under torch's names.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
-use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
-
+#[cfg(doc)]
 use super::Loader;
-use super::collate::{Collate, Region, Samples, Stack, With};
-use super::crew::{Affinity, start_workers, usable_cores, worker_cores};
-use super::engine::{Engine, Reader, Ring, Work, last_words};
-use super::error::{BuildError, Warning};
-use super::pacer::Pacer;
+use super::collate::{Stack, With};
+use super::crew::Affinity;
+use super::options::{BatchIndices, Indices, Options};
+use super::plan::Lists;
+use super::samples::Samples;
 use crate::BoxError;
-use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
-use crate::dataset::{Context, Dataset};
+use crate::dataset::{Loadable, WorkerInfo};
 use crate::rng::{Generator, SharedGenerator};
-use crate::sample::{Fields, Layout};
-use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
-use crate::wait::{WaitStrategy, Waiter};
-
-/// At most so many parts of a batch, so that the counting of parts stays small change.
-const MOST_PARTS: usize = 1024;
-/// At most so many slots.
-const MOST_SLOTS: usize = 1 << 20;
-/// At most so many threads: beyond it systems begin to run out of what a thread takes, and std then ends the process.
-const MOST_WORKERS: usize = 4096;
-/// How many samples are tried to learn the fields.
-const PROBES: usize = 16;
+use crate::sampler::{BatchSampler, Sampler};
+use crate::wait::WaitStrategy;
 
 /// The options of a [`Loader`]; [`build`](Self::build) makes it.
 ///
 /// | option | default | |
 /// |---|---|---|
-/// | [`batch_size`](Self::batch_size) | 1 | samples in a batch |
+/// | [`batch_size`](Self::batch_size) | 1 | samples in a batch; `None`: no batches |
 /// | [`shuffle`](Self::shuffle) | false | a new permutation each pass |
-/// | [`sampler`](Self::sampler) | sequential | an order of one's own |
+/// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | an order of one's own |
+/// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | batches of one's own |
 /// | [`num_workers`](Self::num_workers) | 0 | threads; 0: all in the calling thread |
 /// | [`prefetch_factor`](Self::prefetch_factor) | 2 | batches in the ring for each worker |
+/// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
+/// | [`worker_init`](Self::worker_init) | none | runs in each worker before a pass |
 /// | [`hold`](Self::hold) | 1 | batches that the caller keeps while it asks for the next |
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
 /// | [`timeout`](Self::timeout) | none | how long one batch may take |
@@ -45,68 +34,21 @@ const PROBES: usize = 16;
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
-/// | [`help`](Self::help) | as `in_order` | whether the caller works while it waits |
+/// | [`help`](Self::help) | mostly | whether the caller works while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
 /// | [`wait_for_release`](Self::wait_for_release) | false | wait for held batches instead of an error |
 /// | [`collate`](Self::collate) | stack | a batch of any type |
 #[derive(Debug)]
 pub struct Builder<D, C = Stack> {
-    dataset: D,
-    collate: C,
-    options: Options,
+    pub(super) dataset: D,
+    pub(super) collate: C,
+    pub(super) options: Options,
 }
 
-/// Everything but what is loaded and how it is collated.
-#[derive(Debug)]
-struct Options {
-    batch_size: usize,
-    shuffle: bool,
-    sampler: Option<SamplerOption>,
-    num_workers: usize,
-    prefetch_factor: usize,
-    hold: usize,
-    part_size: Option<usize>,
-    drop_last: bool,
-    timeout: Duration,
-    in_order: bool,
-    generator: Option<SharedGenerator>,
-    pin_memory: bool,
-    help: Option<bool>,
-    wait_for_release: bool,
-    affinity: Affinity,
-    wait_strategy: WaitStrategy,
-}
-
-struct SamplerOption(Box<dyn Sampler>);
-
-impl std::fmt::Debug for SamplerOption {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sampler").field("len", &self.0.len()).finish_non_exhaustive()
-    }
-}
-
-impl<D: Dataset> Builder<D> {
+impl<D: Loadable> Builder<D> {
     pub(super) fn new(dataset: D) -> Self {
-        let options = Options {
-            batch_size: 1,
-            shuffle: false,
-            sampler: None,
-            num_workers: 0,
-            prefetch_factor: 2,
-            hold: 1,
-            part_size: None,
-            drop_last: false,
-            timeout: Duration::ZERO,
-            in_order: true,
-            generator: None,
-            pin_memory: false,
-            help: None,
-            wait_for_release: false,
-            affinity: Affinity::Off,
-            wait_strategy: WaitStrategy::Park,
-        };
-        Self { dataset, collate: Stack, options }
+        Self { dataset, collate: Stack, options: Options::new() }
     }
 
     /// Makes batches by a function of the samples; a pass then gives what it returns.
@@ -135,16 +77,30 @@ impl<D: Dataset> Builder<D> {
     pub fn collate<T, F>(self, collate: F) -> Builder<D, With<F, T>>
     where
         T: Send + 'static,
-        F: Fn(&mut Samples<'_, '_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
+        F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
     {
         Builder { dataset: self.dataset, collate: With::new(collate), options: self.options }
     }
 }
 
-impl<D: Dataset, C> Builder<D, C> {
+impl<D, F, T> Builder<D, With<F, T>> {
+    /// How a batch of the collate function's is pinned, if [`pin_memory`](Self::pin_memory) is asked for: this is run on
+    /// each batch, by the worker that made it (torch's custom pin method).
+    ///
+    /// Without it `pin_memory` has nothing to lock, and says so in a [warning](Loader::warnings).
+    pub fn pin_memory_with(mut self, pin: impl Fn(&mut T) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        self.collate.pin = Some(Box::new(pin));
+        self
+    }
+}
+
+impl<D, C> Builder<D, C> {
     /// How many samples a batch has. Memory is taken for no more than the dataset has.
-    pub fn batch_size(mut self, samples: usize) -> Self {
-        self.options.batch_size = samples;
+    ///
+    /// `None`: no batches. A pass then gives the samples themselves, as [`Batch`](super::Batch)es whose tensors lack the
+    /// batch dimension, and a [collate](Self::collate) function gets one sample.
+    pub fn batch_size(mut self, samples: impl Into<Option<usize>>) -> Self {
+        self.options.batch_size = samples.into();
         self
     }
 
@@ -159,7 +115,69 @@ impl<D: Dataset, C> Builder<D, C> {
     /// A sampler without a generator of its own draws from a copy of the process's default one, which then goes on by as
     /// many draws: so the sampler may itself use loaders, and other threads don't wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
-        self.options.sampler = Some(SamplerOption(Box::new(sampler)));
+        self.options.sampler = Some(Indices::Drawn(Box::new(sampler)));
+        self
+    }
+
+    /// The order of the passes as an iterator of your own, made anew for each pass; excludes `shuffle`.
+    ///
+    /// It may be endless: it is asked for the indices of a batch when a thread begins that batch, by that thread, and so at
+    /// most as far ahead as the loader loads ahead. If it panics, that is [`Error::Sampler`](super::Error::Sampler) in the
+    /// place of the batch, and the pass ends there.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(dataset).batch_size(4).sampler_iter(|| (0..10).cycle().step_by(3)).build()?;
+    /// let first = loader.epoch()?.next().expect("endless")?;
+    /// assert_eq!(first.indices(), [0, 3, 6, 9]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn sampler_iter<I>(mut self, mut make: impl FnMut() -> I + Send + 'static) -> Self
+    where
+        I: IntoIterator<Item = usize>,
+        I::IntoIter: Send + 'static,
+    {
+        self.options.sampler = Some(Indices::Iter(Box::new(move || Box::new(make().into_iter()))));
+        self
+    }
+
+    /// Batches of a sampler's indices; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    ///
+    /// For batches that differ in their size, or are chosen in another way, see
+    /// [`batch_sampler_iter`](Self::batch_sampler_iter).
+    pub fn batch_sampler<S: Sampler + 'static>(mut self, sampler: BatchSampler<S>) -> Self {
+        let (sampler, batch_size, drop_last) = sampler.into_parts();
+        self.options.batch_sampler = Some(BatchIndices::Drawn { sampler: Box::new(sampler), batch_size, drop_last });
+        self
+    }
+
+    /// Batches as an iterator of your own gives them, lists of indices of at most `max_batch_size`, made anew for each
+    /// pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    ///
+    /// Like that of [`sampler_iter`](Self::sampler_iter) it may be endless. A longer list than it said is
+    /// [`Error::LongBatch`](super::Error::LongBatch), an empty one a batch without samples.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let buckets = || [vec![7], vec![0, 9], vec![1, 2, 3]];
+    /// let mut loader = Loader::builder(dataset).batch_sampler_iter(3, buckets).build()?;
+    /// let sizes: Result<Vec<usize>, slotline::Error> = loader.epoch()?.map(|batch| Ok(batch?.len())).collect();
+    /// assert_eq!(sizes?, [1, 2, 3]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn batch_sampler_iter<I>(mut self, max_batch_size: usize, mut make: impl FnMut() -> I + Send + 'static) -> Self
+    where
+        I: IntoIterator<Item: AsRef<[usize]>>,
+        I::IntoIter: Send + 'static,
+    {
+        let make = Box::new(move || -> Box<dyn super::plan::Batches> { Box::new(Lists(make().into_iter())) });
+        self.options.batch_sampler = Some(BatchIndices::Iter { most: max_batch_size, make });
         self
     }
 
@@ -169,9 +187,32 @@ impl<D: Dataset, C> Builder<D, C> {
         self
     }
 
-    /// How many batches the ring has for each worker. Without workers it means nothing.
+    /// How many batches are loaded ahead for each worker: 2 unless said. Needs a worker.
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
-        self.options.prefetch_factor = batches;
+        self.options.prefetch_factor = Some(batches);
+        self
+    }
+
+    /// Whether workers are the same ones from pass to pass.
+    ///
+    /// The threads are, in any case. What it decides is what torch's workers bring with them: if it is off, each pass draws
+    /// a new base seed and runs [`worker_init`](Self::worker_init) again, as for new workers; if it is on, the first pass
+    /// draws the only base seed, and a worker runs its `worker_init` once.
+    pub fn persistent_workers(mut self, persistent: bool) -> Self {
+        self.options.persistent_workers = persistent;
+        self
+    }
+
+    /// Runs `init` in each worker before it loads anything in a pass (torch's `worker_init_fn`).
+    ///
+    /// A pass begins when all workers have run it. A worker in which it fails, or panics, takes no part in the pass, which
+    /// begins with an [`Error::WorkerInit`](super::Error::WorkerInit) for each of these and goes on with the others; if
+    /// there are none, that was all. Where there is a `worker_init`, the calling thread does not [help](Self::help) unless
+    /// it is told to: it is no worker. Without workers `init` is not run.
+    ///
+    /// [`worker_info`](crate::worker_info) tells other code in the worker the same as `init` is told.
+    pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        self.options.worker_init = Some(Box::new(init));
         self
     }
 
@@ -233,11 +274,12 @@ impl<D: Dataset, C> Builder<D, C> {
         self
     }
 
-    /// Whether the calling thread works while it waits: by default it does, except with [`in_order(false)`], where it
-    /// could be the one to get the slow sample that must not stop the others. Off, it never runs the dataset's code in a
-    /// pass; without workers it must.
+    /// Whether the calling thread works while it waits. Off, it never runs the dataset's code in a pass; without workers it
+    /// must.
     ///
-    /// [`in_order(false)`]: Self::in_order
+    /// By default it does, except with [`in_order(false)`](Self::in_order), where it could be the one to get the slow sample
+    /// that must not stop the others, and with a [`worker_init`](Self::worker_init), which is not run there. With a
+    /// [`timeout`](Self::timeout) it never does.
     pub fn help(mut self, help: bool) -> Self {
         self.options.help = Some(help);
         self
@@ -261,235 +303,5 @@ impl<D: Dataset, C> Builder<D, C> {
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.options.wait_strategy = strategy;
         self
-    }
-
-    /// Checks the options, takes the memory and starts the workers.
-    ///
-    /// # Errors
-    ///
-    /// See [`BuildError`].
-    pub fn build(mut self) -> Result<Loader<D, C>, BuildError>
-    where
-        C: Collate<D> + Payloads<D>,
-    {
-        self.check()?;
-        let own_sampler = self.options.sampler.is_none();
-        let sampler = self.make_sampler()?;
-        // No batch has more rows than a pass has samples, however great the batch size.
-        let rows = self.options.batch_size.min(sampler.len()).max(1);
-        let slots = self.slots()?;
-        let hold = slots - self.ahead();
-        let order = sampler.memory();
-        if let Some(available) = available_memory().filter(|&available| order as u64 > available) {
-            return Err(BuildError::OrderMemory { bytes: order, available });
-        }
-        let payloads = C::payloads(&self, rows, slots, order)?;
-        let part_rows = match self.options.part_size {
-            _ if !C::SHARED => rows,
-            Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
-            // Nobody to share with.
-            None if self.options.num_workers == 0 => rows,
-            None => rows.div_ceil(MOST_PARTS),
-        };
-        let parts = rows.div_ceil(part_rows);
-        let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
-
-        let mut warnings = payloads.warnings;
-        let cores = usable_cores();
-        if self.options.num_workers > cores {
-            warnings.push(Warning::ManyWorkers { workers: self.options.num_workers, cores });
-        }
-        let words = slots * size_of::<Slot<Work<C::Payload>>>();
-        let memory_ceiling = payloads.bytes.saturating_add(order).saturating_add(words);
-
-        let delivery = if self.options.in_order { Delivery::InOrder } else { Delivery::Arrival };
-        // Of what the caller does not hold, half.
-        let config = Config::new().parts(parts).delivery(delivery).wake_at(self.ahead().div_ceil(2));
-        let waiter = || Waiter::new(self.options.wait_strategy);
-        let work: Box<[_]> = payloads.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
-        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
-        ring.seal();
-        let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
-        let workers = self.options.num_workers;
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, ring.clone(), rows, part_rows, workers));
-        let cores = worker_cores(&self.options.affinity, workers)?;
-        let crew = start_workers(&engine, workers, &cores, &pacer, &mut warnings)?;
-        for warning in &warnings {
-            tracing::warn!("{warning}");
-        }
-        Ok(Loader {
-            own: Worker::new(ring),
-            reader: Reader::new(workers, None, pacer),
-            engine,
-            consumer,
-            crew,
-            sampler,
-            own_sampler,
-            generator: self.options.generator,
-            batch_size: self.options.batch_size,
-            drop_last: self.options.drop_last,
-            hold,
-            timeout: Some(self.options.timeout).filter(|timeout| !timeout.is_zero()),
-            in_order: self.options.in_order,
-            helps: workers == 0
-                || (self.options.help.unwrap_or(self.options.in_order) && self.options.timeout.is_zero()),
-            waits_for_release: self.options.wait_for_release,
-            memory_ceiling,
-            warnings,
-            epochs: 0,
-            plan_epoch: 0,
-            tasks: 0,
-            positions: 0,
-            delivered: 0,
-        })
-    }
-
-    fn check(&self) -> Result<(), BuildError> {
-        if !self.options.timeout.is_zero() && self.options.num_workers == 0 {
-            let hint = "without workers nobody is left to notice the time; set num_workers or drop the timeout";
-            return Err(BuildError::Clash { first: "timeout", second: "num_workers = 0", hint });
-        }
-        if self.options.shuffle && self.options.sampler.is_some() {
-            let hint = "a sampler decides the order; drop shuffle";
-            return Err(BuildError::Clash { first: "sampler", second: "shuffle", hint });
-        }
-        for (option, value) in [
-            ("batch_size", self.options.batch_size),
-            ("prefetch_factor", self.options.prefetch_factor),
-            ("hold", self.options.hold),
-            ("part_size", self.options.part_size.unwrap_or(1)),
-            (
-                "affinity's number of cores",
-                if let Affinity::Cores(cores) = &self.options.affinity { cores.len() } else { 1 },
-            ),
-        ] {
-            if value == 0 {
-                return Err(BuildError::Zero { option });
-            }
-        }
-        Ok(())
-    }
-
-    fn make_sampler(&mut self) -> Result<Box<dyn Sampler>, BuildError> {
-        Ok(match self.options.sampler.take() {
-            Some(sampler) => sampler.0,
-            None if self.options.shuffle => {
-                let sampler = RandomSampler::new(self.dataset.len())?;
-                match &self.options.generator {
-                    Some(generator) => Box::new(sampler.generator(generator.clone())),
-                    None => Box::new(sampler),
-                }
-            }
-            None => Box::new(SequentialSampler::new(self.dataset.len())),
-        })
-    }
-
-    /// Slots that are there to be filled while the caller holds its own.
-    fn ahead(&self) -> usize {
-        self.options.prefetch_factor.saturating_mul(self.options.num_workers).max(1)
-    }
-
-    fn slots(&self) -> Result<usize, BuildError> {
-        // Two threads that take turns then write into the slots that are in their own caches: with an odd number of slots
-        // a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
-        let slots = self.ahead().saturating_add(self.options.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
-        for (option, value, most) in [
-            ("num_workers", self.options.num_workers, MOST_WORKERS),
-            ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),
-        ] {
-            if value > most {
-                return Err(BuildError::TooMany { option, value, most });
-            }
-        }
-        Ok(slots)
-    }
-
-    /// The fields of a sample: as the dataset says, or as the first readable one has them.
-    fn fields(&self) -> Result<Fields, BuildError> {
-        if let Some(fields) = self.dataset.fields() {
-            return Ok(fields);
-        }
-        let mut cx = Context::new(None);
-        let mut failure = None;
-        for index in 0..self.dataset.len().min(PROBES) {
-            cx.start_sample(index);
-            let probe = catch_unwind(AssertUnwindSafe(|| Ok(Fields::of(&self.dataset.get(index, &mut cx)?))));
-            let probe = probe.unwrap_or_else(|panic| Err(format!("panicked: {}", last_words(panic)).into()));
-            match probe {
-                Ok(fields) => return Ok(fields),
-                Err(source) => failure = Some(BuildError::Probe { index, source }),
-            }
-        }
-        // An empty dataset has no fields, and no batches either.
-        failure.map_or_else(|| Ok(Fields::new()), Err)
-    }
-}
-
-/// How the slots of a collation are made. Sealed, as [`Collate`] is.
-#[doc(hidden)]
-pub trait Payloads<D: Dataset>: Collate<D> + Sized {
-    /// Whether several workers can fill one slot.
-    const SHARED: bool;
-
-    /// Makes the slots, with `reserved` bytes of memory left for other things.
-    fn payloads(
-        builder: &Builder<D, Self>,
-        rows: usize,
-        slots: usize,
-        reserved: usize,
-    ) -> Result<Made<Self::Payload>, BuildError>;
-}
-
-/// Slots made, and what they cost.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Made<P> {
-    payloads: Vec<P>,
-    bytes: usize,
-    warnings: Vec<Warning>,
-}
-
-impl<D: Dataset> Payloads<D> for Stack {
-    const SHARED: bool = true;
-
-    fn payloads(
-        builder: &Builder<D, Self>,
-        rows: usize,
-        slots: usize,
-        reserved: usize,
-    ) -> Result<Made<Region>, BuildError> {
-        let layout = Arc::new(Layout::new(builder.fields()?, rows)?);
-        let batch = layout.size.max(1).next_multiple_of(ALIGN);
-        let bytes = batch as u128 * slots as u128;
-        let available = available_memory().unwrap_or(u64::MAX).saturating_sub(reserved as u64);
-        let fits = bytes <= u128::from(available);
-        let Some(len) = usize::try_from(bytes).ok().filter(|_| fits) else {
-            return Err(BuildError::Memory { slots, batch, bytes, available });
-        };
-        let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
-        let mut warnings = Vec::new();
-        if builder.options.pin_memory
-            && let Err(reason) = pages.lock()
-        {
-            warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
-        }
-        let bytes = pages.len();
-        let arena: Arc<dyn Memory> = Arc::new(pages);
-        let payloads = (0..slots).map(|slot| {
-            // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up to pages.
-            unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
-        });
-        Ok(Made { payloads: payloads.collect(), bytes, warnings })
-    }
-}
-
-impl<D: Dataset, F, T> Payloads<D> for With<F, T>
-where
-    Self: Collate<D, Payload = std::sync::Mutex<Option<T>>>,
-{
-    const SHARED: bool = false;
-
-    fn payloads(_: &Builder<D, Self>, _: usize, slots: usize, _: usize) -> Result<Made<Self::Payload>, BuildError> {
-        Ok(Made { payloads: (0..slots).map(|_| Default::default()).collect(), bytes: 0, warnings: Vec::new() })
     }
 }

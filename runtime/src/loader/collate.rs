@@ -1,19 +1,20 @@
 //! How samples become a batch: stacked in the slot's memory, or by a function of the user's.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::batch::Batch;
-use super::engine::{Job, Lease};
+use super::batch::{Batch, Tag};
+use super::job::{Job, Read};
+use super::lease::Lease;
+use super::samples::Samples;
 use crate::BoxError;
 use crate::arena::Memory;
-use crate::dataset::Dataset;
+use crate::dataset::Loadable;
 use crate::sample::{Columns, Layout, Row, Sample};
 
 /// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
-pub trait Collate<D: Dataset>: Send + Sync + sealed::Sealed + 'static {
+pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     /// What a pass gives.
     type Batch;
     /// What a slot holds.
@@ -21,14 +22,14 @@ pub trait Collate<D: Dataset>: Send + Sync + sealed::Sealed + 'static {
     type Payload: Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn fill(&self, payload: &Self::Payload, job: &mut Job<'_, D>) -> Result<(), BoxError>;
+    fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
 
     /// Drops what the slot holds of a batch that nobody will get.
     #[doc(hidden)]
     fn discard(payload: &Self::Payload);
 
     #[doc(hidden)]
-    fn deliver(lease: Lease<Self::Payload>, rows: usize, epoch: u32) -> Self::Batch;
+    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
 }
 
 mod sealed {
@@ -82,25 +83,29 @@ impl Region {
     }
 }
 
-impl<D: Dataset> Collate<D> for Stack {
+impl Region {
+    /// Writes a sample into its row.
+    #[inline]
+    fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {
+        // SAFETY: the claim behind the job has the row to itself (see `Job`).
+        let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), read.row) };
+        row.set_index(read.index as i64);
+        read.sample.write(&mut row)?;
+        Ok(row.finish()?)
+    }
+}
+
+impl<D: Loadable> Collate<D> for Stack {
     type Batch = Batch<D>;
     type Payload = Region;
 
     #[inline]
-    fn fill(&self, region: &Region, job: &mut Job<'_, D>) -> Result<(), BoxError> {
-        job.prefetch_first();
-        for at in job.rows.clone() {
-            if job.is_abandoned() {
-                break;
-            }
-            job.prefetch_after(at);
-            let index = job.index(at);
-            let sample = job.read(at, index)?;
-            // SAFETY: the claim behind this job has the row to itself.
-            let mut row = unsafe { Row::new(&region.layout, region.start.as_ptr(), at) };
-            row.set_index(index as i64);
-            sample.write(&mut row)?;
-            row.finish()?;
+    fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
+        if job.reads_many() {
+            return job.for_each(&mut |read| region.write(read));
+        }
+        while let Some(read) = job.next()? {
+            region.write(read)?;
         }
         Ok(())
     }
@@ -108,20 +113,24 @@ impl<D: Dataset> Collate<D> for Stack {
     fn discard(_: &Region) {}
 
     #[inline]
-    fn deliver(lease: Lease<Region>, rows: usize, epoch: u32) -> Batch<D> {
-        Batch::new(lease, rows, epoch)
+    fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {
+        Batch::new(lease, tag)
     }
 }
 
 /// A function of the user's, from the samples of a batch to a `T`.
 pub struct With<F, T> {
     collate: F,
-    output: PhantomData<fn() -> T>,
+    /// What `pin_memory` does to a batch.
+    pub(super) pin: Option<Pin<T>>,
 }
+
+/// Makes a batch's memory page-locked.
+pub(super) type Pin<T> = Box<dyn Fn(&mut T) -> Result<(), BoxError> + Send + Sync>;
 
 impl<F, T> With<F, T> {
     pub(super) fn new(collate: F) -> Self {
-        Self { collate, output: PhantomData }
+        Self { collate, pin: None }
     }
 }
 
@@ -133,20 +142,22 @@ impl<F, T> fmt::Debug for With<F, T> {
 
 impl<D, F, T> Collate<D> for With<F, T>
 where
-    D: Dataset,
+    D: Loadable,
     T: Send + 'static,
-    F: Fn(&mut Samples<'_, '_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
+    F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
     type Batch = T;
     // The ring makes the lock superfluous; uncontended, it is cheaper than a proof.
     type Payload = Mutex<Option<T>>;
 
-    fn fill(&self, slot: &Mutex<Option<T>>, job: &mut Job<'_, D>) -> Result<(), BoxError> {
+    fn fill<J: Job<D>>(&self, slot: &Mutex<Option<T>>, job: &mut J) -> Result<(), BoxError> {
         if job.is_abandoned() {
             return Ok(());
         }
-        let next = job.rows.start;
-        let batch = (self.collate)(&mut Samples { job, next })?;
+        let mut batch = (self.collate)(&mut Samples::new(job))?;
+        if let Some(pin) = &self.pin {
+            pin(&mut batch)?;
+        }
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
         Ok(())
     }
@@ -155,50 +166,8 @@ where
         drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    fn deliver(lease: Lease<Self::Payload>, _: usize, _: u32) -> T {
-        let batch = lease.payload.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
+        let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();
         batch.expect("a published slot without a failure has a batch")
-    }
-}
-
-/// The samples of one batch, one after the other, for a collate function.
-///
-/// Each sample is lent until the next one is asked for, since it may borrow from the reading thread's memory.
-pub struct Samples<'s, 'j, D> {
-    job: &'s mut Job<'j, D>,
-    /// The row of the next sample.
-    next: usize,
-}
-
-impl<D: Dataset> Samples<'_, '_, D> {
-    /// How many samples are left.
-    pub fn len(&self) -> usize {
-        self.job.rows.end - self.next
-    }
-
-    /// Whether no sample is left.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The dataset index of the next sample.
-    pub fn index(&self) -> Option<usize> {
-        (!self.is_empty()).then(|| self.job.index(self.next))
-    }
-
-    /// The next sample, or what kept it from being read.
-    #[allow(clippy::should_implement_trait)] // It lends.
-    pub fn next(&mut self) -> Option<Result<D::Sample<'_>, BoxError>> {
-        let index = self.index()?;
-        let row = self.next;
-        self.next += 1;
-        self.job.prefetch_after(row);
-        Some(self.job.read(row, index))
-    }
-}
-
-impl<D> fmt::Debug for Samples<'_, '_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Samples").field("job", &self.job).finish_non_exhaustive()
     }
 }

@@ -4,14 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use core_affinity::CoreId;
-use slotline_core::ordered::Worker;
 
 use super::GRACE;
-use super::collate::Collate;
-use super::engine::{Engine, Reader};
 use super::error::{BuildError, Warning};
-use super::pacer::Pacer;
-use crate::dataset::Dataset;
 
 /// Which cores workers run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,46 +47,6 @@ pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<Co
     Ok(chosen.into_iter().cycle().take(workers).collect())
 }
 
-/// Starts the worker threads, each on its core if they have any, and waits until they run.
-pub(super) fn start_workers<D: Dataset, C: Collate<D>>(
-    engine: &Arc<Engine<D, C>>,
-    workers: usize,
-    cores: &[CoreId],
-    pacer: &Pacer,
-    warnings: &mut Vec<Warning>,
-) -> Result<Crew, BuildError> {
-    let mut crew = Crew { threads: Vec::with_capacity(workers), roll: Arc::new(Roll::default()) };
-    let (bound, refused) = std::sync::mpsc::channel();
-    for id in 0..workers {
-        let (shared, signature, bound) = (engine.clone(), Signature(crew.roll.clone()), bound.clone());
-        let (core, pacer) = (cores.get(id).copied(), pacer.clone());
-        let life = move || {
-            let _signature = signature;
-            if let Some(core) = core {
-                // Nobody listens if the builder gave up meanwhile.
-                let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
-            }
-            drop(bound);
-            let worker = Worker::new(shared.ring.clone());
-            shared.work(&worker, &mut Reader::new(id, Some(id), pacer));
-        };
-        match std::thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
-            Ok(thread) => crew.threads.push(thread),
-            Err(source) => {
-                engine.ring.close();
-                crew.join();
-                return Err(BuildError::Thread { worker: id, source });
-            }
-        }
-    }
-    drop(bound);
-    // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts, which
-    // must not happen in the middle of a pass.
-    let not_bound = refused.iter().filter(|&(_, _, done)| !done);
-    warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
-    Ok(crew)
-}
-
 /// The worker threads.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
@@ -117,6 +72,44 @@ impl Drop for Signature {
 }
 
 impl Crew {
+    /// Starts a thread for each of these lives, on its core if there are any, and waits until they run. If one cannot be
+    /// started, `close` must let those that run come to their end.
+    pub(super) fn start<F: FnOnce() + Send + 'static>(
+        lives: impl ExactSizeIterator<Item = F>,
+        cores: &[CoreId],
+        warnings: &mut Vec<Warning>,
+        close: impl FnOnce(),
+    ) -> Result<Self, BuildError> {
+        let mut crew = Self { threads: Vec::with_capacity(lives.len()), roll: Arc::new(Roll::default()) };
+        let (bound, refused) = std::sync::mpsc::channel();
+        for (id, life) in lives.enumerate() {
+            let (signature, bound, core) = (Signature(crew.roll.clone()), bound.clone(), cores.get(id).copied());
+            let life = move || {
+                let _signature = signature;
+                if let Some(core) = core {
+                    // Nobody listens if the builder gave up meanwhile.
+                    let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
+                }
+                drop(bound);
+                life();
+            };
+            match std::thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
+                Ok(thread) => crew.threads.push(thread),
+                Err(source) => {
+                    close();
+                    crew.join();
+                    return Err(BuildError::Thread { worker: id, source });
+                }
+            }
+        }
+        drop(bound);
+        // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts,
+        // which must not happen in the middle of a pass.
+        let not_bound = refused.iter().filter(|&(_, _, done)| !done);
+        warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
+        Ok(crew)
+    }
+
     /// How many threads there are.
     pub(super) fn len(&self) -> usize {
         self.threads.len()

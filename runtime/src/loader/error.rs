@@ -112,9 +112,9 @@ pub enum Error {
     /// A sample could not be read, or did not fit the fields. Of several in a batch the first one.
     #[error("sample {index} of batch {task} failed in {by}: {source}")]
     Sample {
-        /// Its index in the dataset.
+        /// Its index in the dataset; of an iterable dataset, its number in what this worker reads, from 0.
         index: usize,
-        /// Its place in the pass.
+        /// Its place in the pass; of an iterable dataset, as the index.
         position: usize,
         /// The batch, counted from 0.
         task: usize,
@@ -126,9 +126,9 @@ pub enum Error {
     /// The code that reads a sample panicked.
     #[error("sample {index} of batch {task} panicked in {by}: {message}")]
     Panic {
-        /// Its index in the dataset.
+        /// As of an error.
         index: usize,
-        /// Its place in the pass.
+        /// As of an error.
         position: usize,
         /// The batch, counted from 0.
         task: usize,
@@ -154,6 +154,44 @@ pub enum Error {
         depth: usize,
         /// How many batches this loader is made to hold.
         hold: usize,
+    },
+    /// The [`worker_init`](super::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
+    #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
+    WorkerInit {
+        /// Its number.
+        worker: usize,
+        /// Why it failed.
+        source: BoxError,
+    },
+    /// An iterable dataset could not be started in a worker, or in the consumer's thread; there is nothing of it from there.
+    #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}")]
+    Start {
+        /// The batch, counted from 0.
+        task: usize,
+        /// Where it was to be started.
+        by: By,
+        /// Why it failed.
+        source: BoxError,
+    },
+    /// The user's iterator of indices or batches panicked; the pass ends here.
+    #[error("the sampler panicked when it was asked for batch {task}, in {by}: {message}")]
+    Sampler {
+        /// The batch, counted from 0.
+        task: usize,
+        /// Who asked it.
+        by: By,
+        /// What the panic said.
+        message: String,
+    },
+    /// A batch sampler's list is longer than it had said.
+    #[error("the batch sampler gave {len} indices for batch {task}, and said at most {most}; raise max_batch_size")]
+    LongBatch {
+        /// The batch, counted from 0.
+        task: usize,
+        /// How many there are.
+        len: usize,
+        /// How many there can be.
+        most: usize,
     },
     /// The order of the pass could not be drawn.
     #[error(transparent)]
@@ -228,6 +266,15 @@ pub enum Warning {
         /// What the system said.
         reason: String,
     },
+    /// `pin_memory` was asked for with a collate function, and nothing says how to pin what it makes.
+    NothingToPin,
+    /// An iterable dataset gave more samples than its length says: perhaps each worker gives them all.
+    Overlong {
+        /// Samples so far.
+        samples: usize,
+        /// What its `len()` says.
+        len: usize,
+    },
     /// A worker could not be bound to its core.
     NotPinned {
         /// The worker.
@@ -253,6 +300,13 @@ impl fmt::Display for Warning {
                     "{bytes} bytes of batches could not be locked into memory ({reason}): RLIMIT_MEMLOCK is {limit}; raise it (ulimit -l), or make the batches smaller; loading goes on without the lock"
                 )
             }
+            Self::NothingToPin => f.write_str(
+                "pin_memory does nothing for what a collate function makes; say how with pin_memory_with, or drop it",
+            ),
+            Self::Overlong { samples, len } => write!(
+                f,
+                "the iterable dataset's len() is {len}, and a pass has given {samples} samples: with several workers each must give a part only (worker_info tells which), or len() must say more"
+            ),
             Self::NotPinned { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
         }
     }

@@ -23,19 +23,32 @@
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
+//! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
+//! | a user's iterator of indices panics | [`Error::Sampler`] in the place of the batch; the pass ends |
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
 //! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 
 mod batch;
+mod build;
 mod builder;
 mod collate;
 mod crew;
 mod engine;
 mod error;
+mod gate;
+mod job;
+mod lanes;
+mod lease;
+mod options;
 mod pacer;
 mod pass;
+mod payloads;
+mod plan;
+mod ring;
+mod samples;
+mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,36 +58,41 @@ use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::Batch;
 pub use self::builder::Builder;
-pub use self::collate::{Collate, Samples, Stack, With};
+pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
 use self::crew::Crew;
-use self::engine::{Engine, Reader, Ring};
 pub use self::error::{BuildError, By, Error, Warning};
+use self::job::Reader;
+pub use self::lanes::{LaneLoader, LanePass};
+use self::options::From;
 pub use self::pass::Pass;
-use crate::dataset::Dataset;
+use self::ring::{Ring, Shared};
+pub use self::samples::Samples;
+use crate::dataset::{Dataset, Loadable};
 use crate::rng::{SharedGenerator, default_generator};
-use crate::sampler::Sampler;
+use crate::sampler::{Order, Sampler, SamplerError};
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.
 pub const GRACE: Duration = Duration::from_secs(5);
+/// At most so many threads: beyond it systems begin to run out of what a thread takes, and std then ends the process.
+const MOST_WORKERS: usize = 4096;
 
 /// Feeds a training loop with the batches of a dataset, pass after pass.
 ///
 /// See [`builder`](Self::builder) for the options and the [module](self) for what it does.
-pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
-    engine: Arc<Engine<D, C>>,
+pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
+    shared: Arc<Shared<D, C>>,
     consumer: Consumer<Arc<Ring<C::Payload>>>,
     /// The consumer's own hands.
     own: Worker<Arc<Ring<C::Payload>>>,
     reader: Reader,
     crew: Crew,
-    sampler: Box<dyn Sampler>,
-    /// Whether the loader made the sampler itself.
-    own_sampler: bool,
+    from: From,
     /// `None`: the process's default generator.
     generator: Option<SharedGenerator>,
     batch_size: usize,
+    single: bool,
     drop_last: bool,
     /// How many batches can be held with all the others still there to be filled.
     hold: usize,
@@ -82,15 +100,34 @@ pub struct Loader<D: Dataset, C: Collate<D> = Stack> {
     in_order: bool,
     helps: bool,
     waits_for_release: bool,
+    persistent: bool,
     memory_ceiling: usize,
     warnings: Vec<Warning>,
     /// Passes begun so far.
     epochs: u32,
-    /// Of the current pass: its number, batches, positions, and what was delivered.
-    plan_epoch: u32,
-    tasks: usize,
+    pass: Progress,
+}
+
+/// How far the current pass is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Its number.
+    epoch: u32,
+    /// How many batches it has; `None` as long as that is not known.
+    tasks: Option<usize>,
+    /// How many samples it has, if `tasks` is known.
     positions: usize,
     delivered: usize,
+    /// Whether the ring's run is open.
+    running: bool,
+}
+
+impl Progress {
+    /// Whether there may be batches to come.
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.running && self.tasks != Some(self.delivered)
+    }
 }
 
 impl<D: Dataset> Loader<D> {
@@ -103,64 +140,69 @@ impl<D: Dataset> Loader<D> {
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// Starts a pass over the dataset. A pass before it that is not over is given up.
     ///
-    /// Draws the order from the generator as torch does: first a base seed, which [`Context::rng`] is made from, then
-    /// what the sampler wants.
+    /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
+    /// in the first pass only), which [`Context::rng`] and the workers' seeds are made from, then what the sampler wants.
     ///
     /// [`Context::rng`]: crate::dataset::Context::rng
     ///
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
-    /// the pass before.
+    /// the pass before, or in its `worker_init`.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         self.drain()?;
-        let seed = match &self.generator {
-            Some(generator) => generator.lock().random_i64(),
-            None => default_generator().random_i64(),
-        };
         // SAFETY: `drain` found the run over with everything taken, and the next one is opened below.
-        let plan = unsafe { self.engine.plan_mut() };
-        if self.own_sampler {
-            self.sampler.order(&mut default_generator(), &mut plan.order)?;
-        } else {
-            // A sampler of the user's may do anything, such as starting a pass of another loader: not under the lock.
-            let mut copy = default_generator().clone();
-            let drawn = copy.drawn();
-            self.sampler.order(&mut copy, &mut plan.order)?;
-            default_generator().discard(copy.drawn().saturating_sub(drawn));
+        let plan = unsafe { self.shared.engine.plan_mut() };
+        if !self.persistent || self.epochs == 0 {
+            plan.seed = draw_base_seed(self.generator.as_ref());
         }
-        let (len, rows) = (plan.order.len(), self.batch_size);
-        let most = self.engine.rows;
-        if most < rows && len > most {
-            return Err(Error::LongOrder { len, most });
+        let (mut tasks, mut positions) = (None, 0);
+        match &mut self.from {
+            From::Sampler(sampler, own) => {
+                draw_order(&mut **sampler, *own, &mut plan.order)?;
+                let (len, rows) = (plan.order.len(), self.batch_size);
+                let most = self.shared.engine.rows;
+                if most < rows && len > most {
+                    return Err(Error::LongOrder { len, most });
+                }
+                let count = batches_of(len, rows, self.drop_last);
+                positions = if self.drop_last { count * rows } else { len };
+                tasks = Some(count);
+            }
+            From::Feed(make) => {
+                let feed = plan.feed.as_mut().expect("was made with the loader");
+                feed.start(make());
+            }
         }
-        self.tasks = if self.drop_last { len / rows } else { len.div_ceil(rows) };
-        self.positions = if self.drop_last { self.tasks * rows } else { len };
-        self.plan_epoch = self.epochs;
-        (plan.positions, plan.seed, plan.epoch) = (self.positions, seed as u64, self.plan_epoch);
-        self.delivered = 0;
-        if let Err(error) = self.consumer.open(Some(self.tasks)) {
+        (plan.positions, plan.epoch) = (positions, self.epochs);
+        let seed = plan.seed;
+        if let Err(error) = self.consumer.open(tasks) {
             debug_assert_eq!(error, OpenError::TooMany);
-            return Err(Error::TooManyBatches { tasks: std::mem::take(&mut self.tasks) });
+            return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
         }
+        self.pass = Progress { epoch: self.epochs, tasks, positions, delivered: 0, running: true };
         self.epochs = self.epochs.wrapping_add(1);
-        Ok(Pass::new(self))
+        let failures = match &self.shared.gate {
+            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
+            None => Vec::new(),
+        };
+        Ok(Pass::new(self, failures))
     }
 
-    /// How many batches a pass has.
-    pub fn len(&self) -> usize {
-        let len = self.sampler.len();
-        if self.drop_last { len / self.batch_size } else { len.div_ceil(self.batch_size) }
+    /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler.
+    pub fn len(&self) -> Option<usize> {
+        let From::Sampler(sampler, _) = &self.from else { return None };
+        Some(batches_of(sampler.len(), self.batch_size, self.drop_last))
     }
 
-    /// Whether a pass has no batches.
+    /// Whether a pass surely has no batches.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == Some(0)
     }
 
     /// The dataset.
     pub fn dataset(&self) -> &D {
-        &self.engine.dataset
+        &self.shared.engine.dataset
     }
 
     /// The most samples a batch has.
@@ -170,7 +212,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// How many batches there can be at once: those being filled, those ready, and those held.
     pub fn depth(&self) -> usize {
-        self.engine.ring.depth()
+        self.shared.ring.depth()
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
@@ -186,12 +228,6 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         &self.warnings
     }
 
-    /// Rows of batch `task` of the current pass.
-    #[inline]
-    fn rows_of(&self, task: usize) -> usize {
-        self.engine.rows.min(self.positions - task * self.engine.rows)
-    }
-
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
     #[inline]
     fn help(&mut self) -> bool {
@@ -199,7 +235,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.consumer.call_workers();
         match self.own.try_claim(self.reader.pacer.parts()) {
             Ok(claim) => {
-                self.engine.fill(claim, &mut self.reader);
+                self.shared.fill(claim, &mut self.reader);
                 true
             }
             Err(_) => false,
@@ -208,24 +244,24 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// Gives up the current pass.
     fn abandon(&mut self) {
-        self.engine.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.engine.ring.seal();
+        self.shared.engine.set_abandoned(true);
+        self.shared.ring.seal();
     }
 
     /// Sees the pass before to its end.
     fn drain(&mut self) -> Result<(), Error> {
-        if self.delivered < self.tasks {
+        if self.pass.has_more() {
             self.abandon();
         }
         let deadline = Until::after(self.timeout);
         loop {
             match self.consumer.try_next() {
-                Ok(mut lease) => {
-                    self.delivered += 1;
+                Ok(lease) => {
+                    self.pass.delivered += 1;
                     drop(lease.take_failure());
                     C::discard(&lease.payload);
                 }
-                Err(NextError::Failed { .. }) => self.delivered += 1,
+                Err(NextError::Failed { .. }) => self.pass.delivered += 1,
                 // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
                 // that the batch comes by here with the failures that its other parts may have left in the slot.
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
@@ -236,17 +272,17 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Ended | NextError::Held | NextError::Closed) => break,
             }
         }
-        self.engine.abandoned.store(false, std::sync::atomic::Ordering::Relaxed);
-        (self.tasks, self.delivered) = (0, 0);
+        self.shared.engine.set_abandoned(false);
+        self.pass = Progress::default();
         Ok(())
     }
 
     #[cold]
     fn timed_out(&self) -> Error {
-        let workers = &self.engine.activities[..self.crew.len()];
+        let workers = &self.shared.engine.activities[..self.crew.len()];
         // In order it is the next one; as they arrive, the first of those that are begun.
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| !self.in_order);
-        let task = begun.unwrap_or(self.delivered);
+        let task = begun.unwrap_or(self.pass.delivered);
         let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(task)?))).collect();
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
     }
@@ -257,10 +293,37 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     }
 }
 
-impl<D: Dataset, C: Collate<D>> Drop for Loader<D, C> {
+/// How many batches so many samples make.
+fn batches_of(samples: usize, batch_size: usize, drop_last: bool) -> usize {
+    if drop_last { samples / batch_size } else { samples.div_ceil(batch_size) }
+}
+
+/// Draws a base seed, from the default generator if there is no other.
+fn draw_base_seed(generator: Option<&SharedGenerator>) -> u64 {
+    let seed = match generator {
+        Some(generator) => generator.lock().random_i64(),
+        None => default_generator().random_i64(),
+    };
+    seed as u64
+}
+
+/// Draws the order of a pass.
+fn draw_order(sampler: &mut dyn Sampler, own: bool, order: &mut Order) -> Result<(), SamplerError> {
+    if own {
+        return sampler.order(&mut default_generator(), order);
+    }
+    // A sampler of the user's may do anything, such as starting a pass of another loader: not under the lock.
+    let mut copy = default_generator().clone();
+    let drawn = copy.drawn();
+    sampler.order(&mut copy, order)?;
+    default_generator().discard(copy.drawn().saturating_sub(drawn));
+    Ok(())
+}
+
+impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
     fn drop(&mut self) {
-        self.engine.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.engine.ring.close();
+        self.shared.engine.set_abandoned(true);
+        self.shared.close();
         self.crew.join();
     }
 }

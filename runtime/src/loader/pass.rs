@@ -4,9 +4,13 @@ use std::fmt;
 
 use slotline_core::ordered::NextError;
 
+use super::batch::Tag;
 use super::collate::Collate;
 use super::error::Error;
+use super::lease::Lease;
+use super::plan::Drawn;
 use super::{Loader, Stack};
+use crate::BoxError;
 use crate::dataset::Dataset;
 use crate::wait::Until;
 
@@ -19,16 +23,34 @@ pub struct Pass<'a, D: Dataset, C: Collate<D> = Stack> {
     held: bool,
     /// Nothing more comes.
     over: bool,
+    /// Workers that could not begin, the first one last.
+    failures: Vec<(usize, BoxError)>,
+    /// Whether these are all that could load.
+    nobody_left: bool,
 }
 
 impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
-    pub(super) fn new(loader: &'a mut Loader<D, C>) -> Self {
-        Self { loader, held: false, over: false }
+    pub(super) fn new(loader: &'a mut Loader<D, C>, mut failures: Vec<(usize, BoxError)>) -> Self {
+        failures.reverse();
+        let nobody_left = !failures.is_empty() && failures.len() == loader.crew.len() && !loader.helps;
+        Self { loader, held: false, over: false, failures, nobody_left }
     }
 
-    /// How many batches of the pass are still to come.
-    pub fn remaining(&self) -> usize {
-        self.loader.tasks - self.loader.delivered
+    /// How many batches of the pass are still to come; `None` if only its end will tell.
+    pub fn remaining(&self) -> Option<usize> {
+        let pass = &self.loader.pass;
+        if self.over || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
+    }
+
+    /// The next worker that could not begin.
+    #[cold]
+    fn next_failure(&mut self) -> Option<Error> {
+        let (worker, source) = self.failures.pop()?;
+        if self.failures.is_empty() && self.nobody_left {
+            self.over = true;
+            self.loader.abandon();
+        }
+        Some(Error::WorkerInit { worker, source })
     }
 }
 
@@ -40,6 +62,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
         if self.over {
             return None;
         }
+        if !self.failures.is_empty() {
+            return self.next_failure().map(Err);
+        }
         let loader = &mut *self.loader;
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
@@ -48,14 +73,24 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 continue;
             }
             match loader.consumer.try_next() {
-                Ok(mut lease) => {
-                    loader.delivered += 1;
+                Ok(lease) => {
                     let task = lease.ticket();
+                    let rows = match loader.pass.tasks {
+                        Some(_) => {
+                            loader.shared.engine.rows.min(loader.pass.positions - task * loader.shared.engine.rows)
+                        }
+                        None => match loader.rows_fed(lease.slot()) {
+                            Some(rows) => rows,
+                            // Claimed beyond the end of the user's iterator.
+                            None => continue,
+                        },
+                    };
+                    loader.pass.delivered += 1;
                     if let Some(failure) = lease.take_failure() {
                         return Some(Err(failure.into_error(task)));
                     }
-                    let rows = loader.rows_of(task);
-                    return Some(Ok(C::deliver(lease, rows, loader.plan_epoch)));
+                    let tag = Tag { rows, single: loader.single, epoch: loader.pass.epoch };
+                    return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
@@ -82,10 +117,13 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     return Some(Err(loader.held()));
                 }
                 Err(NextError::Failed { ticket }) => {
-                    loader.delivered += 1;
+                    loader.pass.delivered += 1;
                     return Some(Err(Error::Lost { task: ticket }));
                 }
-                Err(NextError::Ended | NextError::Closed) => return None,
+                Err(NextError::Ended | NextError::Closed) => {
+                    loader.pass.running = false;
+                    return None;
+                }
             }
         }
     }
@@ -96,9 +134,19 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
     }
 }
 
+impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// Rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
+    fn rows_fed(&self, slot: usize) -> Option<usize> {
+        // SAFETY: this is the only one who may call `plan_mut`.
+        let plan = unsafe { self.shared.engine.plan() };
+        let list = plan.feed.as_ref()?.peek(slot);
+        (!matches!(list.outcome, Drawn::End)).then_some(list.indices.len())
+    }
+}
+
 impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
     fn drop(&mut self) {
-        if self.remaining() > 0 {
+        if self.loader.pass.has_more() {
             self.loader.abandon();
         }
     }
@@ -107,8 +155,8 @@ impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
 impl<D: Dataset, C: Collate<D>> fmt::Debug for Pass<'_, D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pass")
-            .field("epoch", &self.loader.plan_epoch)
-            .field("delivered", &self.loader.delivered)
+            .field("epoch", &self.loader.pass.epoch)
+            .field("delivered", &self.loader.pass.delivered)
             .field("remaining", &self.remaining())
             .finish()
     }

@@ -43,6 +43,11 @@ impl<S: Sampler> BatchSampler<S> {
         Ok(Self { sampler, batch_size, drop_last, order: Order::default() })
     }
 
+    /// The sampler, the batch size, and whether a last batch of fewer is left out.
+    pub fn into_parts(self) -> (S, usize, bool) {
+        (self.sampler, self.batch_size.get(), self.drop_last)
+    }
+
     /// Number of batches in a pass.
     pub fn len(&self) -> usize {
         batches_of(self.sampler.len(), self.batch_size, self.drop_last)

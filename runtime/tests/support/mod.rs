@@ -82,13 +82,19 @@ impl Default for How {
 impl How {
     /// The builder with these options.
     pub(crate) fn set<D: Dataset, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
-        let builder = builder.num_workers(self.workers).prefetch_factor(self.prefetch).hold(self.hold);
+        let builder = prefetch(builder, self.workers, self.prefetch).hold(self.hold);
         let builder = builder.wait_strategy(self.wait).help(self.help).affinity(self.affinity.clone());
         match self.part_size {
             Some(part_size) => builder.part_size(part_size),
             None => builder,
         }
     }
+}
+
+/// Sets the prefetch factor; without workers it would be an error.
+pub(crate) fn prefetch<D, C>(builder: Builder<D, C>, workers: usize, factor: usize) -> Builder<D, C> {
+    let builder = builder.num_workers(workers);
+    if workers > 0 { builder.prefetch_factor(factor) } else { builder }
 }
 
 impl Run {

@@ -1,0 +1,133 @@
+//! Where workers wait before each pass, until each has run the user's `worker_init`.
+//!
+//! Without a `worker_init` there is no gate: a worker begins when it is first needed.
+
+use std::fmt;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::work::guarded;
+use crate::BoxError;
+use crate::dataset::{WorkerInfo, set_worker_info};
+
+/// The user's code that runs in each worker before it loads.
+pub(super) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
+
+pub(super) struct Gate {
+    init: Init,
+    /// Whether a worker runs it once only, and not before each pass.
+    persistent: bool,
+    workers: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Passes begun.
+    passes: u64,
+    /// The base seed of the current one.
+    seed: u64,
+    /// Workers that are through.
+    arrived: usize,
+    /// Workers that failed, and why.
+    failures: Vec<(usize, BoxError)>,
+    closed: bool,
+}
+
+impl Gate {
+    pub(super) fn new(init: Init, persistent: bool, workers: usize) -> Self {
+        Self { init, persistent, workers, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
+    /// long.
+    pub(super) fn begin(&self, seed: u64, timeout: Option<Duration>) -> Option<Vec<(usize, BoxError)>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = self.lock();
+        // A pass that nobody waited for: its workers may still be in their code.
+        while state.passes > 0 && state.arrived < self.workers {
+            state = self.wait(state, deadline)?;
+        }
+        state.passes += 1;
+        (state.seed, state.arrived) = (seed, 0);
+        state.failures.clear();
+        self.changed.notify_all();
+        while state.arrived < self.workers {
+            state = self.wait(state, deadline)?;
+        }
+        let mut failures = std::mem::take(&mut state.failures);
+        failures.sort_by_key(|&(worker, _)| worker);
+        Some(failures)
+    }
+
+    /// Lets the workers go home.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The gate as one worker sees it.
+    pub(super) fn visitor(&self, worker: usize) -> Visitor<'_> {
+        Visitor { gate: self, worker, passes: 0, done: false }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        state: std::sync::MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> Option<std::sync::MutexGuard<'a, State>> {
+        let Some(deadline) = deadline else {
+            return Some(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        };
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        Some(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// One worker at the gate.
+pub(super) struct Visitor<'a> {
+    gate: &'a Gate,
+    worker: usize,
+    /// Passes that it took part in.
+    passes: u64,
+    /// Whether the code has run without a failure.
+    done: bool,
+}
+
+impl Visitor<'_> {
+    /// Waits for the next pass and runs the user's code; whether the worker may take part, or `None` if the loader is gone.
+    pub(super) fn next_pass(&mut self) -> Option<bool> {
+        let gate = self.gate;
+        let mut state = gate.lock();
+        while state.passes == self.passes && !state.closed {
+            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return None;
+        }
+        self.passes = state.passes;
+        let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
+        drop(state);
+        set_worker_info(Some(info));
+        let outcome = if gate.persistent && self.done { Ok(()) } else { guarded(|| (gate.init)(info)) };
+        self.done = outcome.is_ok();
+        let mut state = gate.lock();
+        if let Err(cause) = outcome {
+            state.failures.push((self.worker, cause.into_error()));
+        }
+        state.arrived += 1;
+        gate.changed.notify_all();
+        Some(self.done)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("persistent", &self.persistent).finish_non_exhaustive()
+    }
+}

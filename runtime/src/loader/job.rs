@@ -1,0 +1,184 @@
+//! What a thread has claimed: the samples of some rows of a batch, read one after the other.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::error::By;
+use super::pacer::Pacer;
+use super::plan::{Indices, Plan};
+use crate::BoxError;
+use crate::dataset::{Context, Dataset, Loadable};
+
+/// The samples of some rows of one batch.
+///
+/// For a sample to be written where `Read::row` says, that row must be the claim's own: implementations vouch for it.
+#[doc(hidden)]
+pub trait Job<D: Loadable> {
+    /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
+    fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
+
+    /// Whether nobody wants the batch any more.
+    fn is_abandoned(&self) -> bool;
+
+    /// How many samples there still are, at most.
+    fn left(&self) -> usize;
+
+    /// The index of the next sample, if there surely is one.
+    fn index(&self) -> Option<usize>;
+
+    /// Whether [`for_each`](Self::for_each) is the better way.
+    fn reads_many(&self) -> bool {
+        false
+    }
+
+    /// Reads all samples that are left, with one call of the dataset if it likes that.
+    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+        while let Some(read) = self.next()? {
+            put(read)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is done with each sample of a bulk read.
+#[doc(hidden)]
+pub type Put<'p, D> = &'p mut dyn for<'s> FnMut(Read<'s, D>) -> Result<(), BoxError>;
+
+/// A sample, and where it belongs.
+#[doc(hidden)]
+pub struct Read<'a, D: Loadable> {
+    pub(super) row: usize,
+    pub(super) index: usize,
+    pub(super) sample: D::Item<'a>,
+}
+
+impl<D: Loadable> fmt::Debug for Read<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("row", &self.row).field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// How many rows ahead a gather asks for its memory.
+const AHEAD: usize = 2;
+
+/// Rows of a batch whose samples are had by index.
+#[derive(Debug)]
+pub(super) struct MapJob<'a, D> {
+    pub(super) dataset: &'a D,
+    pub(super) plan: &'a Plan,
+    pub(super) indices: Indices<'a>,
+    /// Rows still to be read, within the batch.
+    pub(super) rows: Range<usize>,
+    /// The position of the batch's row 0 in the pass.
+    pub(super) first: usize,
+    pub(super) cx: &'a mut Context,
+    pub(super) scratch: &'a mut Vec<usize>,
+    pub(super) activity: &'a Activity,
+    pub(super) abandoned: &'a AtomicBool,
+    /// The row that is being read.
+    pub(super) at: usize,
+    /// Whether the dataset reads many at once.
+    pub(super) bulk: bool,
+}
+
+impl<D: Dataset> MapJob<'_, D> {
+    /// Asks for the memory of the first rows.
+    #[inline]
+    pub(super) fn prefetch_first(&self) {
+        for row in self.rows.clone().take(AHEAD) {
+            self.dataset.prefetch(self.indices.at(row));
+        }
+    }
+}
+
+impl<D: Dataset> Job<D> for MapJob<'_, D> {
+    #[inline]
+    fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        if self.is_abandoned() {
+            return Ok(None);
+        }
+        let Some(row) = self.rows.next() else { return Ok(None) };
+        if row + AHEAD < self.rows.end {
+            self.dataset.prefetch(self.indices.at(row + AHEAD));
+        }
+        let index = self.indices.at(row);
+        self.at = row;
+        self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start_pass(self.plan.seed, self.plan.epoch);
+        self.cx.start_sample(self.first + row);
+        let sample = self.dataset.get(index, self.cx)?;
+        Ok(Some(Read { row, index, sample }))
+    }
+
+    #[inline]
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn left(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn index(&self) -> Option<usize> {
+        (!self.rows.is_empty()).then(|| self.indices.at(self.rows.start))
+    }
+}
+
+/// One thread that fills batches.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// Its place among the activities: the worker's number, or the last one for the consumer.
+    pub(super) place: usize,
+    pub(super) worker: Option<usize>,
+    pub(super) cx: Context,
+    pub(super) pacer: Pacer,
+    /// The indices of a bulk read.
+    pub(super) scratch: Vec<usize>,
+    /// The base seed that the thread's worker information was made from.
+    pub(super) seed: Option<u64>,
+}
+
+impl Reader {
+    pub(super) fn new(place: usize, worker: Option<usize>, pacer: Pacer) -> Self {
+        Self { place, worker, cx: Context::new(worker), pacer, scratch: Vec::new(), seed: None }
+    }
+
+    pub(super) fn by(&self) -> By {
+        self.worker.map_or(By::Consumer, By::Worker)
+    }
+}
+
+/// What a thread is doing now, for the timeout's message.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// The batch it fills, plus 1; 0 if none.
+    task: AtomicUsize,
+    /// The index it reads, or is about to.
+    pub(super) index: AtomicUsize,
+}
+
+impl Activity {
+    #[inline]
+    pub(super) fn begin(&self, task: usize, index: usize) {
+        self.index.store(index, Ordering::Relaxed);
+        self.task.store(task.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn end(&self) {
+        self.task.store(0, Ordering::Relaxed);
+    }
+
+    /// The batch it fills.
+    pub(super) fn task(&self) -> Option<usize> {
+        self.task.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The index it reads for batch `task`, if that is what it does.
+    pub(super) fn reading(&self, task: usize) -> Option<usize> {
+        let at_it = self.task.load(Ordering::Relaxed) == task.wrapping_add(1);
+        at_it.then(|| self.index.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,231 @@
+//! How a lane loader is made of its options.
+
+use std::sync::Arc;
+
+use slotline_core::spsc::Slot;
+
+use super::dealt::DealtHand;
+use super::iterable::{Engine as IterEngine, IterHand};
+use super::side::{Lane, Lanes};
+use super::slab::Slab;
+use super::worker::{Abandoned, Hand, LaneWorker, Reply, Request, Ring, Start};
+use super::{Home, LaneLoader, Own, Pass};
+use crate::dataset::{Dataset, Iterable, IterableDataset, Loadable};
+use crate::loader::build::check_order;
+use crate::loader::builder::Builder;
+use crate::loader::collate::Collate;
+use crate::loader::crew::{Crew, worker_cores};
+use crate::loader::engine::Engine;
+use crate::loader::error::{BuildError, Error};
+use crate::loader::job::Reader;
+use crate::loader::options::{Draw, From, Kind, Options};
+use crate::loader::pacer::Pacer;
+use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
+use crate::loader::{Loader, batches_of, draw_order};
+use crate::sample::Fields;
+use crate::wait::Waiter;
+
+impl<D: IterableDataset> Loader<Iterable<D>> {
+    /// The options of a loader over an iterable dataset, all at their defaults; [`build`](Builder::build) then makes a
+    /// [`LaneLoader`].
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::iter_fn;
+    ///
+    /// let letters = iter_fn(|_| Ok("slotline".bytes().map(Ok)));
+    /// let mut loader = Loader::iterable(letters).batch_size(3).build()?;
+    /// let words: Result<Vec<_>, _> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().to_vec())).collect();
+    /// let words: Result<_, slotline::Error> = words;
+    /// assert_eq!(words?, [&b"slo"[..], b"tli", b"ne"]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn iterable(dataset: D) -> Builder<Iterable<D>> {
+        Builder::new(Iterable(dataset))
+    }
+}
+
+impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
+    /// Checks the options, takes the memory and starts the workers.
+    ///
+    /// To learn the fields of a sample it reads the first one of a pass of its own, unless
+    /// [`IterableDataset::fields`] says them: a dataset whose samples come once only must.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
+    /// them.
+    pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
+        let draw = self.options.check(Kind::Iterable)?;
+        let fields = || fields_of_first(&self.dataset.0);
+        let made = make_cells(&self.options, &self.collate, &fields, &draw, 0)?;
+        let samples = self.dataset.0.len();
+        let engine = Arc::new(IterEngine {
+            dataset: self.dataset,
+            collate: self.collate,
+            rows: draw.rows,
+            drop_last: draw.drop_last,
+            abandoned: Abandoned::default(),
+            activities: (0..=self.options.num_workers).map(|_| Default::default()).collect(),
+        });
+        let workers = self.options.num_workers;
+        let hand = {
+            let engine = engine.clone();
+            move |worker: Option<usize>| {
+                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1));
+                IterHand::new(engine.clone(), reader)
+            }
+        };
+        assemble(self.options, engine, made, &draw, samples, 0, hand, Box::new(|_| Ok(None)))
+    }
+}
+
+impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
+    /// As [`build`](Self::build), but with batches dealt out to the workers in turn, as torch does: batch `i` is made by
+    /// worker `i mod num_workers` as long as they are taken in order, and a worker keeps up to `prefetch_factor` batches
+    /// that it was asked for, even if it is stuck at the first of them and the others have nothing to do.
+    ///
+    /// For those who rely on who makes what; [`build`](Self::build) is faster, and its first batch is made by all workers
+    /// together.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
+    pub fn build_dealt(mut self) -> Result<LaneLoader<D, C>, BuildError> {
+        let mut draw = self.options.check(Kind::Dealt(self.dataset.len()))?;
+        let from = std::mem::replace(&mut draw.from, From::nothing());
+        let From::Sampler(mut sampler, own) = from else { unreachable!("was checked") };
+        let order = sampler.memory();
+        check_order(order)?;
+        let fields = || fields_of(&self.dataset);
+        let made = make_cells(&self.options, &self.collate, &fields, &draw, order)?;
+        let (samples, workers) = (sampler.len(), self.options.num_workers);
+        let bulk = self.dataset.reads_many();
+        let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, bulk, workers));
+        let hand = {
+            let engine = engine.clone();
+            move |worker: Option<usize>| {
+                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1));
+                DealtHand { engine: engine.clone(), reader }
+            }
+        };
+        let (batch_size, drop_last) = (draw.batch_size, draw.drop_last);
+        let home = engine.clone();
+        let begin = move |pass: Pass| {
+            // SAFETY: the loader draws only when no request is out.
+            let plan = unsafe { engine.plan_mut() };
+            draw_order(&mut *sampler, own, &mut plan.order)?;
+            let len = plan.order.len();
+            let most = engine.rows;
+            if most < batch_size && len > most {
+                return Err(Error::LongOrder { len, most });
+            }
+            let tasks = batches_of(len, batch_size, drop_last);
+            plan.positions = if drop_last { tasks * batch_size } else { len };
+            (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
+            Ok(Some(tasks))
+        };
+        assemble(self.options, home, made, &draw, Some(samples), order, hand, Box::new(begin))
+    }
+}
+
+/// The fields of an iterable dataset's samples: as it says, or as the first one has them.
+fn fields_of_first(dataset: &impl IterableDataset) -> Result<Fields, BuildError> {
+    if let Some(fields) = dataset.fields() {
+        return Ok(fields);
+    }
+    let mut cx = crate::dataset::Context::new(None);
+    let first = probe(|| {
+        let mut cursor = dataset.iter(None)?;
+        // A dataset without samples has no fields, and no batches either.
+        Ok(dataset.next(&mut cursor, &mut cx)?.map_or_else(Fields::new, |sample| Fields::of(&sample)))
+    });
+    first.map_err(|source| BuildError::Probe { index: 0, source })
+}
+
+/// Makes the memory of all batches: a cell for each slot of the lanes, or for the calling thread; one for each batch that
+/// is held; and with workers one more, to leave in a ring for the batch that is taken.
+fn make_cells<D: Loadable, C: Payloads<D>>(
+    options: &Options,
+    collate: &C,
+    fields: &dyn Fn() -> Result<Fields, BuildError>,
+    draw: &Draw,
+    reserved: usize,
+) -> Result<Made<C::Payload>, BuildError> {
+    let slots = options.ahead().saturating_add(options.hold).saturating_add(usize::from(options.num_workers > 0));
+    options.check_slots(slots)?;
+    collate.payloads(&Wanted { fields, rows: draw.rows, slots, reserved, pin_memory: options.pin_memory })
+}
+
+/// Starts the workers, and puts everything together.
+#[allow(clippy::too_many_arguments)] // Each is one thing that the two kinds of loaders have their own of.
+fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
+    options: Options,
+    home: Arc<dyn Home<D>>,
+    made: Made<C::Payload>,
+    draw: &Draw,
+    samples: Option<usize>,
+    order: usize,
+    hand: impl Fn(Option<usize>) -> H,
+    begin: Box<dyn FnMut(Pass) -> Result<Option<usize>, Error> + Send>,
+) -> Result<LaneLoader<D, C>, BuildError> {
+    let (workers, prefetch) = (options.num_workers, options.prefetch());
+    let mut warnings = made.warnings;
+    warnings.extend(options.many_workers());
+    let words = made.payloads.len() * size_of::<crate::loader::work::Work<C::Payload>>();
+    let waiter = || Arc::new(Waiter::new(options.wait_strategy));
+    let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
+    let any = (!options.in_order && workers > 0).then(waiter);
+    let init = options.worker_init.map(Arc::new);
+    let mut lanes = Vec::with_capacity(workers);
+    let mut hands = Vec::with_capacity(workers);
+    for id in 0..workers {
+        let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
+        let reply = |i| Reply { cell: id * prefetch + i, ..Reply::default() };
+        let items = any.clone().unwrap_or_else(waiter);
+        let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
+        let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
+        lanes.push(Lane::new(ask, answers));
+        let persistent = options.persistent_workers;
+        let start = init.clone().map(|init| Start { init, persistent, done: false });
+        let (slab, hand) = (slab.clone(), hand(Some(id)));
+        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start, hand };
+        hands.push(move || worker.work());
+    }
+    let lanes = Lanes::new(lanes, slab, any, prefetch);
+    let cores = worker_cores(&options.affinity, workers)?;
+    let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    let own = (workers == 0).then(|| {
+        let hand = Box::new(hand(None));
+        Own { hand, request: Request::default(), task: 0, tasks: None, over: true }
+    });
+    Ok(LaneLoader {
+        home,
+        lanes,
+        crew,
+        own,
+        draw: begin,
+        has_init: init.is_some(),
+        generator: options.generator,
+        persistent: options.persistent_workers,
+        seed: 0,
+        samples,
+        batch_size: draw.batch_size,
+        single: draw.single,
+        drop_last: draw.drop_last,
+        hold: options.hold,
+        timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
+        waits_for_release: options.wait_for_release,
+        memory_ceiling: made.bytes.saturating_add(order).saturating_add(words),
+        warnings,
+        overlong: false,
+        epochs: 0,
+    })
+}
+
+fn slots<T>(count: usize, value: impl FnMut(usize) -> T) -> Box<[Slot<T>]> {
+    (0..count).map(value).map(Slot::new).collect()
+}

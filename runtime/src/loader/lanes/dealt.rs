@@ -1,0 +1,47 @@
+//! Batches of a dataset by index that are dealt out to the workers, as torch does.
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use super::super::collate::Collate;
+use super::super::engine::{Engine, Task};
+use super::super::job::{Activity, Reader};
+use super::super::plan::Indices;
+use super::super::work::Work;
+use super::Home;
+use super::worker::{Hand, Outcome, Request};
+use crate::dataset::Dataset;
+
+impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
+    fn dataset(&self) -> &D {
+        &self.dataset
+    }
+
+    fn set_abandoned(&self, abandoned: bool) {
+        Self::set_abandoned(self, abandoned);
+    }
+
+    fn activities(&self) -> &[CachePadded<Activity>] {
+        &self.activities
+    }
+}
+
+/// Makes the batches that one worker is dealt.
+pub(super) struct DealtHand<D: Dataset, C: Collate<D>> {
+    pub(super) engine: Arc<Engine<D, C>>,
+    pub(super) reader: Reader,
+}
+
+impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
+    fn fill(&mut self, _: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+        let engine = &*self.engine;
+        // SAFETY: a request is not answered yet, and the plan is written only when all are.
+        let plan = unsafe { engine.plan() };
+        let first = task * engine.rows;
+        let rows = engine.rows.min(plan.positions - first);
+        let task = Task { number: task, first, indices: Indices::Order(&plan.order, first) };
+        engine.fill(work, plan, task, 0..rows, &mut self.reader);
+        Outcome::Batch(rows)
+    }
+}

@@ -1,0 +1,193 @@
+//! Batches of an iterable dataset, which each worker reads from its own start.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::CachePadded;
+
+use super::super::collate::Collate;
+use super::super::job::{Activity, Job, Read, Reader};
+use super::super::work::{Cause, Failure, Work, guarded};
+use super::Home;
+use super::worker::{Abandoned, Hand, Outcome, Request};
+use crate::BoxError;
+use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
+
+/// What the workers share.
+pub(super) struct Engine<D, C> {
+    pub(super) dataset: Iterable<D>,
+    pub(super) collate: C,
+    /// Rows of a whole batch, at least 1.
+    pub(super) rows: usize,
+    pub(super) drop_last: bool,
+    pub(super) abandoned: Abandoned,
+    /// What each worker does, and last the consumer.
+    pub(super) activities: Box<[CachePadded<Activity>]>,
+}
+
+impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
+    fn dataset(&self) -> &Iterable<D> {
+        &self.dataset
+    }
+
+    fn set_abandoned(&self, abandoned: bool) {
+        self.abandoned.set(abandoned);
+    }
+
+    fn activities(&self) -> &[CachePadded<Activity>] {
+        &self.activities
+    }
+}
+
+/// One worker's way through the dataset.
+pub(super) struct IterHand<D: IterableDataset, C> {
+    engine: Arc<Engine<D, C>>,
+    reader: Reader,
+    /// `None` at the end of the dataset.
+    cursor: Option<D::Cursor>,
+    /// The pass that the cursor belongs to.
+    epoch: Option<u32>,
+    /// Samples read in it.
+    number: usize,
+}
+
+impl<D: IterableDataset, C> IterHand<D, C> {
+    pub(super) fn new(engine: Arc<Engine<D, C>>, reader: Reader) -> Self {
+        Self { engine, reader, cursor: None, epoch: None, number: 0 }
+    }
+
+    /// Begins a pass.
+    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
+        let workers = self.engine.activities.len() - 1;
+        let info = self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed));
+        if info.is_some() {
+            set_worker_info(info);
+        }
+        (self.epoch, self.number) = (Some(request.epoch), 0);
+        self.reader.cx.start_pass(info.map_or(request.seed, |info| info.seed()), request.epoch);
+        // The old one's end is the user's code, too.
+        let old = self.cursor.take();
+        guarded(|| Ok(drop(old))).map_err(Cause::into_error)?;
+        let cursor = guarded(|| self.engine.dataset.iter(info)).map_err(Cause::into_error)?;
+        self.cursor = Some(cursor);
+        Ok(())
+    }
+}
+
+impl<D, C> Hand<C::Payload> for IterHand<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+        let engine = self.engine.clone();
+        if engine.abandoned.get() {
+            return Outcome::End;
+        }
+        let fail = |number, by, cause| {
+            work.fail(Failure { position: number, index: number, by, cause });
+            Outcome::Batch(0)
+        };
+        let by = self.reader.by();
+        if self.epoch != Some(request.epoch)
+            && let Err(error) = self.begin(request)
+        {
+            return fail(0, by, Cause::Start(error));
+        }
+        let Some(cursor) = &mut self.cursor else { return Outcome::End };
+        let activity = &*engine.activities[self.reader.place];
+        activity.begin(task, self.number);
+        let mut job = IterJob {
+            dataset: &*engine.dataset,
+            cursor,
+            cx: &mut self.reader.cx,
+            activity,
+            abandoned: &engine.abandoned,
+            rows: engine.rows,
+            row: 0,
+            number: self.number,
+            ended: false,
+        };
+        let outcome = guarded(|| {
+            engine.collate.fill(&work.payload, &mut job)?;
+            // What a collate function did not want of the batch.
+            while job.next()?.is_some() {}
+            Ok(())
+        });
+        activity.end();
+        let IterJob { row, number, ended, .. } = job;
+        self.number = number;
+        let panicked = matches!(outcome, Err(Cause::Panic(_)));
+        if ended || panicked {
+            // A cursor that panicked has nothing more to say; dropping it is the user's code, too.
+            let cursor = self.cursor.take();
+            let _ = guarded(|| Ok(drop(cursor)));
+        }
+        if ended && (row == 0 || (engine.drop_last && row < engine.rows)) {
+            C::discard(&work.payload);
+            return Outcome::End;
+        }
+        match outcome {
+            Ok(()) => Outcome::Batch(row),
+            Err(cause) => fail(number.saturating_sub(1), by, cause),
+        }
+    }
+}
+
+/// The samples of one batch.
+struct IterJob<'a, D: IterableDataset> {
+    dataset: &'a D,
+    cursor: &'a mut D::Cursor,
+    cx: &'a mut Context,
+    activity: &'a Activity,
+    abandoned: &'a Abandoned,
+    rows: usize,
+    /// Samples so far.
+    row: usize,
+    /// Samples of the pass so far, those that failed among them.
+    number: usize,
+    /// Whether the dataset is at its end.
+    ended: bool,
+}
+
+impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        if self.left() == 0 || self.abandoned.get() {
+            return Ok(None);
+        }
+        let (row, index) = (self.row, self.number);
+        self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start_sample(index);
+        self.number += 1;
+        let sample = self.dataset.next(self.cursor, self.cx)?;
+        match sample {
+            Some(sample) => {
+                self.row += 1;
+                Ok(Some(Read { row, index, sample }))
+            }
+            None => {
+                self.ended = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
+    }
+
+    fn left(&self) -> usize {
+        if self.ended { 0 } else { self.rows - self.row }
+    }
+
+    fn index(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl<D: IterableDataset, C> fmt::Debug for Engine<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("rows", &self.rows).field("drop_last", &self.drop_last).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! A loader whose workers each have a ring of their own.
+//!
+//! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker can say what comes next. So
+//! each has a lane, two SPSC rings of `prefetch_factor` slots: one for requests, from the consumer to the worker, and one for
+//! the replies. The consumer asks the workers in turn, and takes the replies in the order in which it asked; a worker that is
+//! at its end says so and is asked no more. That is torch's protocol, without the dict that puts results in order: each
+//! ring is in order already, and the order of asking is a queue of at most `prefetch_factor × num_workers` lane numbers.
+//! With `in_order(false)` the consumer takes whatever reply is there, and asks whoever has room.
+//!
+//! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not carry the
+//! batch but the number of the cell of memory that it is in ([`Slab`](self::slab::Slab)), and the consumer leaves the number
+//! of a free cell in its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
+//!
+//! Datasets by index can be loaded in this way too, for those who want just what torch does: batch `i` is made by worker
+//! `i mod num_workers`, in order, and a slow worker keeps the requests that it was given.
+//!
+//! The memory of a cell, and the plan of a pass, are used by one thread at a time, since each hand-over is a hand-over of a
+//! slot of an SPSC ring (whose module proves that one) or of the cell's `free` flag: the consumer writes the plan and gives
+//! cells away before it publishes a request or releases a reply, the worker fills a cell before it publishes the reply, and a
+//! batch that is dropped sets the flag with release, which the consumer reads with acquire.
+
+mod build;
+mod dealt;
+mod iterable;
+mod pass;
+mod side;
+mod slab;
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+pub use self::pass::LanePass;
+use self::side::Lanes;
+pub use self::slab::Taken;
+use self::worker::{Hand, Request};
+use super::collate::{Collate, Stack};
+use super::crew::Crew;
+use super::error::{Error, Warning};
+use super::job::Activity;
+use super::{batches_of, draw_base_seed};
+use crate::dataset::Loadable;
+use crate::rng::SharedGenerator;
+use crate::wait::Until;
+
+/// A loader whose workers each have a ring of their own: for an [iterable dataset](super::Loader::iterable), or for a
+/// dataset by index [dealt out](super::Builder::build_dealt) as torch does.
+///
+/// What is said of a [`Loader`](super::Loader) holds for it, but for these: each batch is made by one worker; the calling
+/// thread loads only if there are no workers; it does not matter which batches are held, but only how many. Of an iterable
+/// dataset the batches depend on the number of workers too, as each reads and batches what it is given
+/// ([`IterableDataset`](crate::dataset::IterableDataset) says how to share), and random numbers from
+/// [`Context::rng`](crate::dataset::Context::rng) are a function of the worker's seed, the epoch and the sample's number in
+/// what the worker reads.
+pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
+    home: Arc<dyn Home<D>>,
+    lanes: Lanes<C::Payload>,
+    crew: Crew,
+    /// Without workers: the calling thread's own hand.
+    own: Option<Own<C::Payload>>,
+    /// Draws the order of a pass, and gives the number of its batches, if that is known.
+    draw: Box<dyn FnMut(Pass) -> Result<Option<usize>, Error> + Send>,
+    has_init: bool,
+    generator: Option<SharedGenerator>,
+    persistent: bool,
+    seed: u64,
+    /// Samples of a pass, if known.
+    samples: Option<usize>,
+    batch_size: usize,
+    single: bool,
+    drop_last: bool,
+    hold: usize,
+    timeout: Option<Duration>,
+    waits_for_release: bool,
+    memory_ceiling: usize,
+    warnings: Vec<Warning>,
+    /// Whether more samples than `samples` were noticed already.
+    overlong: bool,
+    epochs: u32,
+}
+
+/// A pass that begins: its number and its base seed.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    epoch: u32,
+    seed: u64,
+}
+
+/// The calling thread's own hand.
+struct Own<P> {
+    hand: Box<dyn Hand<P>>,
+    request: Request,
+    /// The next batch, and how many there are, if known.
+    task: usize,
+    tasks: Option<usize>,
+    /// Whether the pass is over.
+    over: bool,
+}
+
+/// What the threads of a lane loader share, as far as the loader must know it.
+trait Home<D>: Send + Sync {
+    fn dataset(&self) -> &D;
+    fn set_abandoned(&self, abandoned: bool);
+    fn activities(&self) -> &[CachePadded<Activity>];
+}
+
+impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
+    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    ///
+    /// Draws from the generator as torch does; see [`Loader::epoch`](super::Loader::epoch).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
+    /// `worker_init`.
+    pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
+        let deadline = Until::after(self.timeout);
+        self.drain(&deadline)?;
+        if !self.persistent || self.epochs == 0 {
+            self.seed = draw_base_seed(self.generator.as_ref());
+        }
+        let (epoch, seed) = (self.epochs, self.seed);
+        let tasks = (self.draw)(Pass { epoch, seed })?;
+        self.epochs = self.epochs.wrapping_add(1);
+        let request = Request { task: None, epoch, seed };
+        let mut failures = Vec::new();
+        match &mut self.own {
+            Some(own) => (own.request, own.task, own.tasks, own.over) = (request, 0, tasks, false),
+            None => {
+                if self.has_init {
+                    let outcome = self.lanes.init(request, &deadline);
+                    failures = outcome.ok_or_else(|| self.timed_out(0))?;
+                }
+                self.lanes.begin(request, tasks, self.has_init);
+            }
+        }
+        Ok(LanePass::new(self, epoch, failures))
+    }
+
+    /// How many batches a pass has, if that is known: of an iterable dataset by its own
+    /// [`len`](crate::dataset::IterableDataset::len), and with several workers there may be more that are not full.
+    pub fn len(&self) -> Option<usize> {
+        self.samples.map(|samples| batches_of(samples, self.batch_size, self.drop_last))
+    }
+
+    /// Whether a pass surely has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &D {
+        self.home.dataset()
+    }
+
+    /// The most samples a batch has.
+    pub fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    /// How many batches there can be at once: those being filled, those ready, and those held.
+    pub fn depth(&self) -> usize {
+        self.lanes.slab.len()
+    }
+
+    /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch; see
+    /// [`Loader::memory_ceiling`](super::Loader::memory_ceiling).
+    pub fn memory_ceiling(&self) -> usize {
+        self.memory_ceiling
+    }
+
+    /// What the loader does without, and what it noticed.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Sees the pass before to its end.
+    fn drain(&mut self, deadline: &Until) -> Result<(), Error> {
+        self.home.set_abandoned(true);
+        if !self.lanes.drain(deadline, C::discard) {
+            return Err(self.timed_out(0));
+        }
+        self.home.set_abandoned(false);
+        Ok(())
+    }
+
+    #[cold]
+    fn timed_out(&self, task: usize) -> Error {
+        let workers = self.home.activities()[..self.crew.len()].iter().enumerate();
+        let busy = workers.filter_map(|(id, worker)| Some((id, worker.reading(worker.task()?)?))).collect();
+        Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
+    fn drop(&mut self) {
+        self.home.set_abandoned(true);
+        self.lanes.close();
+        self.crew.join();
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> fmt::Debug for LaneLoader<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneLoader")
+            .field("batch_size", &self.batch_size)
+            .field("num_workers", &self.crew.len())
+            .field("depth", &self.depth())
+            .field("epochs", &self.epochs)
+            .finish_non_exhaustive()
+    }
+}

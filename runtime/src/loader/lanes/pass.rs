@@ -1,0 +1,157 @@
+//! One pass of a lane loader.
+
+use std::fmt;
+
+use super::super::batch::Tag;
+use super::super::collate::{Collate, Stack};
+use super::super::error::{Error, Warning};
+use super::super::lease::Lease;
+use super::LaneLoader;
+use super::side::Next;
+use super::slab::Taken;
+use super::worker::{Outcome, Request};
+use crate::BoxError;
+use crate::dataset::Loadable;
+use crate::wait::Until;
+
+/// One pass (an epoch) of a [`LaneLoader`]: an iterator over its batches, or the errors in their places.
+///
+/// Dropped before its end, it is given up: workers stop at their current sample.
+pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
+    loader: &'a mut LaneLoader<D, C>,
+    epoch: u32,
+    /// Batches and errors so far, and samples in them.
+    delivered: usize,
+    samples: usize,
+    /// The last answer was `Held`.
+    held: bool,
+    /// Nothing more comes.
+    over: bool,
+    /// Workers that could not begin, the first one last.
+    failures: Vec<(usize, BoxError)>,
+}
+
+impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
+    pub(super) fn new(loader: &'a mut LaneLoader<D, C>, epoch: u32, mut failures: Vec<(usize, BoxError)>) -> Self {
+        failures.reverse();
+        Self { loader, epoch, delivered: 0, samples: 0, held: false, over: false, failures }
+    }
+
+    /// The next batch or failure, if it is there; without workers, made now.
+    fn try_next(&mut self) -> Next<C::Payload> {
+        let loader = &mut *self.loader;
+        let Some(own) = &mut loader.own else { return loader.lanes.try_next() };
+        if own.over || own.tasks == Some(own.task) {
+            return Next::End;
+        }
+        let slab = &loader.lanes.slab;
+        let Some(cell) = slab.take_free() else { return Next::Held };
+        let cell = Taken::new(slab.clone(), cell);
+        let task = own.task;
+        let outcome = own.hand.fill(Request { task: Some(task), ..own.request }, task, &cell);
+        own.task += 1;
+        match (cell.take_failure(), outcome) {
+            (Some(failure), _) => Next::Failed { failure, task },
+            (None, Outcome::Batch(rows)) => Next::Batch { cell, task, rows },
+            (None, _) => {
+                own.over = true;
+                Next::End
+            }
+        }
+    }
+
+    /// Counts samples, and warns if an iterable dataset has more than it said.
+    fn count(&mut self, rows: usize) {
+        self.delivered += 1;
+        self.samples += rows;
+        let loader = &mut *self.loader;
+        if let Some(len) = loader.samples.filter(|&len| len < self.samples && !loader.overlong) {
+            loader.overlong = true;
+            let warning = Warning::Overlong { samples: self.samples, len };
+            tracing::warn!("{warning}");
+            loader.warnings.push(warning);
+        }
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
+    type Item = Result<C::Batch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        if let Some((worker, source)) = self.failures.pop() {
+            return Some(Err(Error::WorkerInit { worker, source }));
+        }
+        let was_held = std::mem::take(&mut self.held);
+        let mut deadline = None;
+        loop {
+            match self.try_next() {
+                Next::Batch { cell, task, rows } => {
+                    self.count(rows);
+                    let tag = Tag { rows, single: self.loader.single, epoch: self.epoch };
+                    return Some(Ok(C::deliver(Lease::Taken(cell, task), tag)));
+                }
+                Next::Failed { failure, task } => {
+                    self.delivered += 1;
+                    return Some(Err(failure.into_error(task)));
+                }
+                Next::Lost { task } => return Some(Err(Error::Lost { task })),
+                Next::Empty => {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
+                    if !self.loader.lanes.wait(deadline) {
+                        return Some(Err(self.loader.timed_out(self.delivered)));
+                    }
+                }
+                Next::Held if self.loader.waits_for_release => {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
+                    if !self.loader.lanes.slab.wait_for_free(deadline) {
+                        return Some(Err(self.held()));
+                    }
+                }
+                Next::Held if was_held => {
+                    // A loop that does not mind errors would else go round for ever.
+                    self.over = true;
+                    return None;
+                }
+                Next::Held => {
+                    self.held = true;
+                    return Some(Err(self.held()));
+                }
+                Next::End => {
+                    self.over = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // Timeouts and held batches come on top of what there is.
+        (0, None)
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> LanePass<'_, D, C> {
+    #[cold]
+    fn held(&self) -> Error {
+        Error::Held { depth: self.loader.depth(), hold: self.loader.hold }
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
+    fn drop(&mut self) {
+        // The next pass waits for them; they should not go on until then.
+        self.loader.home.set_abandoned(true);
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> fmt::Debug for LanePass<'_, D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LanePass")
+            .field("epoch", &self.epoch)
+            .field("delivered", &self.delivered)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,246 @@
+//! The consumer's ends of all lanes: who is asked for what, and whose answer comes next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use slotline_core::spsc::{self, NextError};
+use slotline_core::wait::Wait;
+
+use super::super::work::Failure;
+use super::slab::{Slab, Taken};
+use super::worker::{Outcome, Reply, Request, Ring};
+use crate::BoxError;
+use crate::wait::{Until, Waiter};
+
+/// The consumer's end of one lane.
+pub(super) struct Lane {
+    pub(super) requests: spsc::Producer<Arc<Ring<Request>>>,
+    pub(super) replies: spsc::Consumer<Arc<Ring<Reply>>>,
+    /// Requests that are not answered yet.
+    outstanding: usize,
+    /// Whether the worker has more to give in this pass.
+    alive: bool,
+}
+
+impl Lane {
+    pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
+        Self { requests, replies, outstanding: 0, alive: false }
+    }
+
+    fn ask(&mut self, request: Request) {
+        // There are as many slots as requests can be outstanding; a ring that is closed has nobody to answer.
+        if self.requests.try_push(request).is_ok() {
+            self.outstanding += 1;
+        } else {
+            self.alive = false;
+        }
+    }
+}
+
+/// All lanes.
+pub(super) struct Lanes<P> {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) slab: Arc<Slab<P>>,
+    /// Where the consumer waits for any of them, if it takes batches as they are finished.
+    pub(super) any: Option<Arc<Waiter>>,
+    /// Requests that a lane may have outstanding.
+    prefetch: usize,
+    /// In order: the lanes that were asked, in turn.
+    asked: VecDeque<usize>,
+    /// The lane to ask next.
+    turn: usize,
+    /// Where the search for a finished batch begins.
+    look: usize,
+    /// The next batch to ask for, and how many there are, if that is known.
+    task: usize,
+    tasks: Option<usize>,
+    request: Request,
+}
+
+/// What the consumer gets.
+pub(super) enum Next<P> {
+    Batch {
+        cell: Taken<P>,
+        task: usize,
+        rows: usize,
+    },
+    Failed {
+        failure: Failure,
+        task: usize,
+    },
+    /// A worker is gone, which no user code can cause.
+    Lost {
+        task: usize,
+    },
+    /// All cells are the user's.
+    Held,
+    Empty,
+    End,
+}
+
+impl<P> Lanes<P> {
+    pub(super) fn new(lanes: Vec<Lane>, slab: Arc<Slab<P>>, any: Option<Arc<Waiter>>, prefetch: usize) -> Self {
+        let asked = VecDeque::with_capacity(lanes.len() * prefetch);
+        let request = Request::default();
+        Self { lanes, slab, any, prefetch, asked, turn: 0, look: 0, task: 0, tasks: None, request }
+    }
+
+    /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first.
+    pub(super) fn init(&mut self, request: Request, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
+        for lane in &mut self.lanes {
+            lane.ask(request);
+        }
+        let mut failures = Vec::new();
+        for (worker, lane) in self.lanes.iter_mut().enumerate() {
+            lane.alive = true;
+            match lane.replies.next_until(deadline) {
+                Ok(mut reply) => {
+                    lane.outstanding -= 1;
+                    if let Outcome::Ready(Err(error)) = std::mem::take(&mut reply.outcome) {
+                        lane.alive = false;
+                        failures.push((worker, error));
+                    }
+                }
+                Err(NextError::Empty) => return None,
+                Err(_) => lane.alive = false,
+            }
+        }
+        Some(failures)
+    }
+
+    /// Begins a pass of so many batches (or until all workers are at their end), with `request` as the form of each request.
+    /// After [`init`](Self::init) only with the workers that it left.
+    pub(super) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool) {
+        if !after_init {
+            self.lanes.iter_mut().for_each(|lane| lane.alive = true);
+        }
+        (self.turn, self.look, self.task) = (0, 0, 0);
+        (self.request, self.tasks) = (request, tasks);
+        self.ask();
+    }
+
+    /// Asks for as much as may be outstanding: the lanes in turn, those at their end left out; in order each in its turn
+    /// only, however much another one could take.
+    fn ask(&mut self) {
+        let count = self.lanes.len();
+        while self.tasks != Some(self.task) {
+            let lanes = (0..count).map(|i| (self.turn + i) % count);
+            let mut takers = lanes.filter(|&lane| self.lanes[lane].alive);
+            let has_room = |&lane: &usize| self.lanes[lane].outstanding < self.prefetch;
+            let taker = if self.any.is_none() { takers.next().filter(has_room) } else { takers.find(has_room) };
+            let Some(lane) = taker else { return };
+            self.turn = (lane + 1) % count;
+            self.lanes[lane].ask(Request { task: Some(self.task), ..self.request });
+            if self.lanes[lane].alive {
+                self.task += 1;
+                if self.any.is_none() {
+                    self.asked.push_back(lane);
+                }
+            }
+        }
+    }
+
+    /// The lane whose answer comes next, if it is there.
+    fn ready(&mut self) -> Result<usize, Next<P>> {
+        if self.any.is_none() {
+            return self.asked.front().copied().ok_or(Next::End);
+        }
+        let count = self.lanes.len();
+        let ready = (0..count).map(|i| (self.look + i) % count).find(|&lane| {
+            let lane = &self.lanes[lane];
+            lane.outstanding > 0 && (lane.replies.ready() > 0 || lane.replies.is_ended())
+        });
+        match ready {
+            Some(lane) => Ok(lane),
+            None if self.lanes.iter().all(|lane| lane.outstanding == 0) => Err(Next::End),
+            None => Err(Next::Empty),
+        }
+    }
+
+    /// The next batch or failure, if it is there.
+    pub(super) fn try_next(&mut self) -> Next<P> {
+        loop {
+            let index = match self.ready() {
+                Ok(lane) => lane,
+                Err(nothing) => return nothing,
+            };
+            let lane = &mut self.lanes[index];
+            let next = match lane.replies.peek() {
+                Err(NextError::Empty) => return Next::Empty,
+                Err(_) => {
+                    // Whatever it was asked for will not be answered.
+                    (lane.alive, lane.outstanding) = (false, 1);
+                    Some(Next::Lost { task: self.task })
+                }
+                Ok(Reply { cell, task, outcome: Outcome::Batch(rows) }) => {
+                    let (cell, task, rows) = (*cell, *task, *rows);
+                    if let Some(failure) = self.slab.work(cell).take_failure() {
+                        drop(lane.replies.try_next());
+                        Some(Next::Failed { failure, task })
+                    } else {
+                        let Some(free) = self.slab.take_free() else { return Next::Held };
+                        if let Ok(mut reply) = lane.replies.try_next() {
+                            reply.cell = free;
+                        }
+                        Some(Next::Batch { cell: Taken::new(self.slab.clone(), cell), task, rows })
+                    }
+                }
+                Ok(_) => {
+                    lane.alive = false;
+                    drop(lane.replies.try_next());
+                    None
+                }
+            };
+            lane.outstanding -= 1;
+            self.asked.pop_front();
+            self.look = (index + 1) % self.lanes.len();
+            self.ask();
+            if let Some(next) = next {
+                return next;
+            }
+        }
+    }
+
+    /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
+    pub(super) fn wait(&mut self, deadline: &Until) -> bool {
+        match &self.any {
+            Some(any) => any.wait_until(deadline, || {
+                let mut asked = self.lanes.iter().filter(|lane| lane.outstanding > 0);
+                asked.any(|lane| lane.replies.ready() > 0 || lane.replies.is_ended())
+            }),
+            None => match self.asked.front() {
+                Some(&lane) => !matches!(self.lanes[lane].replies.peek_until(deadline), Err(NextError::Empty)),
+                None => true,
+            },
+        }
+    }
+
+    /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
+    pub(super) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
+        for lane in &mut self.lanes {
+            while lane.outstanding > 0 {
+                match lane.replies.next_until(deadline) {
+                    Ok(mut reply) => {
+                        let work = self.slab.work(reply.cell);
+                        drop(work.take_failure());
+                        discard(&work.payload);
+                        reply.outcome = Outcome::End;
+                        lane.outstanding -= 1;
+                    }
+                    Err(NextError::Empty) => return false,
+                    Err(_) => lane.outstanding = 0,
+                }
+            }
+        }
+        self.asked.clear();
+        true
+    }
+
+    /// Sends the workers home.
+    pub(super) fn close(&self) {
+        for lane in &self.lanes {
+            lane.requests.close();
+            lane.replies.close();
+        }
+    }
+}

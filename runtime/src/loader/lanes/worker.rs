@@ -1,0 +1,116 @@
+//! The worker's end of a lane.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slotline_core::spsc::{self, Slot};
+
+use super::super::gate::Init;
+use super::super::work::{Cause, Work, guarded};
+use super::slab::Slab;
+use crate::BoxError;
+use crate::dataset::{WorkerInfo, set_worker_info};
+use crate::wait::Waiter;
+
+/// A ring of a lane, in either direction.
+pub(super) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
+
+/// What a worker is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::loader) struct Request {
+    /// The batch; `None`: to run the user's `worker_init`.
+    pub(in crate::loader) task: Option<usize>,
+    /// The pass, by its number and base seed.
+    pub(in crate::loader) epoch: u32,
+    pub(in crate::loader) seed: u64,
+}
+
+/// What it answers.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// The cell that a batch was written into, or is to be.
+    pub(super) cell: usize,
+    pub(super) task: usize,
+    pub(super) outcome: Outcome,
+}
+
+/// What became of a request.
+#[derive(Debug, Default)]
+pub(in crate::loader) enum Outcome {
+    /// Nothing, and there will be nothing more in this pass.
+    #[default]
+    End,
+    /// A batch of so many rows, or a failure in the cell.
+    Batch(usize),
+    /// The `worker_init` was run.
+    Ready(Result<(), BoxError>),
+}
+
+/// Fills the batches that a worker is asked for.
+pub(in crate::loader) trait Hand<P>: Send {
+    fn fill(&mut self, request: Request, task: usize, work: &Work<P>) -> Outcome;
+}
+
+/// A worker's `worker_init`.
+pub(super) struct Start {
+    pub(super) init: Arc<Init>,
+    /// Whether to run it once only.
+    pub(super) persistent: bool,
+    pub(super) done: bool,
+}
+
+impl Start {
+    fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
+        set_worker_info(Some(info));
+        if self.persistent && self.done {
+            return Ok(());
+        }
+        let outcome = guarded(|| (self.init)(info)).map_err(Cause::into_error);
+        self.done = outcome.is_ok();
+        outcome
+    }
+}
+
+/// A worker, with its ends of the two rings.
+pub(super) struct LaneWorker<P, H> {
+    pub(super) id: usize,
+    pub(super) workers: usize,
+    pub(super) requests: spsc::Consumer<Arc<Ring<Request>>>,
+    pub(super) replies: spsc::Producer<Arc<Ring<Reply>>>,
+    pub(super) slab: Arc<Slab<P>>,
+    pub(super) start: Option<Start>,
+    pub(super) hand: H,
+}
+
+impl<P, H: Hand<P>> LaneWorker<P, H> {
+    /// Answers every request, until the rings are closed.
+    pub(super) fn work(mut self) {
+        while let Ok(request) = self.requests.next().map(|request| *request) {
+            let Ok(mut reply) = self.replies.claim() else { return };
+            reply.outcome = match (request.task, &mut self.start) {
+                (Some(task), _) => {
+                    reply.task = task;
+                    self.hand.fill(request, task, self.slab.work(reply.cell))
+                }
+                (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
+                (None, None) => Outcome::Ready(Ok(())),
+            };
+            reply.publish();
+        }
+    }
+}
+
+/// Whether a pass is given up.
+#[derive(Debug, Default)]
+pub(in crate::loader) struct Abandoned(AtomicBool);
+
+impl Abandoned {
+    #[inline]
+    pub(in crate::loader) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::loader) fn set(&self, abandoned: bool) {
+        self.0.store(abandoned, Ordering::Relaxed);
+    }
+}

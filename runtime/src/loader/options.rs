@@ -1,0 +1,312 @@
+//! The values of a loader's options, and whether they go together.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::MOST_WORKERS;
+use super::crew::Affinity;
+use super::error::BuildError;
+use super::gate::Init;
+use super::plan::{Batches, Chunks};
+use crate::rng::SharedGenerator;
+use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
+use crate::wait::WaitStrategy;
+
+/// At most so many slots.
+const MOST_SLOTS: usize = 1 << 20;
+/// Batches in the ring for each worker, unless said.
+const PREFETCH: usize = 2;
+
+/// Everything but what is loaded and how it is collated.
+pub(super) struct Options {
+    pub(super) batch_size: Option<usize>,
+    pub(super) shuffle: bool,
+    pub(super) sampler: Option<Indices>,
+    pub(super) batch_sampler: Option<BatchIndices>,
+    pub(super) num_workers: usize,
+    pub(super) prefetch_factor: Option<usize>,
+    pub(super) persistent_workers: bool,
+    pub(super) worker_init: Option<Init>,
+    pub(super) hold: usize,
+    pub(super) part_size: Option<usize>,
+    pub(super) drop_last: bool,
+    pub(super) timeout: Duration,
+    pub(super) in_order: bool,
+    pub(super) generator: Option<SharedGenerator>,
+    pub(super) pin_memory: bool,
+    pub(super) help: Option<bool>,
+    pub(super) wait_for_release: bool,
+    pub(super) affinity: Affinity,
+    pub(super) wait_strategy: WaitStrategy,
+}
+
+/// What [`Builder::sampler`](super::Builder::sampler) and its like were given.
+pub(super) enum Indices {
+    Drawn(Box<dyn Sampler>),
+    Iter(Make<dyn Iterator<Item = usize> + Send>),
+}
+
+/// What [`Builder::batch_sampler`](super::Builder::batch_sampler) and its like were given.
+pub(super) enum BatchIndices {
+    Drawn { sampler: Box<dyn Sampler>, batch_size: usize, drop_last: bool },
+    Iter { most: usize, make: Make<dyn Batches> },
+}
+
+/// Makes an iterator for each pass.
+pub(super) type Make<I> = Box<dyn FnMut() -> Box<I> + Send>;
+
+/// What is to be loaded, as far as the options depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Samples by index, claimed by whoever is free; so many.
+    Shared(usize),
+    /// Samples by index, dealt out in turn; so many.
+    Dealt(usize),
+    Iterable,
+}
+
+/// How a pass gets its indices, and into how large batches they go.
+pub(super) struct Draw {
+    pub(super) from: From,
+    /// Rows of a whole batch, at least 1.
+    pub(super) rows: usize,
+    /// Indices in a whole batch, as the user said; at least 1.
+    pub(super) batch_size: usize,
+    pub(super) drop_last: bool,
+    /// Samples themselves instead of batches.
+    pub(super) single: bool,
+}
+
+/// Where indices come from.
+pub(super) enum From {
+    /// A sampler, and whether it is the loader's own.
+    Sampler(Box<dyn Sampler>, bool),
+    /// The user's iterators.
+    Feed(Make<dyn Batches>),
+}
+
+impl From {
+    /// No indices.
+    pub(super) fn nothing() -> Self {
+        Self::Sampler(Box::new(SequentialSampler::new(0)), true)
+    }
+}
+
+impl Options {
+    pub(super) fn new() -> Self {
+        Self {
+            batch_size: Some(1),
+            shuffle: false,
+            sampler: None,
+            batch_sampler: None,
+            num_workers: 0,
+            prefetch_factor: None,
+            persistent_workers: false,
+            worker_init: None,
+            hold: 1,
+            part_size: None,
+            drop_last: false,
+            timeout: Duration::ZERO,
+            in_order: true,
+            generator: None,
+            pin_memory: false,
+            help: None,
+            wait_for_release: false,
+            affinity: Affinity::Off,
+            wait_strategy: WaitStrategy::Park,
+        }
+    }
+
+    /// Checks the options, torch's first and in torch's order, and says how indices are drawn.
+    pub(super) fn check(&mut self, kind: Kind) -> Result<Draw, BuildError> {
+        self.check_workers()?;
+        self.check_sampling(kind)?;
+        let draw = self.draw(kind)?;
+        if !self.timeout.is_zero() && self.num_workers == 0 {
+            let hint = "without workers nobody is left to notice the time; set num_workers or drop the timeout";
+            return clash("timeout", "num_workers = 0", hint);
+        }
+        self.check_ours(kind, &draw)?;
+        Ok(draw)
+    }
+
+    fn check_workers(&self) -> Result<(), BuildError> {
+        if self.prefetch_factor.is_some() && self.num_workers == 0 {
+            let hint = "without workers nothing is loaded ahead; set num_workers or drop prefetch_factor";
+            return clash("prefetch_factor", "num_workers = 0", hint);
+        }
+        if self.prefetch_factor == Some(0) {
+            return Err(BuildError::Zero { option: "prefetch_factor" });
+        }
+        if self.persistent_workers && self.num_workers == 0 {
+            let hint = "there are no workers to keep; set num_workers or drop persistent_workers";
+            return clash("persistent_workers", "num_workers = 0", hint);
+        }
+        Ok(())
+    }
+
+    fn check_sampling(&self, kind: Kind) -> Result<(), BuildError> {
+        if kind == Kind::Iterable {
+            let hint = "an iterable dataset decides its order itself; drop the option, or shuffle in the dataset";
+            for (given, option) in [
+                (self.shuffle, "shuffle"),
+                (self.sampler.is_some(), "sampler"),
+                (self.batch_sampler.is_some(), "batch_sampler"),
+            ] {
+                if given {
+                    return clash("an iterable dataset", option, hint);
+                }
+            }
+        }
+        if self.sampler.is_some() && self.shuffle {
+            return clash("sampler", "shuffle", "a sampler decides the order; drop shuffle");
+        }
+        if self.batch_sampler.is_some() {
+            let hint = "a batch sampler decides what is in a batch; drop the other option";
+            for (given, option) in [
+                (self.batch_size != Some(1), "batch_size"),
+                (self.shuffle, "shuffle"),
+                (self.sampler.is_some(), "sampler"),
+                (self.drop_last, "drop_last"),
+            ] {
+                if given {
+                    return clash("batch_sampler", option, hint);
+                }
+            }
+        }
+        if self.batch_size.is_none() && self.drop_last {
+            let hint = "without batches there is no last one; set batch_size or drop drop_last";
+            return clash("batch_size = None", "drop_last", hint);
+        }
+        Ok(())
+    }
+
+    /// Makes the sampler, and then checks the batch size, as torch does.
+    fn draw(&mut self, kind: Kind) -> Result<Draw, BuildError> {
+        let (Kind::Shared(len) | Kind::Dealt(len)) = kind else {
+            let batch_size = self.positive_batch_size()?;
+            let from = From::nothing();
+            let (drop_last, single) = (self.drop_last, self.batch_size.is_none());
+            return Ok(Draw { from, rows: batch_size, batch_size, drop_last, single });
+        };
+        let sampler = match self.batch_sampler.take() {
+            Some(BatchIndices::Drawn { sampler, batch_size, drop_last }) => {
+                let rows = batch_size.min(sampler.len()).max(1);
+                return Ok(Draw { from: From::Sampler(sampler, false), rows, batch_size, drop_last, single: false });
+            }
+            Some(BatchIndices::Iter { most: 0, .. }) => {
+                return Err(BuildError::Zero { option: "max_batch_size" });
+            }
+            Some(BatchIndices::Iter { most, make }) => {
+                let (rows, batch_size) = (most, most);
+                return Ok(Draw { from: From::Feed(make), rows, batch_size, drop_last: false, single: false });
+            }
+            None => self.sampler.take(),
+        };
+        let own = sampler.is_none();
+        let sampler = sampler.map_or_else(|| self.default_sampler(len), Ok)?;
+        let (batch_size, drop_last) = (self.positive_batch_size()?, self.drop_last);
+        let single = self.batch_size.is_none();
+        Ok(match sampler {
+            Indices::Drawn(sampler) => {
+                // No batch has more rows than a pass has samples, however great the batch size.
+                let rows = batch_size.min(sampler.len()).max(1);
+                Draw { from: From::Sampler(sampler, own), rows, batch_size, drop_last, single }
+            }
+            Indices::Iter(mut make) => {
+                let batches =
+                    move || -> Box<dyn Batches> { Box::new(Chunks { indices: make(), batch_size, drop_last }) };
+                Draw { from: From::Feed(Box::new(batches)), rows: batch_size, batch_size, drop_last, single }
+            }
+        })
+    }
+
+    fn default_sampler(&self, len: usize) -> Result<Indices, BuildError> {
+        if !self.shuffle {
+            return Ok(Indices::Drawn(Box::new(SequentialSampler::new(len))));
+        }
+        let sampler = RandomSampler::new(len)?;
+        Ok(Indices::Drawn(match &self.generator {
+            Some(generator) => Box::new(sampler.generator(generator.clone())),
+            None => Box::new(sampler),
+        }))
+    }
+
+    fn positive_batch_size(&self) -> Result<usize, BuildError> {
+        match self.batch_size {
+            Some(0) => Err(BuildError::Zero { option: "batch_size" }),
+            batch_size => Ok(batch_size.unwrap_or(1)),
+        }
+    }
+
+    /// The checks of what torch does not have.
+    fn check_ours(&self, kind: Kind, draw: &Draw) -> Result<(), BuildError> {
+        let cores = if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 };
+        for (option, value) in
+            [("hold", self.hold), ("part_size", self.part_size.unwrap_or(1)), ("affinity's number of cores", cores)]
+        {
+            if value == 0 {
+                return Err(BuildError::Zero { option });
+            }
+        }
+        let lanes = match kind {
+            Kind::Shared(_) => return Ok(()),
+            Kind::Dealt(_) => "build_dealt",
+            Kind::Iterable => "an iterable dataset",
+        };
+        if self.part_size.is_some() {
+            return clash(lanes, "part_size", "each batch is made by one worker; drop part_size");
+        }
+        if self.help == Some(true) && self.num_workers > 0 {
+            return clash(lanes, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
+        }
+        if matches!(draw.from, From::Feed(_)) {
+            return clash(lanes, "an iterator as sampler", "use build, where whoever is free takes the next batch");
+        }
+        Ok(())
+    }
+
+    /// Batches that are loaded ahead for each worker.
+    pub(super) fn prefetch(&self) -> usize {
+        self.prefetch_factor.unwrap_or(PREFETCH)
+    }
+
+    /// Slots that are there to be filled while the caller holds its own.
+    pub(super) fn ahead(&self) -> usize {
+        self.prefetch().saturating_mul(self.num_workers).max(1)
+    }
+
+    /// Checks that so many slots and workers can be counted.
+    pub(super) fn check_slots(&self, slots: usize) -> Result<(), BuildError> {
+        for (option, value, most) in [
+            ("num_workers", self.num_workers, MOST_WORKERS),
+            ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),
+        ] {
+            if value > most {
+                return Err(BuildError::TooMany { option, value, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {
+    Err(BuildError::Clash { first, second, hint })
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("batch_size", &self.batch_size)
+            .field("shuffle", &self.shuffle)
+            .field("sampler", &self.sampler.is_some())
+            .field("batch_sampler", &self.batch_sampler.is_some())
+            .field("num_workers", &self.num_workers)
+            .field("prefetch_factor", &self.prefetch_factor)
+            .field("persistent_workers", &self.persistent_workers)
+            .field("drop_last", &self.drop_last)
+            .field("timeout", &self.timeout)
+            .field("in_order", &self.in_order)
+            .finish_non_exhaustive()
+    }
+}

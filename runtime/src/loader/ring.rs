@@ -1,0 +1,115 @@
+//! The workers of one ring that they all share: whoever is free claims rows of the next batch.
+
+use std::fmt;
+use std::sync::Arc;
+
+use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
+
+use super::collate::Collate;
+use super::engine::{Engine, Task};
+use super::gate::Gate;
+use super::job::Reader;
+use super::plan::{Drawn, Feed, Indices, Plan};
+use super::work::{Cause, Failure, Work};
+use crate::dataset::{Dataset, Loadable};
+use crate::wait::Waiter;
+
+/// The ring of a loader whose slots hold `P`.
+pub(super) type Ring<P> = ordered::Ring<Box<[Slot<Work<P>>]>, Waiter>;
+
+/// What the threads at one ring share.
+pub(super) struct Shared<D: Loadable, C: Collate<D>> {
+    pub(super) engine: Engine<D, C>,
+    pub(super) ring: Arc<Ring<C::Payload>>,
+    /// Rows of a part, at least 1.
+    pub(super) part_rows: usize,
+    /// Where workers run the user's code before each pass.
+    pub(super) gate: Option<Gate>,
+}
+
+impl<D: Loadable, C: Collate<D>> Shared<D, C> {
+    /// Sends the workers home.
+    pub(super) fn close(&self) {
+        self.ring.close();
+        if let Some(gate) = &self.gate {
+            gate.close();
+        }
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> Shared<D, C> {
+    /// A worker's whole life.
+    pub(super) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
+        let Some(gate) = &self.gate else {
+            loop {
+                match worker.claim(reader.pacer.parts()) {
+                    Ok(claim) => self.fill(claim, reader),
+                    Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let mut visit = gate.visitor(reader.place);
+        while let Some(ready) = visit.next_pass() {
+            while ready && let Ok(claim) = worker.claim(reader.pacer.parts()) {
+                self.fill(claim, reader);
+            }
+        }
+    }
+
+    /// Fills the rows of a claim and publishes them.
+    #[inline]
+    pub(super) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
+        // SAFETY: a claim is out.
+        let plan = unsafe { self.engine.plan() };
+        let started = reader.pacer.start();
+        match &plan.feed {
+            None => {
+                let first = claim.ticket() * self.engine.rows;
+                let task = Task { number: claim.ticket(), first, indices: Indices::Order(&plan.order, first) };
+                self.fill_task(&claim, plan, task, plan.positions - first, reader);
+            }
+            Some(feed) => self.fill_from(feed, &claim, plan, reader),
+        }
+        reader.pacer.stop(started, claim.parts().len());
+        claim.publish();
+    }
+
+    /// Fills a claim whose indices come from a feed.
+    fn fill_from(&self, feed: &Feed, claim: &Claim<'_, Ring<C::Payload>>, plan: &Plan, reader: &mut Reader) {
+        let list = feed.list(claim.slot(), claim.ticket());
+        let cause = match &list.outcome {
+            Drawn::Batch => {
+                let task = Task { number: claim.ticket(), first: list.first, indices: Indices::List(&list.indices) };
+                return self.fill_task(claim, plan, task, list.indices.len(), reader);
+            }
+            // The consumer passes over tickets that were claimed beyond the end.
+            Drawn::End => return self.ring.seal(),
+            Drawn::Failed(message) => Cause::Sampler(message.clone()),
+            Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
+        };
+        claim.get().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
+    }
+
+    /// Fills what a claim has of a batch with so many rows, or at most the whole one.
+    #[inline]
+    fn fill_task(
+        &self,
+        claim: &Claim<'_, Ring<C::Payload>>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: usize,
+        reader: &mut Reader,
+    ) {
+        let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
+        let begin = (parts.start * self.part_rows).min(rows);
+        let end = parts.end.saturating_mul(self.part_rows).min(rows);
+        self.engine.fill(claim.get(), plan, task, begin..end, reader);
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> fmt::Debug for Shared<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
