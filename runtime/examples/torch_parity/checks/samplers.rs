@@ -72,6 +72,7 @@ impl Randperm {
 pub(crate) struct Random {
     n: usize,
     replacement: bool,
+    #[serde(deserialize_with = "Option::deserialize")] // Must be there, if only as null.
     num_samples: Option<usize>,
     seed: u64,
     generator: Drawn,
