@@ -1,11 +1,10 @@
-//! `random_split` beside the real torch: the cases of `data/torch_vectors.json`, which torch 2.15.0 answered.
+//! What `random_split` draws from, shares and warns about; that its parts are torch's is in `torch_parity.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use serde_json::Value;
 use slotline::Dataset;
-use slotline::dataset::{SplitError, Subset, from_fn, random_split};
+use slotline::dataset::{Subset, from_fn, random_split};
 use slotline::rng::{Generator, SharedGenerator, default_generator, manual_seed};
 use tracing::span;
 
@@ -13,39 +12,6 @@ use tracing::span;
 fn indices<D>(parts: &[Subset<Arc<D>>]) -> Vec<Vec<usize>> {
     parts.iter().map(|part| part.indices().collect()).collect()
 }
-
-/// Splits as the case says, by numbers or by fractions.
-fn split(n: usize, lengths: &[Value], generator: &mut Generator) -> Result<Vec<Vec<usize>>, SplitError> {
-    let dataset = from_fn(n, |index, _| Ok(index as i64));
-    let numbers: Option<Vec<usize>> = lengths.iter().map(|length| Some(length.as_u64()? as usize)).collect();
-    match numbers {
-        Some(numbers) => Ok(indices(&random_split(dataset, &numbers, generator)?)),
-        None => {
-            let fractions: Vec<f64> = lengths.iter().map(|length| length.as_f64().unwrap()).collect();
-            Ok(indices(&random_split(dataset, &fractions, generator)?))
-        }
-    }
-}
-
-#[test]
-fn the_parts_are_torchs() {
-    let vectors: Value = serde_json::from_str(include_str!("data/torch_vectors.json")).unwrap();
-    let cases = vectors["cases"].as_array().unwrap().iter().filter(|case| case["kind"] == "random_split");
-    let (mut by_number, mut by_fraction) = (0, 0);
-    for case in cases {
-        let (n, lengths) = (case["n"].as_u64().unwrap() as usize, case["lengths"].as_array().unwrap());
-        let mut generator = Generator::from_seed(case["seed"].as_u64().unwrap());
-        let parts = split(n, lengths, &mut generator).unwrap();
-        assert_eq!(Value::from(parts), case["parts"], "{case}");
-        assert_eq!(generator.drawn(), n as u64 - 1, "one permutation, from the generator itself");
-        let count = if lengths.iter().all(Value::is_u64) { &mut by_number } else { &mut by_fraction };
-        *count += 1;
-    }
-    assert_eq!((by_number, by_fraction), BY_KIND);
-}
-
-/// How many cases there are, so that none is passed over.
-const BY_KIND: (usize, usize) = (11, 4);
 
 /// The one test of this file that touches the process's default generator.
 #[test]
