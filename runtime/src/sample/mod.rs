@@ -50,16 +50,20 @@
 //! }
 //! ```
 
+mod columns;
 mod kinds;
 mod layout;
+mod misfit;
 mod ragged;
 mod row;
 
+pub use self::columns::Columns;
 pub use self::kinds::{AnyRow, Lazy};
 pub(crate) use self::layout::Layout;
 pub use self::layout::{Field, Fields, LayoutError};
+pub use self::misfit::Misfit;
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
-pub use self::row::{Columns, Misfit, Row};
+pub use self::row::Row;
 use crate::BoxError;
 #[cfg(doc)]
 use crate::tensor::{AnyTensor, Tensor};
