@@ -9,12 +9,17 @@ use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
 
 /// The columns of a batch: one tensor for each field, in the order declared.
+///
+/// Of a sample that was not batched they are the sample's own: each field has its own shape, without a first dimension
+/// for the rows.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     columns: &'a [Column],
     slot: *const u8,
     /// Rows that the batch has, at most the layout's.
     rows: usize,
+    /// Whether the tensors have a first dimension for the rows. Without it there is one row.
+    batched: bool,
     next: usize,
     memory: PhantomData<&'a u8>,
 }
@@ -26,7 +31,19 @@ impl<'a> Columns<'a> {
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
         debug_assert!(rows <= layout.rows);
-        Self { columns: &layout.columns, slot, rows, next: 0, memory: PhantomData }
+        Self { columns: &layout.columns, slot, rows, batched: true, next: 0, memory: PhantomData }
+    }
+
+    /// The columns of row 0 alone, without the dimension that counts rows.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), with one row.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for loaders without batching"))]
+    #[inline]
+    pub(crate) unsafe fn single(layout: &'a Layout, slot: *const u8) -> Self {
+        // SAFETY: the caller's word.
+        Self { batched: false, ..unsafe { Self::new(layout, slot, 1) } }
     }
 
     /// How many fields there are.
@@ -44,7 +61,7 @@ impl<'a> Columns<'a> {
         self.columns.get(i).map(|column| &column.field)
     }
 
-    /// Field `i` of the batch, shape `[rows, …]`; `None` if there is none. A ragged field is padded with zeros.
+    /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is padded with zeros.
     pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
@@ -66,7 +83,7 @@ impl<'a> Columns<'a> {
         // SAFETY: the column holds rows × elements elements of `T`, written or zero, aligned (see `Row::fill`).
         let data =
             unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), self.rows * column.elements) };
-        Tensor::from_checked(data, stacked(column, self.rows))
+        Tensor::from_checked(data, self.shape(column))
     }
 
     /// The next field, whatever its dtype.
@@ -79,7 +96,7 @@ impl<'a> Columns<'a> {
         self.tensor(column)
     }
 
-    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]`, and each row's length.
+    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]` (of a single sample to `[max]`), and each row's length.
     ///
     /// # Panics
     ///
@@ -114,11 +131,19 @@ impl<'a> Columns<'a> {
         &self.columns[self.next - 1]
     }
 
+    /// The shape of this column's tensor.
+    #[inline]
+    fn shape(&self, column: &Column) -> Shape {
+        let shape = &column.field.shape;
+        // `Layout::new` made sure that there is room for one dimension more.
+        if self.batched { shape.stacked(self.rows).unwrap_or_default() } else { shape.clone() }
+    }
+
     fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
         // SAFETY: as in `take`.
         unsafe {
             let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), self.rows * column.stride);
-            AnyTensor::from_raw_parts(column.field.dtype, stacked(column, self.rows), bytes)
+            AnyTensor::from_raw_parts(column.field.dtype, self.shape(column), bytes)
         }
     }
 
@@ -126,12 +151,6 @@ impl<'a> Columns<'a> {
         // SAFETY: a ragged column has an i64 for each row there.
         unsafe { std::slice::from_raw_parts(self.slot.add(column.lengths).cast(), self.rows) }
     }
-}
-
-/// The shape of a batch of this column. `Layout::new` made sure that there is room for one dimension more.
-#[inline]
-fn stacked(column: &Column, rows: usize) -> Shape {
-    column.field.shape.stacked(rows).unwrap_or_default()
 }
 
 impl fmt::Debug for Columns<'_> {

@@ -56,6 +56,8 @@ mod layout;
 mod misfit;
 mod ragged;
 mod row;
+#[cfg(test)]
+mod tests;
 
 pub use self::columns::Columns;
 pub use self::kinds::{AnyRow, Lazy};
