@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::layout::{Column, Field, INDICES, Layout};
+use super::layout::{Column, Field, INDICES, Kind, Layout};
 use crate::dtype::Element;
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
@@ -61,14 +61,21 @@ impl<'a> Columns<'a> {
         self.columns.get(i).map(|column| &column.field)
     }
 
-    /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is padded with zeros.
+    /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is
+    /// padded with zeros; a packed one has the items of all rows, one right after the other, shape `[total, …]`.
     pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
 
     /// How many elements each row of field `i` has, if that is a ragged field.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
-        self.columns.get(i).filter(|column| column.field.ragged).map(|column| self.lengths_of(column))
+        self.columns.get(i).filter(|column| column.field.is_ragged()).map(|column| self.ends(column))
+    }
+
+    /// Where each row of field `i` begins, and where the last one ends, in items, if that is a packed field: one more
+    /// than there are rows.
+    pub fn offsets(&self, i: usize) -> Option<&'a [i64]> {
+        self.columns.get(i).filter(|column| column.field.is_packed()).map(|column| self.ends(column))
     }
 
     /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).
@@ -80,10 +87,10 @@ impl<'a> Columns<'a> {
     pub fn take<T: Element>(&mut self) -> Tensor<'a, T> {
         let column = self.advance();
         assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
-        // SAFETY: the column holds rows × elements elements of `T`, written or zero, aligned (see `Row::fill`).
-        let data =
-            unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), self.rows * column.elements) };
-        Tensor::from_checked(data, self.shape(column))
+        let (shape, elements) = self.extent(column);
+        // SAFETY: the column holds so many elements of `T`, written or zero, aligned (see `Row::fill`).
+        let data = unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), elements) };
+        Tensor::from_checked(data, shape)
     }
 
     /// The next field, whatever its dtype.
@@ -96,7 +103,8 @@ impl<'a> Columns<'a> {
         self.tensor(column)
     }
 
-    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]` (of a single sample to `[max]`), and each row's length.
+    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]` (of a single sample to `[max]`),
+    /// and each row's length.
     ///
     /// # Panics
     ///
@@ -104,8 +112,21 @@ impl<'a> Columns<'a> {
     pub fn take_ragged<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
-        assert!(column.field.ragged, "field {} is not ragged", column.field);
-        (data, self.lengths_of(column))
+        assert!(column.field.is_ragged(), "field {} is not ragged", column.field);
+        (data, self.ends(column))
+    }
+
+    /// The next field, a packed one: the items of all rows, `[total, …]`, and where each row begins and the last one
+    /// ends, in items.
+    ///
+    /// # Panics
+    ///
+    /// As [`take`](Self::take), or if the field is not packed.
+    pub fn take_packed<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
+        let data = self.take();
+        let column = &self.columns[self.next - 1];
+        assert!(column.field.is_packed(), "field {} is not packed", column.field);
+        (data, self.ends(column))
     }
 
     /// The next fields, as many as were declared as one [run](super::Fields::run); all that are left if the next one
@@ -131,25 +152,36 @@ impl<'a> Columns<'a> {
         &self.columns[self.next - 1]
     }
 
-    /// The shape of this column's tensor.
+    /// The shape of this column's tensor, and how many elements that makes. `Layout::new` made sure that there is room for
+    /// the first dimension.
     #[inline]
-    fn shape(&self, column: &Column) -> Shape {
+    fn extent(&self, column: &Column) -> (Shape, usize) {
         let shape = &column.field.shape;
-        // `Layout::new` made sure that there is room for one dimension more.
-        if self.batched { shape.stacked(self.rows).unwrap_or_default() } else { shape.clone() }
-    }
-
-    fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
-        // SAFETY: as in `take`.
-        unsafe {
-            let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), self.rows * column.stride);
-            AnyTensor::from_raw_parts(column.field.dtype, self.shape(column), bytes)
+        match column.field.kind {
+            // Whatever was written here is within the field's room.
+            Kind::Packed => {
+                let total = self.ends(column)[self.rows] as usize;
+                (shape.row().stacked(total).unwrap_or_default(), total * shape.row_elements())
+            }
+            _ if self.batched => (shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
+            _ => (shape.clone(), column.elements),
         }
     }
 
-    fn lengths_of(&self, column: &Column) -> &'a [i64] {
-        // SAFETY: a ragged column has an i64 for each row there.
-        unsafe { std::slice::from_raw_parts(self.slot.add(column.lengths).cast(), self.rows) }
+    fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
+        let (shape, elements) = self.extent(column);
+        // SAFETY: as in `take`.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), elements * column.field.dtype.size());
+            AnyTensor::from_raw_parts(column.field.dtype, shape, bytes)
+        }
+    }
+
+    /// What says where the rows of a ragged or packed field end.
+    fn ends(&self, column: &Column) -> &'a [i64] {
+        let first = usize::from(column.field.is_packed());
+        // SAFETY: such a column has an i64 for each row there, and a packed one a 0 before them.
+        unsafe { std::slice::from_raw_parts(self.slot.add(column.ends).cast(), first + self.rows) }
     }
 }
 

@@ -17,7 +17,17 @@ pub(super) enum Problem {
     TooLong { declared: Field, found: usize },
     #[error("{declared} fields were declared, but the sample wrote {found}")]
     Count { declared: usize, found: usize },
-    #[error("field {declared} was declared {}, but the sample writes it otherwise", if declared.ragged { "ragged" } else { "of fixed shape" })]
+    #[error(
+        "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this one \
+         they are more than the {room} that a batch has room for; declare room for at least {} per sample",
+        .row, before.saturating_add(*.found).div_ceil(*.rows)
+    )]
+    Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
+    #[error("field {declared} was declared, but the sample's items have shape {found:?}")]
+    Items { declared: Field, found: Box<[usize]> },
+    #[error("field {declared} was declared, but the sample has {found} elements, which make no whole number of items")]
+    Uneven { declared: Field, found: usize },
+    #[error("field {declared} was declared {}, but the sample writes it otherwise", .declared.kind)]
     Kind { declared: Field },
 }
 

@@ -11,6 +11,8 @@
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
+//! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
+//! | [`PackedText`] | the same for strings | [`PackedTexts`] |
 //! | tuples of these | one after the other | a tuple |
 //! | a struct of yours | as it says | as it says |
 //!
@@ -54,6 +56,7 @@ mod columns;
 mod kinds;
 mod layout;
 mod misfit;
+mod packed;
 mod ragged;
 mod row;
 #[cfg(test)]
@@ -64,6 +67,7 @@ pub use self::kinds::{AnyRow, Lazy};
 pub(crate) use self::layout::Layout;
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::misfit::Misfit;
+pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
 pub use self::row::Row;
 use crate::BoxError;

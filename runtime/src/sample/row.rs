@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::layout::{Column, INDICES, Layout};
+use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
 use crate::dtype::{DType, Element};
 use crate::shape::Shape;
@@ -26,7 +26,11 @@ impl<'a> Row<'a> {
     /// # Safety
     ///
     /// `slot` must be the start of a slot with this layout, aligned to its fields, with every byte initialised by
-    /// zeros or by rows of this layout; `row` must be one of its rows, which for `'a` nobody else reads or writes.
+    /// zeros or by rows of this layout; `row` must be one of its rows, which for `'a` nobody else reads or writes, nor
+    /// any other row if the layout is sequential.
+    ///
+    /// Rows of a sequential layout should be written from the first to the last. Out of turn they hold wrong items, but
+    /// none that are not the field's.
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *mut u8, row: usize) -> Self {
         debug_assert!(row < layout.rows);
@@ -99,13 +103,7 @@ impl<'a> Row<'a> {
     /// If the dtype differs or `data` is longer than the declared maximum.
     #[inline]
     pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Misfit> {
-        let column = self.column()?;
-        if column.field.dtype != T::DTYPE {
-            return Err(column.other(T::DTYPE, &[data.len()]));
-        }
-        if !column.field.ragged {
-            return Err(Problem::Kind { declared: column.field.clone() }.into());
-        }
+        let column = self.column_of::<T>(Kind::Padded, &[data.len()])?;
         if data.len() > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
         }
@@ -116,7 +114,42 @@ impl<'a> Row<'a> {
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr().cast(), to, size_of_val(data));
             std::ptr::write_bytes(to.add(size_of_val(data)), 0, column.stride - size_of_val(data));
-            self.slot.add(column.lengths).cast::<i64>().add(self.row).write(data.len() as i64);
+            self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
+        }
+        Ok(())
+    }
+
+    /// Writes the next field, a packed one: `data`, whole items of the declared shape `item` in C order, right after those
+    /// of the row before.
+    ///
+    /// # Errors
+    ///
+    /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so many.
+    pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
+        let column = self.column_of::<T>(Kind::Packed, item)?;
+        let declared = || column.field.clone();
+        if !same(column.field.shape.row_dims(), item) {
+            return Err(Problem::Items { declared: declared(), found: item.into() }.into());
+        }
+        // `Layout::new` lets no item be empty.
+        let (size, rows, row) = (column.field.shape.row_elements(), self.layout.rows, self.row);
+        if !data.len().is_multiple_of(size) {
+            return Err(Problem::Uneven { declared: declared(), found: data.len() }.into());
+        }
+        let (found, room) = (data.len() / size, column.field.shape.rows() * rows);
+        // SAFETY: a packed column has an i64 for each row there and one more, all of them ours (`new`).
+        let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
+        let before = ends[row] as usize;
+        if before > room || found > room - before {
+            return Err(Problem::Full { declared: declared(), row, rows, before, found, room }.into());
+        }
+        self.next += 1;
+        ends[row + 1] = (before + found) as i64;
+        // SAFETY: as for `fill`, from item `before` on: it and `found` more are at most `room`, which is what all rows of
+        // the column together hold.
+        unsafe {
+            let to = self.slot.add(column.offset).cast::<T>().add(before * size);
+            std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
         }
         Ok(())
     }
@@ -137,11 +170,24 @@ impl<'a> Row<'a> {
         layout.columns.get(next).ok_or_else(|| count().into())
     }
 
+    /// The next field, if it is one of this kind, of `T`; `shape` is what the sample has.
+    #[inline]
+    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Misfit> {
+        let column = self.column()?;
+        if column.field.dtype != T::DTYPE {
+            return Err(column.other(T::DTYPE, shape));
+        }
+        if column.field.kind != kind {
+            return Err(Problem::Kind { declared: column.field.clone() }.into());
+        }
+        Ok(column)
+    }
+
     /// The next field, if it is one of fixed shape, and this one.
     #[inline]
     fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Misfit> {
         let column = self.column()?;
-        if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.ragged {
+        if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.kind != Kind::Fixed {
             return Err(column.other(dtype, shape));
         }
         Ok(column)
@@ -170,7 +216,7 @@ impl Column {
     fn other(&self, dtype: DType, shape: &[usize]) -> Misfit {
         let declared = self.field.clone();
         match Shape::new(shape) {
-            Ok(shape) if !declared.ragged || dtype != declared.dtype => {
+            Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {
                 Problem::Other { declared, dtype, shape }.into()
             }
             _ => Problem::Kind { declared }.into(),

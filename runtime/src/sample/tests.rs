@@ -27,6 +27,13 @@ impl Slot {
         Ok(row.finish()?)
     }
 
+    /// The first `rows` rows. Those that were not written are zeros.
+    fn batch(&self, rows: usize) -> Columns<'_> {
+        assert!(rows <= self.layout.rows);
+        // SAFETY: nobody writes while the slot is borrowed.
+        unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }
+    }
+
     /// The slot as a sample of its own. Rows that were not written are zeros.
     fn single(&self) -> Columns<'_> {
         // SAFETY: nobody writes while the slot is borrowed.
@@ -98,4 +105,51 @@ fn a_ragged_sample_that_is_not_batched_keeps_its_padding_and_its_one_length() {
         let beyond = std::panic::catch_unwind(|| ragged.row(1).len());
         assert!(beyond.is_err(), "there is no second row");
     });
+}
+
+#[test]
+fn a_packed_sample_that_is_not_batched_is_its_items_with_two_offsets() {
+    let boxes = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    alone((Packed::new(&[1_u16, 2, 3], 5), Packed::with_shape(&boxes, &[2], 3)), |(flat, boxes), columns| {
+        assert_eq!((flat.values().shape(), flat.row(0).as_slice()), (&[3][..], &[1, 2, 3][..]));
+        assert_eq!((flat.offsets(), flat.lengths().collect::<Vec<_>>()), (&[0, 3][..], vec![3]));
+        assert_eq!((boxes.values().shape(), boxes.row(0).shape()), (&[3, 2][..], &[3, 2][..]));
+        assert_eq!((columns.get(1).unwrap().shape(), columns.offsets(1)), (&[3, 2][..], Some(&[0, 3][..])));
+    });
+    alone(PackedText::new("å!", 9), |texts, columns| {
+        assert_eq!((texts.get(0), columns.get(0).unwrap().shape()), ("å!", &[3][..]));
+        assert!(std::panic::catch_unwind(|| texts.get(1)).is_err(), "there is no second row");
+    });
+}
+
+#[test]
+fn packed_rows_written_out_of_turn_stay_within_the_field() {
+    type Item<'a> = (Packed<'a, u8>, [u8; 4]);
+    let sample = |byte: u8, n: usize| -> (Vec<u8>, [u8; 4]) { (vec![byte; n], [byte; 4]) };
+    let like: Item<'_> = (Packed::new(&[], 3), [0; 4]);
+    let mut slot = Slot::new(&like, 4);
+    let write = |slot: &mut Slot, row, byte, n| {
+        let (data, fixed) = sample(byte, n);
+        slot.write(row, (Packed::new(&data, 3), fixed)).map_err(|error| error.to_string())
+    };
+    // An earlier batch, which leaves its offsets: 0, 3, 6, 9, 12.
+    (0..4).for_each(|row| write(&mut slot, row, 1, 3).unwrap());
+    assert_eq!(slot.batch(4).offsets(0), Some(&[0, 3, 6, 9, 12][..]));
+    // From the last row to the first, each as long as the whole field.
+    for row in (1..4).rev() {
+        let error = write(&mut slot, row, 2, 12).unwrap_err();
+        assert!(
+            error.contains(&format!("the batch's {row} samples before this one have {} items", 3 * row)),
+            "{error}"
+        );
+    }
+    write(&mut slot, 0, 3, 12).unwrap();
+    // Row 1 begins at the field's end now; nothing is left, not even for one.
+    assert!(write(&mut slot, 1, 4, 1).is_err());
+    write(&mut slot, 1, 5, 0).unwrap();
+    let columns = slot.batch(2);
+    assert_eq!(columns.get(0).unwrap().bytes(), [3; 12]);
+    // What lies behind the field: its offsets, and the next field.
+    assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
+    assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
 }
