@@ -126,7 +126,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so many.
     pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
-        let column = self.column_of::<T>(Kind::Packed, item)?;
+        let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
         let declared = || column.field.clone();
         if !same(column.field.shape.row_dims(), item) {
             return Err(Problem::Items { declared: declared(), found: item.into() }.into());
@@ -178,7 +178,7 @@ impl<'a> Row<'a> {
             return Err(column.other(T::DTYPE, shape));
         }
         if column.field.kind != kind {
-            return Err(Problem::Kind { declared: column.field.clone() }.into());
+            return Err(column.otherwise());
         }
         Ok(column)
     }
@@ -219,8 +219,14 @@ impl Column {
             Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {
                 Problem::Other { declared, dtype, shape }.into()
             }
-            _ => Problem::Kind { declared }.into(),
+            _ => self.otherwise(),
         }
+    }
+
+    /// The error of a sample that has something of another kind here.
+    #[cold]
+    fn otherwise(&self) -> Misfit {
+        Problem::Kind { declared: self.field.clone() }.into()
     }
 }
 
