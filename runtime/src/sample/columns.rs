@@ -152,8 +152,8 @@ impl<'a> Columns<'a> {
         &self.columns[self.next - 1]
     }
 
-    /// The shape of this column's tensor, and how many elements that makes. `Layout::new` made sure that there is room for
-    /// the first dimension.
+    /// The shape of this column's tensor, and how many elements that makes. `Layout::new` made sure that there is room
+    /// for the first dimension.
     #[inline]
     fn extent(&self, column: &Column) -> (Shape, usize) {
         let shape = &column.field.shape;

@@ -51,8 +51,8 @@ impl Field {
         self.dtype
     }
 
-    /// Its shape in one sample; of a ragged field the greatest one; of a packed field the room that a batch has for each
-    /// of its samples, which they share.
+    /// Its shape in one sample; of a ragged field the greatest one; of a packed field the room that a batch has for
+    /// each of its samples, which they share.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }

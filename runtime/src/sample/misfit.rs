@@ -18,8 +18,8 @@ pub(super) enum Problem {
     #[error("{declared} fields were declared, but the sample wrote {found}")]
     Count { declared: usize, found: usize },
     #[error(
-        "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this one \
-         they are more than the {room} that a batch has room for; declare room for at least {} per sample",
+        "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this \
+         one they are more than the {room} that a batch has room for; declare room for at least {} per sample",
         .row, before.saturating_add(*.found).div_ceil(*.rows)
     )]
     Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },

@@ -135,8 +135,8 @@ pub struct PackedText<'a> {
 }
 
 impl<'a> PackedText<'a> {
-    /// This string, in a field with room for `room` bytes of UTF-8 for each sample of a whole batch, which they share; see
-    /// [`Packed`].
+    /// This string, in a field with room for `room` bytes of UTF-8 for each sample of a whole batch, which they share;
+    /// see [`Packed`].
     pub fn new(text: &'a str, room: usize) -> Self {
         Self { text, room }
     }

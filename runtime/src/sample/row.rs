@@ -119,12 +119,13 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Writes the next field, a packed one: `data`, whole items of the declared shape `item` in C order, right after those
-    /// of the row before.
+    /// Writes the next field, a packed one: `data`, whole items of the declared shape `item` in C order, right after
+    /// those of the row before.
     ///
     /// # Errors
     ///
-    /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so many.
+    /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so
+    /// many.
     pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
         let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
         let declared = || column.field.clone();
@@ -145,8 +146,8 @@ impl<'a> Row<'a> {
         }
         self.next += 1;
         ends[row + 1] = (before + found) as i64;
-        // SAFETY: as for `fill`, from item `before` on: it and `found` more are at most `room`, which is what all rows of
-        // the column together hold.
+        // SAFETY: as for `fill`, from item `before` on: it and `found` more are at most `room`, which is what all rows
+        // of the column together hold.
         unsafe {
             let to = self.slot.add(column.offset).cast::<T>().add(before * size);
             std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
