@@ -27,6 +27,7 @@ pub use self::concat2::Concat2;
 pub use self::context::Context;
 pub use self::error::OutOfRange;
 pub use self::function::{FnDataset, from_fn};
+pub(crate) use self::memory::ArrayRow;
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
