@@ -155,6 +155,12 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
+    /// What the sample called the next field when it declared a [run](super::Fields::named_run) of named ones.
+    pub(crate) fn next_part(&self) -> Option<&'a str> {
+        let layout = self.layout;
+        layout.columns.get(self.next)?.field.part.as_deref()
+    }
+
     /// Whether every field was written.
     #[inline]
     pub(crate) fn finish(self) -> Result<(), Misfit> {
