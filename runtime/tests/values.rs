@@ -253,3 +253,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn collate_values_collates_batches_and_converts_samples_by_themselves() {
+    let dataset = || from_fn(LEN, |index, _| Ok(item(index)));
+    for workers in [0, 2] {
+        let builder = || Loader::builder(dataset()).num_workers(workers).collate_values();
+        let batches: Vec<Value> =
+            builder().batch_size(4).build().unwrap().epoch().unwrap().map(Result::unwrap).collect();
+        assert_eq!(batches, [0..4, 4..8, 8..LEN].map(|range| default_collate(range.map(item)).unwrap()));
+        let samples: Vec<Value> =
+            builder().batch_size(None).build().unwrap().epoch().unwrap().map(Result::unwrap).collect();
+        assert_eq!(samples, (0..LEN).map(|index| default_convert(item(index)).unwrap()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn collate_values_pins_what_it_makes_if_asked_to() {
+    let dataset = from_fn(2, |index, _| Ok(item(index)));
+    let mut loader = Loader::builder(dataset).batch_size(2).collate_values().pin_memory(true).build().unwrap();
+    assert!(loader.warnings().is_empty(), "{:?}", loader.warnings());
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    assert!(batch.is_pinned());
+}

@@ -57,7 +57,7 @@ use std::time::Duration;
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::Batch;
-pub use self::builder::Builder;
+pub use self::builder::{Builder, Values};
 pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
 use self::crew::Crew;

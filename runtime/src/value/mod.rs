@@ -35,28 +35,8 @@
 //!
 //! # In a loader
 //!
-//! A collate function turns samples into values (everything that is `Into<Value>`: numbers, texts, arrays, tensors,
-//! tuples of these) and collates them:
-//!
-//! ```
-//! use slotline::Loader;
-//! use slotline::dataset::from_fn;
-//! use slotline::value::{Value, default_collate};
-//!
-//! let dataset = from_fn(5, |index, _| Ok(Value::map([("x", (index as i64).into()), ("name", "five".into())])));
-//! let mut loader = Loader::builder(dataset)
-//!     .batch_size(2)
-//!     .collate(|samples| {
-//!         let values = std::iter::from_fn(|| Some(samples.next()?.map(Value::from)));
-//!         Ok(default_collate(values.collect::<Result<Vec<_>, _>>()?)?)
-//!     })
-//!     .build()?;
-//! for batch in loader.epoch()? {
-//!     let batch = batch?;
-//!     assert_eq!(batch.get("x").unwrap().as_tensor().unwrap().len(), batch.get("name").unwrap().len());
-//! }
-//! # Ok::<(), slotline::BoxError>(())
-//! ```
+//! [`Builder::collate_values`](crate::loader::Builder::collate_values) makes values of samples (everything that is
+//! `Into<Value>`: numbers, texts, arrays, tensors, tuples of these) and collates them.
 //!
 //! A value of numbers and tensors is also a [`Sample`](crate::sample::Sample) by itself, which needs no collate
 //! function: its leaves are the fields of the batch, with names such as `boxes.0.x`. Every sample must then have the
