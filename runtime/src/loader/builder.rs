@@ -257,7 +257,8 @@ impl<D, C> Builder<D, C> {
     /// A pass begins when all workers have run it. A worker in which it fails, or panics, takes no part in the pass, which
     /// begins with an [`Error::WorkerInit`](super::Error::WorkerInit) for each of these and goes on with the others; if
     /// there are none, that was all. Where there is a `worker_init`, the calling thread does not [help](Self::help) unless
-    /// it is told to: it is no worker. Without workers `init` is not run.
+    /// it is told to: it is no worker. Without workers `init` is not run, nor is it for the sample that `build` reads to learn
+    /// the fields, if the dataset does not say them.
     ///
     /// [`worker_info`](crate::worker_info) tells other code in the worker the same as `init` is told.
     pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
