@@ -278,6 +278,15 @@ fn a_collator_takes_a_function_for_a_kind_wherever_it_comes_up() {
 fn functions_that_call_each_other_without_end_are_an_error() {
     let collator = Collator::new().with_kind(Kind::Int, |batch, collation| Ok(collation.collate(batch)?));
     assert!(matches!(collator.collate([1]), Err(CollateError::TooDeep { .. })));
+
+    #[derive(Debug)]
+    struct Endless;
+    impl CustomValue for Endless {
+        fn collate(_: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
+            Ok(collation.collate_default(&[&Value::custom(Self)])?)
+        }
+    }
+    assert!(matches!(default_collate([Value::custom(Endless)]), Err(CollateError::TooDeep { .. })));
 }
 
 /// A number inside of so many lists.

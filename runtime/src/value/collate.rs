@@ -48,10 +48,7 @@ impl<'a> Collation<'a> {
     /// See [`CollateError`].
     pub fn collate(&self, batch: &[&Value]) -> Result<Value, CollateError> {
         let first = batch.first().ok_or(CollateError::Empty)?;
-        if self.depth > MAX_DEPTH {
-            return Err(CollateError::TooDeep { path: self.path() });
-        }
-        let inner = Collation { depth: self.depth + 1, ..*self };
+        let inner = self.deeper(MAX_DEPTH)?;
         match self.collator.function(first) {
             Some(function) => function(batch, &inner).map_err(|error| inner.failed(first, error)),
             None => inner.collate_default(batch),
@@ -95,8 +92,20 @@ impl<'a> Collation<'a> {
             ),
             Value::List(_) => self
                 .transpose(&self.each(batch, |value| if let Value::List(items) = value { Some(items) } else { None })?),
-            Value::Custom(custom) => custom.collate(batch, self).map_err(|error| self.failed(first, error)),
+            Value::Custom(custom) => {
+                // One more, as a leaf may be as deep as `collate` goes.
+                let inner = self.deeper(MAX_DEPTH + 1)?;
+                custom.collate(batch, &inner).map_err(|error| self.failed(first, error))
+            }
         }
+    }
+
+    /// This place, for what is called from here: functions that call each other for ever come to an end, too.
+    fn deeper(&self, most: usize) -> Result<Collation<'_>, CollateError> {
+        if self.depth > most {
+            return Err(CollateError::TooDeep { path: self.path() });
+        }
+        Ok(Collation { depth: self.depth + 1, ..*self })
     }
 
     /// The list of batches that a batch of lists is.
