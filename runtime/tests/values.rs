@@ -148,11 +148,29 @@ fn values_with_other_fields_than_the_first_are_an_error_and_not_wrong_data() {
     let error = second(map(["a", "b"]), 1.into());
     assert!(error.contains("field a was declared, but the sample has a single tensor or number"), "{error}");
     let error = second(Value::list([1, 2]), Value::list([1]));
-    assert!(error.contains("3 fields were declared, but the sample wrote 2"), "{error}");
+    assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
     assert!(second(Value::list([1]), Value::list([1.5])).contains("0.0: i64 [] was declared"));
     assert!(second(Value::list([1]), Value::list(["a"])).contains("text at 0 has no place of fixed size"));
     let error = second(Value::list([1]), Value::list([1, 2]));
     assert!(error.contains("no further field of this value was declared, but the sample has field 1"), "{error}");
+}
+
+#[test]
+fn no_value_is_written_into_the_fields_of_the_one_beside_it() {
+    let map = |keys: &[&'static str]| Value::map(keys.iter().map(|&key| (key, Value::Int(1))));
+    let dataset = from_fn(2, move |index, _| {
+        Ok(if index == 0 { (map(&["x", "y"]), map(&["x"])) } else { (map(&["x"]), map(&["y", "x"])) })
+    });
+    let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
+    let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
+}
+
+#[test]
+fn fields_that_would_have_the_same_name_are_an_error() {
+    let value = Value::map([("a.b", Value::Int(1)), ("a", Value::map([("b", Value::Int(2))]))]);
+    let error = Loader::builder(from_fn(2, move |_, _| Ok(value.clone()))).build().unwrap_err().to_string();
+    assert!(error.starts_with("two parts of a sample go by the name of field a.b"), "{error}");
 }
 
 /// The type of a value, to make samples alike by.

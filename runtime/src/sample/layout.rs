@@ -239,6 +239,12 @@ pub enum LayoutError {
         /// The field.
         field: String,
     },
+    /// Two parts of a value with the same way to them.
+    #[error("two parts of a sample go by the name of field {field}, so that they can't be told apart; rename a key")]
+    SameName {
+        /// The name.
+        field: String,
+    },
     /// A part of a sample whose size is its own, or nothing at all.
     #[error(
         "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate with value::default_collate)"

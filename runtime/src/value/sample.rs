@@ -1,5 +1,6 @@
 //! Values as samples that need no collate function: their leaves are the fields.
 
+use std::collections::HashSet;
 use std::slice::from_ref;
 
 use super::{MAX_DEPTH, Value};
@@ -29,7 +30,8 @@ fn part(name: &str) -> String {
 /// Numbers, truth values and tensors are the fields of a value, in order, each named by the way to it: `boxes.0.x`.
 ///
 /// Texts, bytes and custom values have no place of fixed size in a batch, nor has a value without any fields: such
-/// samples need a [collate function](super#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too.
+/// samples need a [collate function](super#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too, and one
+/// where two fields get the same name (a key `a.b`, and `b` under `a`), which could not be told apart.
 ///
 /// A sample whose fields are not those of the first one, by name, dtype and shape, is an error that names them. A
 /// dataset that says its [`fields`](crate::Dataset::fields) itself must take them from an example, by [`Fields::of`].
@@ -37,10 +39,10 @@ impl Sample for Value {
     type Tensors<'b> = Columns<'b>;
 
     fn declare(&self, fields: &mut Fields) {
-        let mut leaves = Vec::new();
+        let (mut names, mut leaves) = (HashSet::new(), Vec::new());
         let found = each_leaf(self, &mut |name, leaf| {
             leaves.push((name.to_owned(), leaf));
-            Ok::<(), LayoutError>(())
+            if names.insert(name.to_owned()) { Ok(()) } else { Err(LayoutError::SameName { field: name.to_owned() }) }
         });
         match found {
             Ok(()) if leaves.is_empty() => fields.fail(no_place("a value without numbers", "")),
@@ -50,13 +52,15 @@ impl Sample for Value {
     }
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        each_leaf(&self, &mut |name, leaf| {
-            let declared = row.next_part();
-            if declared != Some(name) {
-                let declared = declared.map(str::to_owned);
-                return Err(BoxError::from(WrongPart { declared, found: name.to_owned() }));
-            }
-            Ok(row.write_any(&leaf)?)
+        row.write_run(|row| {
+            each_leaf(&self, &mut |name, leaf| {
+                let declared = row.next_part();
+                if declared != Some(name) {
+                    let declared = declared.map(str::to_owned);
+                    return Err(BoxError::from(WrongPart { declared, found: name.to_owned() }));
+                }
+                Ok(row.write_any(&leaf)?)
+            })
         })
     }
 
