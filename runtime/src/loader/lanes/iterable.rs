@@ -145,7 +145,10 @@ where
         let nothing = ended && (row == 0 || (engine.drop_last && row < engine.rows));
         if nothing || outcome.is_err() {
             // A panic there is reported as any panic is, and must not end the worker.
-            drop(guarded(|| Ok(C::discard(&work.payload))));
+            drop(guarded(|| {
+                C::discard(&work.payload);
+                Ok(())
+            }));
         }
         match outcome {
             _ if nothing => Outcome::End,
