@@ -63,7 +63,9 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever keeps the sample from being had. The batch becomes an error, with the samples that were already read for it,
-    /// and the next batch begins with the next call; a dataset that cannot go on must say `None` then.
+    /// and the next batch begins with the next call; a dataset that cannot go on must say `None` then. The same holds for a
+    /// sample that does not fit its batch. After a panic, here or where the sample is written or collated, there is nothing
+    /// more from this worker in the pass.
     fn next<'a>(
         &'a self,
         cursor: &'a mut Self::Cursor,
