@@ -6,7 +6,8 @@
 
 use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{GenericParam, Generics, Lifetime, LifetimeParam, Result, WherePredicate};
+use syn::punctuated::Punctuated;
+use syn::{GenericParam, Generics, Lifetime, LifetimeParam, Result, Token, TypeParamBound, WherePredicate};
 
 /// The lifetimes of a struct.
 pub(crate) struct Lifetimes(Vec<Ident>);
@@ -46,15 +47,28 @@ impl Lifetimes {
     pub(crate) fn without(&self, generics: &Generics, lifetime: Option<&Lifetime>) -> Result<Generics> {
         let mut left = Generics::default();
         left.params.extend(lifetime.map(|lifetime| GenericParam::Lifetime(LifetimeParam::new(lifetime.clone()))));
-        for param in generics.params.iter().filter(|param| !matches!(param, GenericParam::Lifetime(_))) {
+        for mut param in generics.params.iter().filter(|param| !matches!(param, GenericParam::Lifetime(_))).cloned() {
+            if let GenericParam::Type(of) = &mut param {
+                self.without_own(&mut of.bounds);
+            }
             left.params.push(syn::parse2(self.replace(param))?);
         }
-        for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
-            if !matches!(predicate, WherePredicate::Lifetime(_)) {
-                left.make_where_clause().predicates.push(syn::parse2(self.replace(predicate))?);
+        for mut predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates).cloned() {
+            match &mut predicate {
+                WherePredicate::Lifetime(_) => continue,
+                WherePredicate::Type(of) => self.without_own(&mut of.bounds),
+                _ => {}
             }
+            left.make_where_clause().predicates.push(syn::parse2(self.replace(predicate))?);
         }
         Ok(left)
+    }
+
+    /// Leaves out of the bounds that something outlives what the samples borrow: a batch borrows nothing of it, and to
+    /// outlive `'static` would be too much to ask.
+    fn without_own(&self, bounds: &mut Punctuated<TypeParamBound, Token![+]>) {
+        let own = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(at) if self.0.contains(&at.ident));
+        *bounds = std::mem::take(bounds).into_iter().filter(|bound| !own(bound)).collect();
     }
 }
 
@@ -95,10 +109,10 @@ mod tests {
             let clause = &generics.where_clause;
             quote!(#generics #clause).to_string()
         };
-        let expected = quote!(<T: Copy + 'static = u8, const N: usize = 2> where Foo<'static>: Fn(T));
+        let expected = quote!(<T: Copy = u8, const N: usize = 2> where Foo<'static>: Fn(T));
         assert_eq!(without(None), expected.to_string());
         let name = unused(&quote!(#item));
-        let expected = quote!(<'b_, T: Copy + 'static = u8, const N: usize = 2> where Foo<'static>: Fn(T));
+        let expected = quote!(<'b_, T: Copy = u8, const N: usize = 2> where Foo<'static>: Fn(T));
         assert_eq!(without(Some(&name)), expected.to_string());
         assert_eq!(unused(&quote!(&'a b)).to_string(), "'b");
     }

@@ -119,7 +119,7 @@ fn a_derived_struct_with_every_kind_of_field_comes_back_by_name() {
 /// Type parameters, constants, bounds in either place, defaults, and a lifetime of the name that a batch's has.
 #[derive(Clone, Copy, Sample)]
 #[allow(explicit_outlives_requirements)]
-struct Window<'b, P: Sample + Copy, T = f32, const N: usize = 3>
+struct Window<'b, P: Sample + Copy + 'b, T = f32, const N: usize = 3>
 where
     T: Element + 'b,
     'b: 'b,

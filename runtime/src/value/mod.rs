@@ -46,11 +46,13 @@
 //!
 //! Torch looks at the type of the first element, and takes what it gets of the others. Here a batch whose samples are
 //! not alike is an error that names the sample and the place in it, where torch
-//! - makes f32 of integers with a float among them, f64 of floats with an integer, i64 of truth values with an integer;
+//! - makes one tensor of numbers, truth values and tensors of one element: f32 of integers with a float among them, f64 of
+//!   floats with an integer, i64 of truth values with an integer;
 //! - converts tensors to the type that holds all of theirs;
-//! - collates tuples with lists, named tuples of different types (cut to the shortest), texts with anything.
+//! - collates tuples, lists and texts of one length with each other, named tuples of different types (cut to the
+//!   shortest), texts with anything, and anything with a map or a named tuple that is empty.
 //!
-//! Integers beyond i64, which torch can't collate, become a u64 tensor if the samples have them as `u64`. Keys of maps
+//! Texts are a list wherever they stand; torch has a tuple of those inside of a container. Integers beyond i64, which torch can't collate, become a u64 tensor if the samples have them as `u64`. Keys of maps
 //! are texts.
 //!
 //! # Sharing, depth and size
