@@ -11,7 +11,7 @@ use checks::compare::pack;
 use checks::{Failure, Vectors, answers, check, describe, guarded};
 
 /// The kinds and how many cases each has, so that none is passed over.
-const KINDS: [(&str, usize); 8] = [
+const KINDS: [(&str, usize); 10] = [
     ("engine", 15),
     ("randperm", 15),
     ("random_sampler", 15),
@@ -20,6 +20,8 @@ const KINDS: [(&str, usize); 8] = [
     ("batch_sampler", 15),
     ("distributed_sampler", 15),
     ("random_split", 15),
+    ("loader", 45),
+    ("worker_seeds", 15),
 ];
 
 fn cases(kind: &str) -> Vec<Value> {
@@ -78,6 +80,16 @@ fn a_distributed_sampler_gives_every_rank_torchs_share_in_every_epoch() {
 #[test]
 fn a_random_split_gives_torchs_parts() {
     all_pass("random_split");
+}
+
+#[test]
+fn a_loader_gives_torchs_batches_pass_after_pass() {
+    all_pass("loader");
+}
+
+#[test]
+fn workers_have_torchs_seeds() {
+    all_pass("worker_seeds");
 }
 
 /// An answer with one thing wrong, in many ways: a number or a hash changed, an entry left out.
