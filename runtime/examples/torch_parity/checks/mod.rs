@@ -43,6 +43,7 @@ enum Case {
     DistributedSampler(samplers::Distributed),
     RandomSplit(samplers::Split),
     Loader(loaders::Map),
+    IterableLoader(loaders::Iterable),
     WorkerSeeds(loaders::Seeds),
 }
 
@@ -92,6 +93,7 @@ pub(crate) fn check(case: &Value) -> Result<(), Failure> {
         Case::DistributedSampler(case) => case.check(),
         Case::RandomSplit(case) => case.check(),
         Case::Loader(case) => case.check(),
+        Case::IterableLoader(case) => case.check(),
         Case::WorkerSeeds(case) => case.check(),
     })??)
 }
@@ -119,7 +121,7 @@ pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
         "random_sampler" => &["len", "passes"],
         "subset_random_sampler" | "weighted_random_sampler" => &["passes"],
         "batch_sampler" => &["len", "batches"],
-        "distributed_sampler" | "worker_seeds" => &["epochs"],
+        "distributed_sampler" | "iterable_loader" | "worker_seeds" => &["epochs"],
         "loader" => &["len", "epochs"],
         "random_split" => &["parts"],
         _ => &[],
