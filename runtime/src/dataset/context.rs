@@ -19,6 +19,8 @@ pub struct Context {
     seed: u64,
     epoch: u32,
     position: u64,
+    /// Of the first sample that is read together with this one.
+    first: u64,
     worker: Option<usize>,
     rng: Option<SampleRng>,
     /// In words, for alignment.
@@ -44,11 +46,24 @@ impl Context {
     /// Starts a sample.
     #[inline]
     pub(crate) fn start_sample(&mut self, position: usize) {
-        self.position = position as u64;
+        (self.position, self.first) = (position as u64, position as u64);
         self.rng = None;
         for part in &mut self.parts {
             part.start_sample(position);
         }
+    }
+
+    /// Goes to sample `place`, from 0, of those that are [read together](super::Dataset::get_many): random numbers and the
+    /// position are then that sample's, from the start.
+    pub fn go_to(&mut self, place: usize) {
+        let first = self.first;
+        self.start_sample(first.wrapping_add(place as u64) as usize);
+        self.set_first(first);
+    }
+
+    fn set_first(&mut self, first: u64) {
+        self.first = first;
+        self.parts.iter_mut().for_each(|part| part.set_first(first));
     }
 
     /// This sample's random numbers; asking again goes on with them.
@@ -138,7 +153,7 @@ impl Context {
     fn add_part(&mut self) {
         let mut part = Self::new(self.worker);
         part.start_pass(part_seed(self.seed, self.parts.len()), self.epoch);
-        part.position = self.position;
+        (part.position, part.first) = (self.position, self.first);
         self.parts.push(part);
     }
 }

@@ -1,4 +1,4 @@
-//! Datasets: samples by index.
+//! Datasets: samples by index, or one after the other.
 //!
 //! | to have | take |
 //! |---|---|
@@ -9,12 +9,16 @@
 //! | a dataset in random parts | [`random_split`] |
 //! | one dataset after the other | [`ConcatDataset`], or [`Dataset::concat`] where their types differ |
 //! | datasets side by side | [`StackDataset`] |
+//! | samples without an index, one after the other | [`iter_fn`], or your own [`IterableDataset`] |
+//! | one of those after the other | [`ChainDataset`], or [`IterableDataset::chain`] where their types differ |
 
+mod chain;
 mod concat;
 mod concat2;
 mod context;
 mod error;
 mod function;
+mod iter_fn;
 mod iterable;
 mod loadable;
 mod memory;
@@ -25,11 +29,13 @@ mod worker;
 
 use std::sync::Arc;
 
+pub use self::chain::{Chain2, Chain2Cursor, ChainCursor, ChainDataset};
 pub use self::concat::{ConcatDataset, ConcatError};
 pub use self::concat2::Concat2;
 pub use self::context::Context;
 pub use self::error::OutOfRange;
 pub use self::function::{FnDataset, from_fn};
+pub use self::iter_fn::{IterFn, iter_fn};
 pub use self::iterable::IterableDataset;
 pub use self::loadable::{Iterable, Loadable};
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
@@ -88,9 +94,70 @@ pub trait Dataset: Send + Sync + 'static {
         let _ = index;
     }
 
-    /// Many.
+    /// Whether [`get_many`](Self::get_many) is to be used, for it reads several samples better than [`get`](Self::get) does
+    /// one after the other.
     fn reads_many(&self) -> bool {
         false
+    }
+
+    /// Reads the samples at `indices` and hands each to `put`, in that order (torch's `__getitems__`).
+    ///
+    /// A loader calls it for the whole of a batch, or for a [part](crate::loader::Builder::part_size) of it, if
+    /// [`reads_many`](Self::reads_many) says so and there are batches. `cx` is at the first of the samples;
+    /// [`Context::go_to`] moves it to another one, for its random numbers.
+    ///
+    /// ```
+    /// use slotline::BoxError;
+    /// use slotline::dataset::{Context, Dataset};
+    ///
+    /// /// Numbers in a store that takes its time for each question, but not for each number.
+    /// struct Remote;
+    ///
+    /// # fn ask(keys: &[usize]) -> Result<Vec<f64>, BoxError> { Ok(keys.iter().map(|&key| key as f64).collect()) }
+    /// impl Dataset for Remote {
+    ///     type Sample<'a> = f64;
+    ///
+    ///     fn len(&self) -> usize {
+    ///         1_000_000
+    ///     }
+    ///
+    ///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<f64, BoxError> {
+    ///         Ok(ask(&[index])?[0])
+    ///     }
+    ///
+    ///     fn reads_many(&self) -> bool {
+    ///         true
+    ///     }
+    ///
+    ///     fn get_many(
+    ///         &self,
+    ///         indices: &[usize],
+    ///         _: &mut Context,
+    ///         put: &mut dyn FnMut(f64) -> Result<(), BoxError>,
+    ///     ) -> Result<(), BoxError> {
+    ///         ask(indices)?.into_iter().try_for_each(put)
+    ///     }
+    /// }
+    /// # let mut loader = slotline::Loader::builder(Remote).batch_size(3).build()?;
+    /// # assert_eq!(loader.epoch()?.nth(1).unwrap()?.tensors().as_slice(), [3.0, 4.0, 5.0]);
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps a sample from being had, or what `put` fails with. The error is taken to be that of the first sample
+    /// that was not put.
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        for (place, &index) in indices.iter().enumerate() {
+            cx.go_to(place);
+            put(self.get(index, cx)?)?;
+        }
+        Ok(())
     }
 
     /// The fields of every sample, if the dataset knows them without reading one.
@@ -141,6 +208,19 @@ impl<D: Dataset> Dataset for Arc<D> {
     #[inline]
     fn prefetch(&self, index: usize) {
         (**self).prefetch(index);
+    }
+
+    fn reads_many(&self) -> bool {
+        (**self).reads_many()
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        (**self).get_many(indices, cx, put)
     }
 
     fn fields(&self) -> Option<Fields> {

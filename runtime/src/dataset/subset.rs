@@ -155,10 +155,36 @@ impl<D: Dataset> Dataset for Subset<D> {
         }
     }
 
+    fn reads_many(&self) -> bool {
+        self.dataset.reads_many()
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        // Taken out of the context, which the dataset needs, and put back for the next time.
+        let Translated(mut inner) = std::mem::take(cx.local());
+        inner.clear();
+        for &index in indices {
+            let missing = || OutOfRange { dataset: "Subset", index, len: self.len() };
+            inner.push(self.locate(index).ok_or_else(missing)?);
+        }
+        let outcome = self.dataset.get_many(&inner, cx, put);
+        *cx.local() = Translated(inner);
+        outcome
+    }
+
     fn fields(&self) -> Option<Fields> {
         self.dataset.fields()
     }
 }
+
+/// Memory for the indices of a bulk read.
+#[derive(Default)]
+struct Translated(Vec<usize>);
 
 /// The length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {

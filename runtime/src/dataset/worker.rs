@@ -1,12 +1,13 @@
-//! Which worker this is.
+//! Which worker runs this code.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 thread_local! {
     static CURRENT: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
 }
 
-/// A worker.
+/// One worker of a loader: its number, how many there are, and its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerInfo {
     id: usize,
@@ -18,25 +19,78 @@ impl WorkerInfo {
     pub(crate) fn new(id: usize, num_workers: usize, base_seed: u64) -> Self {
         Self { id, num_workers, seed: base_seed.wrapping_add(id as u64) }
     }
-    /// Its id.
+
+    /// Its number, from 0.
     pub fn id(&self) -> usize {
         self.id
     }
-    /// How many.
+
+    /// How many workers the loader has.
     pub fn num_workers(&self) -> usize {
         self.num_workers
     }
-    /// Its seed.
+
+    /// Its seed: the base seed of the pass, and its number more.
+    ///
+    /// For the random numbers of code that must not share them among workers. Those of a sample are better taken from
+    /// [`Context::rng`](super::Context::rng), which do not depend on who reads it.
     pub fn seed(&self) -> u64 {
         self.seed
     }
+
+    /// This worker's part of `len` items, where each gets a run of `len / num_workers`, rounded up, and the last ones get
+    /// what is left.
+    ///
+    /// ```
+    /// use slotline::WorkerInfo;
+    ///
+    /// /// Which of ten lines are to be read here.
+    /// fn lines(worker: Option<WorkerInfo>) -> std::ops::Range<usize> {
+    ///     worker.map_or(0..10, |worker| worker.share(10))
+    /// }
+    /// # assert_eq!(lines(None), 0..10);
+    /// ```
+    pub fn share(&self, len: usize) -> Range<usize> {
+        let each = len.div_ceil(self.num_workers);
+        let start = each.saturating_mul(self.id).min(len);
+        start..start.saturating_add(each).min(len)
+    }
 }
 
-/// This worker.
+/// The worker whose thread runs this code (torch's `get_worker_info`); `None` in any other thread, that of the training loop
+/// among them.
+///
+/// torch's has the dataset, too, the worker's own copy of it. Here all workers share one, which is at hand as `self`.
 pub fn worker_info() -> Option<WorkerInfo> {
     CURRENT.get()
 }
 
+/// Says which worker this thread is.
 pub(crate) fn set_worker_info(info: Option<WorkerInfo>) {
     CURRENT.set(info);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_runs_of_the_same_length_but_the_last_ones() {
+        let shares =
+            |len, workers| -> Vec<_> { (0..workers).map(|id| WorkerInfo::new(id, workers, 0).share(len)).collect() };
+        assert_eq!(shares(10, 4), [0..3, 3..6, 6..9, 9..10]);
+        assert_eq!(shares(4, 3), [0..2, 2..4, 4..4]);
+        assert_eq!(shares(0, 2), [0..0, 0..0]);
+        assert_eq!(shares(usize::MAX, 2), [0..usize::MAX / 2 + 1, usize::MAX / 2 + 1..usize::MAX]);
+    }
+
+    #[test]
+    fn a_thread_is_no_worker_until_it_is_said_to_be_one() {
+        assert_eq!(worker_info(), None);
+        let info = WorkerInfo::new(2, 3, u64::MAX);
+        set_worker_info(Some(info));
+        assert_eq!(worker_info(), Some(info));
+        assert_eq!((info.id(), info.num_workers(), info.seed()), (2, 3, 1));
+        set_worker_info(None);
+    }
 }

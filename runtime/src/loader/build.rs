@@ -53,11 +53,13 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             pin_memory: self.options.pin_memory,
         };
         let made = self.collate.payloads(&request)?;
+        // One sample is no bulk.
+        let bulk = (self.dataset.reads_many() && !draw.single).then_some(rows);
         let part_rows = match self.options.part_size {
             _ if !made.shared => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
             // Nobody to share with, or a dataset that reads a whole batch at once.
-            None if workers == 0 || self.dataset.reads_many() => rows,
+            None if workers == 0 || bulk.is_some() => rows,
             None => rows.div_ceil(MOST_PARTS),
         };
         let parts = rows.div_ceil(part_rows);
@@ -80,15 +82,15 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(init, persistent, workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let bulk = self.dataset.reads_many();
-        let engine = Engine::new(self.dataset, self.collate, rows, bulk, workers);
+        let engine = Engine::new(self.dataset, self.collate, rows, bulk.is_some(), workers);
+        let reader = |place, worker| Reader::new(place, worker, pacer.clone(), bulk.unwrap_or_default());
         if let From::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
         }
         let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate });
         let hands = (0..workers).map(|id| {
-            let (shared, mut reader) = (shared.clone(), Reader::new(id, Some(id), pacer.clone()));
+            let (shared, mut reader) = (shared.clone(), reader(id, Some(id)));
             move || {
                 let worker = Worker::new(shared.ring.clone());
                 shared.work(&worker, &mut reader);
@@ -100,7 +102,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         }
         Ok(Loader {
             own: Worker::new(ring),
-            reader: Reader::new(workers, None, pacer),
+            reader: reader(workers, None),
             shared,
             consumer,
             crew,

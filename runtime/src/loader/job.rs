@@ -28,17 +28,10 @@ pub trait Job<D: Loadable> {
     fn index(&self) -> Option<usize>;
 
     /// Whether [`for_each`](Self::for_each) is the better way.
-    fn reads_many(&self) -> bool {
-        false
-    }
+    fn reads_many(&self) -> bool;
 
     /// Reads all samples that are left, with one call of the dataset if it likes that.
-    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
-        while let Some(read) = self.next()? {
-            put(read)?;
-        }
-        Ok(())
-    }
+    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError>;
 }
 
 /// What is done with each sample of a bulk read.
@@ -124,6 +117,46 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
     fn index(&self) -> Option<usize> {
         (!self.rows.is_empty()).then(|| self.indices.at(self.rows.start))
     }
+
+    fn reads_many(&self) -> bool {
+        self.bulk
+    }
+
+    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+        if !self.bulk || self.is_abandoned() {
+            while let Some(read) = self.next()? {
+                put(read)?;
+            }
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut self.rows);
+        let (first, wanted) = (rows.start, rows.len());
+        self.scratch.clear();
+        self.scratch.extend(rows.map(|row| self.indices.at(row)));
+        self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
+        self.cx.start_pass(self.plan.seed, self.plan.epoch);
+        self.cx.start_sample(self.first + first);
+        let (mut given, at) = (0, &mut self.at);
+        *at = first;
+        let indices = &self.scratch[..];
+        self.dataset.get_many(indices, self.cx, &mut |sample| {
+            let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
+            put(Read { row: first + given, index, sample })?;
+            given += 1;
+            *at = first + given.min(wanted - 1);
+            Ok(())
+        })?;
+        if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
+    }
+}
+
+/// A bulk read that did not keep to its request.
+#[derive(Debug, thiserror::Error)]
+enum ManyError {
+    #[error("get_many was asked for {wanted} samples and put only {given}")]
+    Fewer { wanted: usize, given: usize },
+    #[error("get_many was asked for {wanted} samples and put more")]
+    More { wanted: usize },
 }
 
 /// One thread that fills batches.
@@ -141,8 +174,9 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(place: usize, worker: Option<usize>, pacer: Pacer) -> Self {
-        Self { place, worker, cx: Context::new(worker), pacer, scratch: Vec::new(), seed: None }
+    /// With memory for the indices of a bulk read.
+    pub(super) fn new(place: usize, worker: Option<usize>, pacer: Pacer, bulk: usize) -> Self {
+        Self { place, worker, cx: Context::new(worker), pacer, scratch: Vec::with_capacity(bulk), seed: None }
     }
 
     pub(super) fn by(&self) -> By {

@@ -72,7 +72,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
         let hand = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1));
+                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), 0);
                 IterHand::new(engine.clone(), reader)
             }
         };
@@ -100,12 +100,13 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&self.options, &self.collate, &fields, &draw, order)?;
         let (samples, workers) = (sampler.len(), self.options.num_workers);
-        let bulk = self.dataset.reads_many();
+        let bulk = self.dataset.reads_many() && !draw.single;
         let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, bulk, workers));
+        let scratch = if bulk { draw.rows } else { 0 };
         let hand = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1));
+                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), scratch);
                 DealtHand { engine: engine.clone(), reader }
             }
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
-use super::super::job::{Activity, Job, Read, Reader};
+use super::super::job::{Activity, Job, Put, Read, Reader};
 use super::super::work::{Cause, Failure, Work, guarded};
 use super::Home;
 use super::worker::{Abandoned, Hand, Outcome, Request};
@@ -183,6 +183,17 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
 
     fn index(&self) -> Option<usize> {
         None
+    }
+
+    fn reads_many(&self) -> bool {
+        false
+    }
+
+    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
+        while let Some(read) = self.next()? {
+            put(read)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,255 @@
+//! Iterable datasets one after the other.
+
+use super::{Context, IterableDataset, WorkerInfo};
+use crate::BoxError;
+use crate::sample::Fields;
+
+/// The samples of several iterable datasets, one dataset after the other (torch's `ChainDataset`).
+///
+/// Each worker goes through all of them; a dataset's pass is started when the worker comes to it. If it cannot be started,
+/// that is an error in its place, and the worker goes on with the next one. torch refuses datasets by index when the pass
+/// comes to them; here they are of another type. No datasets at all are no samples.
+#[derive(Clone, Debug)]
+pub struct ChainDataset<D> {
+    datasets: Vec<D>,
+}
+
+impl<D: IterableDataset> ChainDataset<D> {
+    /// These datasets, one after the other.
+    pub fn new(datasets: impl Into<Vec<D>>) -> Self {
+        Self { datasets: datasets.into() }
+    }
+}
+
+impl<D> ChainDataset<D> {
+    /// The datasets.
+    pub fn datasets(&self) -> &[D] {
+        &self.datasets
+    }
+}
+
+/// Where a worker is in a [`ChainDataset`].
+#[derive(Debug)]
+pub struct ChainCursor<C> {
+    worker: Option<WorkerInfo>,
+    /// The next dataset to start.
+    next: usize,
+    /// Of the one before it, unless that is at its end.
+    cursor: Option<C>,
+}
+
+impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
+    type Sample<'a> = D::Sample<'a>;
+    type Cursor = ChainCursor<D::Cursor>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+        Ok(ChainCursor { worker, next: 0, cursor: None })
+    }
+
+    fn next<'a>(&'a self, at: &'a mut Self::Cursor, cx: &'a mut Context) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        loop {
+            if at.cursor.is_none() {
+                let Some(dataset) = self.datasets.get(at.next) else { return Ok(None) };
+                at.next += 1;
+                at.cursor = Some(dataset.iter(at.worker)?);
+            }
+            // SAFETY: if there is a sample, it is returned and the references are not used again; if there is none, nothing
+            // borrows from them. (The compiler takes them to be borrowed in either case.)
+            let (again, cx) = unsafe { (&mut *std::ptr::from_mut(at), &mut *std::ptr::from_mut(cx)) };
+            if let (Some(dataset), Some(cursor)) = (self.datasets.get(again.next - 1), &mut again.cursor)
+                && let Some(sample) = dataset.next(cursor, cx)?
+            {
+                return Ok(Some(sample));
+            }
+            at.cursor = None;
+        }
+    }
+
+    /// The sum of all, if each is known.
+    fn len(&self) -> Option<usize> {
+        self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
+    }
+
+    /// Those of the first dataset.
+    fn fields(&self) -> Option<Fields> {
+        self.datasets.first()?.fields()
+    }
+}
+
+/// The samples of one iterable dataset and then those of another, of the same sample type; made by
+/// [`IterableDataset::chain`].
+///
+/// As in a [`ChainDataset`], the second one's pass is started when the worker comes to it.
+#[derive(Clone, Debug)]
+pub struct Chain2<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B> Chain2<A, B> {
+    pub(super) fn new(first: A, second: B) -> Self {
+        Self { first, second }
+    }
+
+    /// The two datasets.
+    pub fn datasets(&self) -> (&A, &B) {
+        (&self.first, &self.second)
+    }
+}
+
+/// Where a worker is in a [`Chain2`].
+#[derive(Debug)]
+pub struct Chain2Cursor<A, B> {
+    worker: Option<WorkerInfo>,
+    at: At<A, B>,
+}
+
+#[derive(Debug)]
+enum At<A, B> {
+    First(A),
+    Second(B),
+    End,
+}
+
+impl<A, B> IterableDataset for Chain2<A, B>
+where
+    A: IterableDataset,
+    B: for<'a> IterableDataset<Sample<'a> = A::Sample<'a>>,
+{
+    type Sample<'a> = A::Sample<'a>;
+    type Cursor = Chain2Cursor<A::Cursor, B::Cursor>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+        Ok(Chain2Cursor { worker, at: At::First(self.first.iter(worker)?) })
+    }
+
+    fn next<'a>(
+        &'a self,
+        cursor: &'a mut Self::Cursor,
+        cx: &'a mut Context,
+    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        // SAFETY: as in `ChainDataset`: used again only if no sample was had.
+        let (again, cx_again) = unsafe { (&mut *std::ptr::from_mut(cursor), &mut *std::ptr::from_mut(cx)) };
+        if let At::First(first) = &mut again.at {
+            if let Some(sample) = self.first.next(first, cx_again)? {
+                return Ok(Some(sample));
+            }
+            cursor.at = At::End;
+            cursor.at = At::Second(self.second.iter(cursor.worker)?);
+        }
+        match &mut cursor.at {
+            At::Second(second) => self.second.next(second, cx),
+            _ => Ok(None),
+        }
+    }
+
+    /// The sum of both, if each is known.
+    fn len(&self) -> Option<usize> {
+        self.first.len()?.checked_add(self.second.len()?)
+    }
+
+    /// Those of the first dataset, or else of the second.
+    fn fields(&self) -> Option<Fields> {
+        self.first.fields().or_else(|| self.second.fields())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::iter_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// What a pass gives, errors in words.
+    fn read<D: IterableDataset>(dataset: &D) -> Vec<Result<i64, String>>
+    where
+        D: for<'a> IterableDataset<Sample<'a> = i64>,
+    {
+        let (mut cursor, mut cx) = (dataset.iter(None).unwrap(), Context::default());
+        std::iter::from_fn(|| dataset.next(&mut cursor, &mut cx).map_err(|error| error.to_string()).transpose())
+            .collect()
+    }
+
+    /// The first `len` numbers above `from`; number 13 is an error, and so is a start from 100.
+    fn numbers(from: i64, len: i64) -> impl for<'a> IterableDataset<Sample<'a> = i64> + Clone {
+        iter_fn(move |_| {
+            if from == 100 {
+                return Err("no start".into());
+            }
+            Ok((from..from + len).map(|i| if i == 13 { Err("thirteen".into()) } else { Ok(i) }))
+        })
+    }
+
+    #[test]
+    fn datasets_come_one_after_the_other_with_their_errors_in_place() {
+        let chain = ChainDataset::new([numbers(0, 2), numbers(5, 0), numbers(100, 3), numbers(12, 3)]);
+        let want = [Ok(0), Ok(1), Err("no start".into()), Ok(12), Err("thirteen".into()), Ok(14)];
+        assert_eq!(read(&chain), want);
+        assert_eq!(read(&ChainDataset::new([numbers(0, 0); 0])), []);
+        assert_eq!(read(&numbers(12, 2).chain(numbers(3, 1))), [Ok(12), Err("thirteen".into()), Ok(3)]);
+        assert_eq!(read(&numbers(0, 1).chain(numbers(100, 1))), [Ok(0), Err("no start".into())]);
+        assert!(numbers(100, 1).chain(numbers(0, 1)).iter(None).is_err());
+    }
+
+    #[test]
+    fn a_dataset_is_started_when_it_is_reached() {
+        static STARTS: AtomicUsize = AtomicUsize::new(0);
+        let counted = || {
+            iter_fn(|_| {
+                STARTS.fetch_add(1, Relaxed);
+                Ok([1_i64].map(Ok))
+            })
+        };
+        let chain = ChainDataset::new([counted(), counted()]);
+        let (mut cursor, mut cx) = (chain.iter(None).unwrap(), Context::default());
+        assert_eq!(STARTS.load(Relaxed), 0);
+        chain.next(&mut cursor, &mut cx).unwrap();
+        assert_eq!(STARTS.load(Relaxed), 1);
+        assert_eq!(chain.next(&mut cursor, &mut cx).unwrap(), Some(1));
+        assert_eq!((STARTS.load(Relaxed), chain.next(&mut cursor, &mut cx).unwrap()), (2, None));
+    }
+
+    #[test]
+    fn the_length_is_the_sum_if_each_is_known_and_it_can_be_counted() {
+        let of = |len| iter_fn(|_| Ok([0_i64].map(Ok))).with_len(len);
+        assert_eq!(ChainDataset::new([of(2), of(3)]).len(), Some(5));
+        assert_eq!(ChainDataset::new([of(2), of(usize::MAX)]).len(), None);
+        assert_eq!(of(1).chain(of(2)).len(), Some(3));
+        assert_eq!(of(1).chain(numbers(0, 1)).len(), None);
+        assert!(ChainDataset::new(Vec::from([of(1); 0])).is_empty());
+    }
+
+    /// Lends what is in its cursor.
+    struct Lender;
+
+    impl IterableDataset for Lender {
+        type Sample<'a> = &'a [u8; 2];
+        type Cursor = [u8; 2];
+
+        fn iter(&self, _: Option<WorkerInfo>) -> Result<[u8; 2], BoxError> {
+            Ok([0; 2])
+        }
+
+        fn next<'a>(&'a self, cursor: &'a mut [u8; 2], _: &'a mut Context) -> Result<Option<&'a [u8; 2]>, BoxError> {
+            cursor[0] += 1;
+            Ok((cursor[0] < 3).then_some(&*cursor))
+        }
+    }
+
+    #[test]
+    fn samples_may_be_lent_by_the_cursor() {
+        let chain = ChainDataset::new([Lender, Lender]);
+        let (mut cursor, mut cx) = (chain.iter(None).unwrap(), Context::default());
+        for first in [1, 2, 1, 2] {
+            assert_eq!(chain.next(&mut cursor, &mut cx).unwrap(), Some(&[first, 0]));
+        }
+        assert!(chain.next(&mut cursor, &mut cx).unwrap().is_none());
+        let both = Lender.chain(Lender);
+        let mut cursor = both.iter(None).unwrap();
+        let mut count = 0;
+        while both.next(&mut cursor, &mut cx).unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 4);
+    }
+}
