@@ -16,6 +16,7 @@ mod sealed {
 ///
 /// `DTYPE` names this very type, and the type has no padding, so that a slice of it may be read as bytes. Every type
 /// but `bool` must also accept any pattern of bits, so that bytes from a file may be read as it.
+#[diagnostic::on_unimplemented(note = "for a sample of another type see the table in `slotline::sample`")]
 pub unsafe trait Element: Copy + Send + Sync + fmt::Debug + sealed::Sealed + 'static {
     /// This type's name at run time.
     const DTYPE: DType;

@@ -5,7 +5,7 @@
 //! making a view never allocates.
 
 use std::fmt;
-use std::ops::Index;
+use std::ops::{Index, Range};
 
 use crate::dtype::{DType, Element, bytes_of};
 use crate::shape::{Shape, ShapeError, Strides};
@@ -101,6 +101,18 @@ impl<'a, T: Element> Tensor<'a, T> {
     #[track_caller]
     pub fn row(&self, i: usize) -> Tensor<'a, T> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
+    }
+
+    /// The rows of a range, with as many dimensions as this tensor. It must have some.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such rows.
+    #[track_caller]
+    pub(crate) fn slice(&self, rows: Range<usize>) -> Tensor<'a, T> {
+        let size = self.shape.row_elements();
+        let shape = self.shape.row().stacked(rows.len()).unwrap_or_default();
+        Tensor::from_checked(&self.data[rows.start * size..rows.end * size], shape)
     }
 
     /// The rows, first to last.

@@ -85,7 +85,7 @@ impl Region {
 
 impl Region {
     /// Writes a sample into its row.
-    #[inline]
+    #[inline(always)] // As `MapJob::next`.
     fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {
         // SAFETY: the claim behind the job has the row to itself (see `Job`).
         let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), read.row) };

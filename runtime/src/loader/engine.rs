@@ -93,7 +93,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) {
         let activity = &*self.activities[reader.place];
-        activity.begin(task.number, task.indices.at_or_zero(rows.start));
+        let end = rows.end;
+        // A short batch may have no rows for this claim, and then no index to name.
+        let index_at = |row| if row < end { task.indices.at(row) } else { 0 };
+        activity.begin(task.number, index_at(rows.start));
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
         {
@@ -119,7 +122,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         });
         if let Err(cause) = outcome {
             let row = job.at;
-            let (position, index) = (task.first + row, task.indices.at_or_zero(row));
+            let (position, index) = (task.first + row, index_at(row));
             work.fail(Failure { position, index, by: reader.by(), cause });
         }
         activity.end();

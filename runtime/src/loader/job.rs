@@ -86,7 +86,8 @@ impl<D: Dataset> MapJob<'_, D> {
 }
 
 impl<D: Dataset> Job<D> for MapJob<'_, D> {
-    #[inline]
+    // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
+    #[inline(always)]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         if self.is_abandoned() {
             return Ok(None);

@@ -71,13 +71,13 @@ impl<D: Loadable> Payloads<D> for Stack {
         {
             warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
         }
-        let bytes = pages.len();
+        let (bytes, shared) = (pages.len(), !layout.is_sequential());
         let arena: Arc<dyn Memory> = Arc::new(pages);
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up to pages.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
-        Ok(Made { payloads: payloads.collect(), bytes, warnings, shared: true })
+        Ok(Made { payloads: payloads.collect(), bytes, warnings, shared })
     }
 }
 

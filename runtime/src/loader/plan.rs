@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::work::{Cause, guarded};
-use crate::sampler::Order;
+use crate::sampler::{Cipher, Order};
 
 /// One pass, as the workers need to know it.
 #[derive(Debug, Default)]
@@ -26,30 +26,37 @@ pub(super) struct Plan {
     pub(super) feed: Option<Feed>,
 }
 
-/// The indices of one batch.
+/// The indices of one batch, from its first row on, where they lie: one look for each row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Indices<'a> {
-    /// From a position on.
-    Order(&'a Order, usize),
+    From(usize),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+    Cipher(&'a Cipher, usize),
     List(&'a [usize]),
 }
 
-impl Indices<'_> {
-    /// The index of row `row`.
+impl<'a> Indices<'a> {
+    /// Those of an order from a position on, which must not be beyond its end.
     #[inline]
-    pub(super) fn at(&self, row: usize) -> usize {
-        match self {
-            Self::Order(order, first) => order.index(first + row),
-            Self::List(list) => list[row],
+    pub(super) fn from(order: &'a Order, first: usize) -> Self {
+        match order {
+            Order::Range(_) => Self::From(first),
+            Order::U32(table) => Self::U32(&table[first..]),
+            Order::U64(table) => Self::U64(&table[first..]),
+            Order::Cipher(cipher) => Self::Cipher(cipher, first),
         }
     }
 
-    /// The index of row `row`, or 0 if there is none.
-    #[inline]
-    pub(super) fn at_or_zero(&self, row: usize) -> usize {
+    /// The index of row `row`, which the batch must have.
+    #[inline(always)]
+    pub(super) fn at(&self, row: usize) -> usize {
         match self {
-            Self::Order(order, first) => order.get(first + row).unwrap_or_default(),
-            Self::List(list) => list.get(row).copied().unwrap_or_default(),
+            Self::From(first) => first + row,
+            Self::U32(table) => table[row] as usize,
+            Self::U64(table) => table[row] as usize,
+            Self::Cipher(cipher, first) => cipher.index(first + row),
+            Self::List(list) => list[row],
         }
     }
 }

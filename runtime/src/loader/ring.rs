@@ -66,7 +66,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         match &plan.feed {
             None => {
                 let first = claim.ticket() * self.engine.rows;
-                let task = Task { number: claim.ticket(), first, indices: Indices::Order(&plan.order, first) };
+                let task = Task { number: claim.ticket(), first, indices: Indices::from(&plan.order, first) };
                 self.fill_task(&claim, plan, task, plan.positions - first, reader);
             }
             Some(feed) => self.fill_from(feed, &claim, plan, reader),

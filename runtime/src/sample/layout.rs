@@ -8,13 +8,34 @@ use crate::shape::{Shape, ShapeError};
 /// Where tensors start in a slot: at multiples of what a GPU's copy engine and any vector unit like.
 pub(crate) const FIELD_ALIGN: usize = 256;
 
+/// How the samples of a batch lie in a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All have the field's shape.
+    Fixed,
+    /// Each has its own length, and zeros from there to the field's shape.
+    Padded,
+    /// Each has its own length, and begins where the one before ends.
+    Packed,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Fixed => "of fixed shape",
+            Kind::Padded => "ragged",
+            Kind::Packed => "packed",
+        })
+    }
+}
+
 /// One field of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub(crate) name: String,
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
-    pub(crate) ragged: bool,
+    pub(crate) kind: Kind,
     /// How many fields the run has that begins here; 0 if none does.
     pub(crate) run: usize,
 }
@@ -30,21 +51,31 @@ impl Field {
         self.dtype
     }
 
-    /// Its shape in one sample; of a ragged field the greatest one.
+    /// Its shape in one sample; of a ragged field the greatest one; of a packed field the room that a batch has for
+    /// each of its samples, which they share.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// Whether samples may have less than `shape` says, with their length stored beside them.
+    /// Whether samples may have less than `shape` says, padded to it, with their length stored beside them.
     pub fn is_ragged(&self) -> bool {
-        self.ragged
+        self.kind == Kind::Padded
+    }
+
+    /// Whether samples have lengths of their own and lie one right after the other, with their offsets beside them.
+    pub fn is_packed(&self) -> bool {
+        self.kind == Kind::Packed
     }
 }
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let upto = if self.ragged { "up to " } else { "" };
-        write!(f, "{}: {} {upto}{}", self.name, self.dtype, self.shape)
+        let kind = match self.kind {
+            Kind::Fixed => "",
+            Kind::Padded => "up to ",
+            Kind::Packed => "packed ",
+        };
+        write!(f, "{}: {} {kind}{}", self.name, self.dtype, self.shape)
     }
 }
 
@@ -72,12 +103,20 @@ impl Fields {
 
     /// Adds a field of which every sample has exactly `shape`.
     pub fn fixed(&mut self, dtype: DType, shape: &[usize]) {
-        self.push(dtype, shape, false);
+        self.push(dtype, Shape::new(shape), Kind::Fixed);
     }
 
     /// Adds a field of which a sample has at most `max` elements.
     pub fn ragged(&mut self, dtype: DType, max: usize) {
-        self.push(dtype, &[max], true);
+        self.push(dtype, Shape::new(&[max]), Kind::Padded);
+    }
+
+    /// Adds a field of which each sample has any number of items of shape `item`, one right after the other, with room
+    /// for `room` of them for each sample of a whole batch.
+    ///
+    /// Where a sample begins is known only once the one before it is written. So each batch is filled by one thread.
+    pub fn packed(&mut self, dtype: DType, item: &[usize], room: usize) {
+        self.push(dtype, Shape::new(item).and_then(|item| item.stacked(room)), Kind::Packed);
     }
 
     /// Adds the fields of a part of the sample under a name of its own.
@@ -114,10 +153,10 @@ impl Fields {
         &self.list
     }
 
-    fn push(&mut self, dtype: DType, shape: &[usize], ragged: bool) {
+    fn push(&mut self, dtype: DType, shape: Result<Shape, ShapeError>, kind: Kind) {
         let name = if self.path.is_empty() { self.list.len().to_string() } else { self.path.join(".") };
-        match Shape::new(shape) {
-            Ok(shape) => self.list.push(Field { name, dtype, shape, ragged, run: 0 }),
+        match shape {
+            Ok(shape) => self.list.push(Field { name, dtype, shape, kind, run: 0 }),
             Err(error) => self.error = self.error.take().or(Some(error)),
         }
     }
@@ -129,12 +168,13 @@ pub(crate) struct Column {
     pub(crate) field: Field,
     /// Bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
     pub(crate) offset: usize,
-    /// Elements in one row (of a ragged field the greatest number).
+    /// Elements in one row (of a padded field the greatest number, of a packed one the room for them).
     pub(crate) elements: usize,
-    /// Bytes from row to row.
+    /// Bytes from row to row; a packed field has as many for each row, but they are shared.
     pub(crate) stride: usize,
-    /// Ragged fields: bytes from the start of the slot to the first row's length, an i64.
-    pub(crate) lengths: usize,
+    /// Bytes from the start of the slot to the i64s that say where rows end: of a padded field each row's length, of a
+    /// packed one a 0 and then the end of each row, in items.
+    pub(crate) ends: usize,
 }
 
 /// Where everything lies in a slot of so many rows.
@@ -164,6 +204,12 @@ pub enum LayoutError {
         /// Rows of a batch.
         rows: usize,
     },
+    /// An item of a packed field has no elements.
+    #[error("field {field}: its items have no elements, so that a batch can't tell how many there are; give them one")]
+    EmptyItems {
+        /// The field.
+        field: String,
+    },
 }
 
 impl Layout {
@@ -184,15 +230,31 @@ impl Layout {
         let mut columns = Vec::with_capacity(fields.list.len());
         for field in fields.list {
             let too_large = || too_large(&field.to_string());
-            // The batch has one dimension more. Views count its elements, with zeros left out.
-            field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
+            if field.kind == Kind::Packed {
+                if field.shape.row_dims().contains(&0) {
+                    return Err(LayoutError::EmptyItems { field: field.to_string() });
+                }
+            } else {
+                // The batch has one dimension more. Views count its elements, with zeros left out.
+                field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
+            }
             let elements = field.shape.elements().ok_or_else(too_large)?;
             let stride = elements.checked_mul(field.dtype.size()).ok_or_else(too_large)?;
             let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
-            let lengths = if field.ragged { place(&mut end, words).ok_or_else(too_large)? } else { 0 };
-            columns.push(Column { field, offset, elements, stride, lengths });
+            let ends = match field.kind {
+                Kind::Fixed => 0,
+                Kind::Padded => place(&mut end, words).ok_or_else(too_large)?,
+                Kind::Packed => place(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
+            };
+            columns.push(Column { field, offset, elements, stride, ends });
         }
         Ok(Self { columns: columns.into(), rows, size: end })
+    }
+
+    /// Whether the rows of a slot must be written one after the other, by one thread: where a row begins in a packed
+    /// field is where the one before ends.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.columns.iter().any(|column| column.field.kind == Kind::Packed)
     }
 }
 
@@ -206,11 +268,23 @@ mod tests {
         fields.fixed(DType::U8, &[3, 5]);
         fields.fixed(DType::I64, &[]);
         fields.ragged(DType::U16, 7);
+        fields.packed(DType::F32, &[4], 3);
         let layout = Layout::new(fields, 10).unwrap();
-        let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.lengths)).collect();
-        assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024)]);
-        assert_eq!(layout.size, 1024 + 80);
+        let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.ends)).collect();
+        assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024), (1280, 12, 48, 1792)]);
+        assert_eq!(layout.size, 1792 + 88);
         assert_eq!(layout.columns[2].field.to_string(), "2: u16 up to [7]");
+        assert_eq!(layout.columns[3].field.to_string(), "3: f32 packed [3, 4]");
+    }
+
+    #[test]
+    fn only_a_packed_field_demands_a_sequence() {
+        let mut fields = Fields::new();
+        fields.fixed(DType::U8, &[3]);
+        fields.ragged(DType::U8, 3);
+        assert!(!Layout::new(fields.clone(), 2).unwrap().is_sequential());
+        fields.packed(DType::U8, &[], 3);
+        assert!(Layout::new(fields, 2).unwrap().is_sequential());
     }
 
     #[test]
@@ -235,5 +309,20 @@ mod tests {
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[1; 9]);
         assert!(matches!(Layout::new(fields, 1), Err(LayoutError::Shape(_))));
+    }
+
+    #[test]
+    fn packed_fields_that_no_batch_can_hold_are_errors() {
+        let layout = |item: &[usize], room, rows| {
+            let mut fields = Fields::new();
+            fields.packed(DType::F64, item, room);
+            Layout::new(fields, rows)
+        };
+        let error = layout(&[4, 0], 5, 2).unwrap_err().to_string();
+        assert!(error.contains("field 0: f64 packed [5, 4, 0]: its items have no elements"), "{error}");
+        assert!(matches!(layout(&[], 1 << 50, 1 << 20), Err(LayoutError::TooLarge { .. })));
+        assert!(matches!(layout(&[1 << 40, 1 << 40], 0, 1), Err(LayoutError::TooLarge { .. })));
+        assert!(matches!(layout(&[1; 8], 1, 1), Err(LayoutError::Shape(_))));
+        assert_eq!(layout(&[1; 7], 1, 1).unwrap().columns[0].stride, 8, "no dimension is added for the batch");
     }
 }

@@ -11,55 +11,60 @@
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
+//! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
+//! | [`PackedText`] | the same for strings | [`PackedTexts`] |
 //! | tuples of these | one after the other | a tuple |
-//! | a struct of yours | as it says | as it says |
+//! | a struct of yours, [derived](derive@Sample) | one after the other, by name | a struct |
+//! | anything of yours that implements [`Sample`](trait@Sample) | as it says | as it says |
 //!
-//! A struct takes a dozen lines:
+//! A struct becomes a sample by [`#[derive(Sample)]`](derive@Sample), which makes a struct for its batches, too:
 //!
 //! ```
-//! use slotline::BoxError;
-//! use slotline::sample::{Columns, Fields, Row, Sample};
-//! use slotline::tensor::Tensor;
+//! use slotline::dataset::from_fn;
+//! use slotline::{BoxError, Loader, Sample};
 //!
-//! struct Digit<'a> {
-//!     pixels: &'a [u8],
+//! #[derive(Sample)]
+//! struct Digit {
+//!     pixels: [[u8; 8]; 8],
 //!     label: i64,
 //! }
 //!
-//! struct Digits<'b> {
-//!     pixels: Tensor<'b, u8>,
-//!     labels: Tensor<'b, i64>,
+//! let digits = from_fn(50, |index, _| Ok(Digit { pixels: [[index as u8; 8]; 8], label: index as i64 }));
+//! let mut loader = Loader::builder(digits).batch_size(50).build()?;
+//! for batch in loader.epoch()? {
+//!     let batch = batch?;
+//!     let digits: DigitBatch<'_> = batch.tensors();
+//!     assert_eq!(digits.pixels.shape(), [50, 8, 8]);
+//!     assert_eq!(digits.label.as_slice()[..3], [0, 1, 2]);
 //! }
-//!
-//! impl Sample for Digit<'_> {
-//!     type Tensors<'b> = Digits<'b>;
-//!
-//!     fn declare(&self, fields: &mut Fields) {
-//!         fields.named("pixels", &self.pixels);
-//!         fields.named("label", &self.label);
-//!     }
-//!
-//!     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-//!         self.pixels.write(row)?;
-//!         self.label.write(row)
-//!     }
-//!
-//!     fn tensors<'b>(columns: &mut Columns<'b>) -> Digits<'b> {
-//!         Digits { pixels: columns.take(), labels: columns.take() }
-//!     }
-//! }
+//! # Ok::<(), BoxError>(())
 //! ```
+//!
+//! By hand it is the three functions of [`Sample`](trait@Sample): [`Fields::named`] for each field, then
+//! [`write`](Sample::write) for each, then [`tensors`](Sample::tensors) for each. That is for structs whose batches are
+//! to look otherwise.
 
+mod columns;
+mod derive;
 mod kinds;
 mod layout;
+mod misfit;
+mod packed;
 mod ragged;
 mod row;
+#[cfg(test)]
+mod tests;
 
+pub use self::columns::Columns;
+#[doc(inline)]
+pub use self::derive::Sample;
 pub use self::kinds::{AnyRow, Lazy};
 pub(crate) use self::layout::Layout;
 pub use self::layout::{Field, Fields, LayoutError};
+pub use self::misfit::Misfit;
+pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
-pub use self::row::{Columns, Misfit, Row};
+pub use self::row::Row;
 use crate::BoxError;
 #[cfg(doc)]
 use crate::tensor::{AnyTensor, Tensor};
@@ -68,6 +73,7 @@ use crate::tensor::{AnyTensor, Tensor};
 ///
 /// The three functions must agree: the same fields in the same order. If `write` does not keep to what `declare` said
 /// of another sample of the dataset, the batch is an error that names the sample.
+#[diagnostic::on_unimplemented(note = "the documentation of `slotline::sample` has a table of what is a sample")]
 pub trait Sample {
     /// What a batch of these looks like.
     type Tensors<'b>;

@@ -3,7 +3,7 @@
 use super::{Columns, Fields, Row, Sample};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, no_such_row};
 
 /// A run of elements, at most `max` of them; in the batch it is padded with zeros, and its length is kept.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +45,12 @@ pub struct RaggedTensor<'b, T: Element> {
 }
 
 impl<'b, T: Element> RaggedTensor<'b, T> {
-    /// All rows, padded with zeros: shape `[B, max]`.
+    /// All rows, padded with zeros: shape `[B, max]`, or `[max]` of a single sample.
     pub fn padded(&self) -> Tensor<'b, T> {
         self.padded.clone()
     }
 
-    /// How many elements each row has: shape `[B]`.
+    /// How many elements each row has: shape `[B]`, or `[1]` of a single sample.
     pub fn lengths(&self) -> &'b [i64] {
         self.lengths
     }
@@ -62,7 +62,9 @@ impl<'b, T: Element> RaggedTensor<'b, T> {
     /// If there is no such row.
     #[track_caller]
     pub fn row(&self, i: usize) -> &'b [T] {
-        &self.padded.row(i).as_slice()[..self.lengths[i] as usize]
+        let Some(&length) = self.lengths.get(i) else { no_such_row(i, self.lengths.len()) };
+        let max = self.padded.shape().last().copied().unwrap_or_default();
+        &self.padded.as_slice()[i * max..][..length as usize]
     }
 }
 

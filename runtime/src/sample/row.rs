@@ -1,36 +1,13 @@
-//! Writing one sample into its row, and reading a batch's columns back.
+//! Writing one sample into its row.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::layout::{Column, Field, INDICES, Layout};
+use super::layout::{Column, INDICES, Kind, Layout};
+use super::misfit::{Misfit, Problem};
 use crate::dtype::{DType, Element};
 use crate::shape::Shape;
-use crate::tensor::{AnyTensor, Tensor};
-
-/// A sample that is not what its fields were declared to be.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct Misfit(Box<Problem>);
-
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("field {declared} was declared, but the sample has {dtype} {shape}")]
-    Other { declared: Field, dtype: DType, shape: Shape },
-    #[error("field {declared} was declared, but the sample has {found} elements; declare a greater maximum")]
-    TooLong { declared: Field, found: usize },
-    #[error("{declared} fields were declared, but the sample wrote {found}")]
-    Count { declared: usize, found: usize },
-    #[error("field {declared} was declared {}, but the sample writes it otherwise", if declared.ragged { "ragged" } else { "of fixed shape" })]
-    Kind { declared: Field },
-}
-
-impl From<Problem> for Misfit {
-    #[cold]
-    fn from(problem: Problem) -> Self {
-        Self(Box::new(problem))
-    }
-}
+use crate::tensor::AnyTensor;
 
 /// The row of a batch that one sample writes itself into, field after field in the order declared.
 pub struct Row<'a> {
@@ -49,7 +26,11 @@ impl<'a> Row<'a> {
     /// # Safety
     ///
     /// `slot` must be the start of a slot with this layout, aligned to its fields, with every byte initialised by
-    /// zeros or by rows of this layout; `row` must be one of its rows, which for `'a` nobody else reads or writes.
+    /// zeros or by rows of this layout; `row` must be one of its rows, which for `'a` nobody else reads or writes, nor
+    /// any other row if the layout is sequential.
+    ///
+    /// Rows of a sequential layout should be written from the first to the last. Out of turn they hold wrong items, but
+    /// none that are not the field's.
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *mut u8, row: usize) -> Self {
         debug_assert!(row < layout.rows);
@@ -122,13 +103,7 @@ impl<'a> Row<'a> {
     /// If the dtype differs or `data` is longer than the declared maximum.
     #[inline]
     pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Misfit> {
-        let column = self.column()?;
-        if column.field.dtype != T::DTYPE {
-            return Err(column.other(T::DTYPE, &[data.len()]));
-        }
-        if !column.field.ragged {
-            return Err(Problem::Kind { declared: column.field.clone() }.into());
-        }
+        let column = self.column_of::<T>(Kind::Padded, &[data.len()])?;
         if data.len() > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
         }
@@ -139,7 +114,43 @@ impl<'a> Row<'a> {
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr().cast(), to, size_of_val(data));
             std::ptr::write_bytes(to.add(size_of_val(data)), 0, column.stride - size_of_val(data));
-            self.slot.add(column.lengths).cast::<i64>().add(self.row).write(data.len() as i64);
+            self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
+        }
+        Ok(())
+    }
+
+    /// Writes the next field, a packed one: `data`, whole items of the declared shape `item` in C order, right after
+    /// those of the row before.
+    ///
+    /// # Errors
+    ///
+    /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so
+    /// many.
+    pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
+        let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
+        let declared = || column.field.clone();
+        if !same(column.field.shape.row_dims(), item) {
+            return Err(Problem::Items { declared: declared(), found: item.into() }.into());
+        }
+        // `Layout::new` lets no item be empty.
+        let (size, rows, row) = (column.field.shape.row_elements(), self.layout.rows, self.row);
+        if !data.len().is_multiple_of(size) {
+            return Err(Problem::Uneven { declared: declared(), found: data.len() }.into());
+        }
+        let (found, room) = (data.len() / size, column.field.shape.rows() * rows);
+        // SAFETY: a packed column has an i64 for each row there and one more, all of them ours (`new`).
+        let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
+        let before = ends[row] as usize;
+        if before > room || found > room - before {
+            return Err(Problem::Full { declared: declared(), row, rows, before, found, room }.into());
+        }
+        self.next += 1;
+        ends[row + 1] = (before + found) as i64;
+        // SAFETY: as for `fill`, from item `before` on: it and `found` more are at most `room`, which is what all rows
+        // of the column together hold.
+        unsafe {
+            let to = self.slot.add(column.offset).cast::<T>().add(before * size);
+            std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
         }
         Ok(())
     }
@@ -160,11 +171,24 @@ impl<'a> Row<'a> {
         layout.columns.get(next).ok_or_else(|| count().into())
     }
 
+    /// The next field, if it is one of this kind, of `T`; `shape` is what the sample has.
+    #[inline]
+    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Misfit> {
+        let column = self.column()?;
+        if column.field.dtype != T::DTYPE {
+            return Err(column.other(T::DTYPE, shape));
+        }
+        if column.field.kind != kind {
+            return Err(column.otherwise());
+        }
+        Ok(column)
+    }
+
     /// The next field, if it is one of fixed shape, and this one.
     #[inline]
     fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Misfit> {
         let column = self.column()?;
-        if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.ragged {
+        if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.kind != Kind::Fixed {
             return Err(column.other(dtype, shape));
         }
         Ok(column)
@@ -193,11 +217,17 @@ impl Column {
     fn other(&self, dtype: DType, shape: &[usize]) -> Misfit {
         let declared = self.field.clone();
         match Shape::new(shape) {
-            Ok(shape) if !declared.ragged || dtype != declared.dtype => {
+            Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {
                 Problem::Other { declared, dtype, shape }.into()
             }
-            _ => Problem::Kind { declared }.into(),
+            _ => self.otherwise(),
         }
+    }
+
+    /// The error of a sample that has something of another kind here.
+    #[cold]
+    fn otherwise(&self) -> Misfit {
+        Problem::Kind { declared: self.field.clone() }.into()
     }
 }
 
@@ -210,137 +240,5 @@ fn same(a: &[usize], b: &[usize]) -> bool {
 impl fmt::Debug for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Row").field("row", &self.row).field("next_field", &self.next).finish_non_exhaustive()
-    }
-}
-
-/// The columns of a batch: one tensor for each field, in the order declared.
-#[derive(Clone, Copy)]
-pub struct Columns<'a> {
-    columns: &'a [Column],
-    slot: *const u8,
-    /// Rows that the batch has, at most the layout's.
-    rows: usize,
-    next: usize,
-    memory: PhantomData<&'a u8>,
-}
-
-impl<'a> Columns<'a> {
-    /// # Safety
-    ///
-    /// As for [`Row::new`], with the first `rows` rows fully written and read-only for `'a`.
-    #[inline]
-    pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
-        debug_assert!(rows <= layout.rows);
-        Self { columns: &layout.columns, slot, rows, next: 0, memory: PhantomData }
-    }
-
-    /// How many fields there are.
-    pub fn len(&self) -> usize {
-        self.columns.len()
-    }
-
-    /// Whether there is no field.
-    pub fn is_empty(&self) -> bool {
-        self.columns.is_empty()
-    }
-
-    /// What field `i` was declared to be; `None` if there is none.
-    pub fn field(&self, i: usize) -> Option<&'a Field> {
-        self.columns.get(i).map(|column| &column.field)
-    }
-
-    /// Field `i` of the batch, shape `[rows, …]`; `None` if there is none. A ragged field is padded with zeros.
-    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
-        self.columns.get(i).map(|column| self.tensor(column))
-    }
-
-    /// How many elements each row of field `i` has, if that is a ragged field.
-    pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
-        self.columns.get(i).filter(|column| column.field.ragged).map(|column| self.lengths_of(column))
-    }
-
-    /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).
-    ///
-    /// # Panics
-    ///
-    /// If there is none, or its elements are not `T`: the sample's `tensors` then contradicts its `declare`.
-    #[inline]
-    pub fn take<T: Element>(&mut self) -> Tensor<'a, T> {
-        let column = self.advance();
-        assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
-        // SAFETY: the column holds rows × elements elements of `T`, written or zero, aligned (see `Row::fill`).
-        let data =
-            unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), self.rows * column.elements) };
-        Tensor::from_checked(data, stacked(column, self.rows))
-    }
-
-    /// The next field, whatever its dtype.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    pub fn take_any(&mut self) -> AnyTensor<'a> {
-        let column = self.advance();
-        self.tensor(column)
-    }
-
-    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]`, and each row's length.
-    ///
-    /// # Panics
-    ///
-    /// As [`take`](Self::take), or if the field is not ragged.
-    pub fn take_ragged<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
-        let data = self.take();
-        let column = &self.columns[self.next - 1];
-        assert!(column.field.ragged, "field {} is not ragged", column.field);
-        (data, self.lengths_of(column))
-    }
-
-    /// The next fields, as many as were declared as one [run](super::Fields::run); all that are left if the next one
-    /// begins no run.
-    pub(crate) fn take_run(&mut self) -> Columns<'a> {
-        let left = self.columns.get(self.next..).unwrap_or_default();
-        let run = left.first().map_or(0, |column| column.field.run);
-        let columns = if run == 0 { left } else { &left[..run.min(left.len())] };
-        self.next += columns.len();
-        Columns { columns, next: 0, ..*self }
-    }
-
-    /// The dataset index of each row.
-    #[inline]
-    pub(crate) fn indices(&self) -> &'a [i64] {
-        // SAFETY: the slot starts with an i64 for each row.
-        unsafe { std::slice::from_raw_parts(self.slot.add(INDICES).cast(), self.rows) }
-    }
-
-    #[inline]
-    fn advance(&mut self) -> &'a Column {
-        self.next += 1;
-        &self.columns[self.next - 1]
-    }
-
-    fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
-        // SAFETY: as in `take`.
-        unsafe {
-            let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), self.rows * column.stride);
-            AnyTensor::from_raw_parts(column.field.dtype, stacked(column, self.rows), bytes)
-        }
-    }
-
-    fn lengths_of(&self, column: &Column) -> &'a [i64] {
-        // SAFETY: a ragged column has an i64 for each row there.
-        unsafe { std::slice::from_raw_parts(self.slot.add(column.lengths).cast(), self.rows) }
-    }
-}
-
-/// The shape of a batch of this column. `Layout::new` made sure that there is room for one dimension more.
-#[inline]
-fn stacked(column: &Column, rows: usize) -> Shape {
-    column.field.shape.stacked(rows).unwrap_or_default()
-}
-
-impl fmt::Debug for Columns<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.columns.iter().map(|column| column.field.to_string())).finish()
     }
 }

@@ -40,7 +40,7 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
         let plan = unsafe { engine.plan() };
         let first = task * engine.rows;
         let rows = engine.rows.min(plan.positions - first);
-        let task = Task { number: task, first, indices: Indices::Order(&plan.order, first) };
+        let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         engine.fill(work, plan, task, 0..rows, &mut self.reader);
         Outcome::Batch(rows)
     }

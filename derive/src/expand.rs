@@ -1,0 +1,169 @@
+//! What is generated: the implementation, and the struct for batches.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{DeriveInput, Fields, Generics, Ident, Lifetime, Member, Result};
+
+use crate::input;
+use crate::lifetimes::{Lifetimes, unused};
+
+/// The code for `input`.
+///
+/// # Errors
+///
+/// If no sample can be made of it.
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
+    let shape = input::fields(input)?;
+    let (generics, types) = (&input.generics, shape.iter().map(|field| &field.ty));
+    let lifetime = unused(&quote!(#generics #(#types)*));
+    let lifetimes = Lifetimes::of(generics);
+    let batch = Batch {
+        name: input::batch_name(input)?,
+        // A struct without fields has no use for a lifetime, and the compiler refuses one.
+        generics: lifetimes.without(generics, (!shape.is_empty()).then_some(&lifetime))?,
+        lifetime,
+    };
+    let fields: Vec<Field<'_>> =
+        shape.iter().zip(shape.members()).map(|(field, member)| Field::new(field, member, &lifetimes)).collect();
+    let parts = [batch.define(input, shape, &fields), batch.debug(&fields), implement(input, &fields, &batch)];
+    Ok(parts.into_iter().collect())
+}
+
+/// A field of the sample.
+struct Field<'a> {
+    field: &'a syn::Field,
+    member: Member,
+    /// What the batch calls it.
+    name: String,
+    /// `<its type as Sample>`, without the sample's lifetimes.
+    sample: TokenStream,
+    /// What is wrong with the type is to be reported where the type stands.
+    span: Span,
+}
+
+impl<'a> Field<'a> {
+    fn new(field: &'a syn::Field, member: Member, lifetimes: &Lifetimes) -> Self {
+        let name = match &member {
+            Member::Named(name) => name.unraw().to_string(),
+            Member::Unnamed(place) => place.index.to_string(),
+        };
+        let (span, ty) = (field.ty.span().resolved_at(Span::call_site()), lifetimes.replace(&field.ty));
+        let sample = quote_spanned!(span=> <#ty as ::slotline::sample::Sample>);
+        Self { field, member, name, sample, span }
+    }
+
+    /// What a batch of it is.
+    fn tensors(&self, lifetime: &Lifetime) -> TokenStream {
+        let (sample, mut lifetime) = (&self.sample, lifetime.clone());
+        lifetime.set_span(self.span);
+        quote_spanned!(self.span=> #sample::Tensors<#lifetime>)
+    }
+}
+
+/// The struct for batches.
+struct Batch {
+    name: Ident,
+    lifetime: Lifetime,
+    generics: Generics,
+}
+
+impl Batch {
+    /// Its definition, of the same shape as the sample's.
+    fn define(&self, input: &DeriveInput, shape: &Fields, fields: &[Field<'_>]) -> TokenStream {
+        let (Self { name, lifetime, generics }, vis) = (self, &input.vis);
+        let where_clause = &generics.where_clause;
+        let fields = fields.iter().map(|each @ Field { field, name, .. }| {
+            let (doc, vis, tensors) = (format!("`{name}` of each sample."), &field.vis, each.tensors(lifetime));
+            let more = field.attrs.iter().filter(|attr| attr.path().is_ident("doc"));
+            let name = field.ident.as_ref().map(|name| quote!(#name:));
+            quote!(#[doc = #doc] #[doc = ""] #(#more)* #vis #name #tensors)
+        });
+        let body = match shape {
+            Fields::Named(_) => quote!(#where_clause { #(#fields,)* }),
+            Fields::Unnamed(_) => quote!((#(#fields,)*) #where_clause;),
+            Fields::Unit => quote!(#where_clause;),
+        };
+        let doc = format!("A batch of [`{}`] samples.", input.ident.unraw());
+        quote! {
+            #[doc = #doc]
+            #[allow(dead_code)] // Not every loop reads every field.
+            #vis struct #name #generics #body
+        }
+    }
+
+    /// `Debug`, if all fields have it.
+    fn debug(&self, fields: &[Field<'_>]) -> TokenStream {
+        let (name, lifetime) = (&self.name, &self.lifetime);
+        let mut generics = self.generics.clone();
+        let bounds = fields.iter().map(|field| {
+            let (tensors, span) = (field.tensors(lifetime), field.span);
+            syn::parse_quote_spanned!(span=> #tensors: ::core::fmt::Debug)
+        });
+        generics.make_where_clause().predicates.extend::<Vec<syn::WherePredicate>>(bounds.collect());
+        let (impl_generics, args, where_clause) = generics.split_for_impl();
+        let each = fields.iter().map(|Field { field, member, name, .. }| match field.ident {
+            Some(_) => quote!(.field(#name, &self.#member)),
+            None => quote!(.field(&self.#member)),
+        });
+        let (text, start) = (
+            name.unraw().to_string(),
+            match fields {
+                [Field { field: syn::Field { ident: None, .. }, .. }, ..] => quote!(debug_tuple),
+                _ => quote!(debug_struct),
+            },
+        );
+        quote! {
+            #[automatically_derived]
+            impl #impl_generics ::core::fmt::Debug for #name #args #where_clause {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    f.#start(#text)#(#each)*.finish()
+                }
+            }
+        }
+    }
+}
+
+/// The implementation of `Sample`.
+fn implement(input: &DeriveInput, fields: &[Field<'_>], batch: &Batch) -> TokenStream {
+    let (impl_generics, args, where_clause) = input.generics.split_for_impl();
+    let (name, Batch { name: batch, lifetime, generics }) = (&input.ident, batch);
+    let (_, batch_args, _) = generics.split_for_impl();
+    let declare = fields
+        .iter()
+        .map(|Field { member, name, span, .. }| quote_spanned!(*span=> fields.named(#name, &self.#member);));
+    let write = fields.iter().map(
+        |Field { member, span, .. }| quote_spanned!(*span=> ::slotline::sample::Sample::write(self.#member, row)?;),
+    );
+    let tensors = fields
+        .iter()
+        .map(|Field { member, sample, span, .. }| quote_spanned!(*span=> #member: #sample::tensors(columns)));
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::slotline::sample::Sample for #name #args #where_clause {
+            type Tensors<#lifetime> = #batch #batch_args;
+
+            #[allow(unused_variables)]
+            fn declare(&self, fields: &mut ::slotline::sample::Fields) {
+                #(#declare)*
+            }
+
+            #[inline]
+            #[allow(unused_variables)]
+            fn write(
+                self,
+                row: &mut ::slotline::sample::Row<'_>,
+            ) -> ::core::result::Result<(), ::slotline::BoxError> {
+                #(#write)*
+                ::core::result::Result::Ok(())
+            }
+
+            #[inline]
+            #[allow(unused_variables)]
+            fn tensors<#lifetime>(columns: &mut ::slotline::sample::Columns<#lifetime>) -> Self::Tensors<#lifetime> {
+                #batch { #(#tensors),* }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a derived struct says, and whether a sample can be made of it.
+
+use proc_macro2::Span;
+use quote::format_ident;
+use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
+
+/// The fields of the struct.
+///
+/// # Errors
+///
+/// For an enum or a union, and for options where they mean nothing.
+pub(crate) fn fields(input: &DeriveInput) -> Result<&Fields> {
+    let refuse = |span: Span, what: &str| {
+        let reason = "every sample of a batch must have the same fields; derive Sample for a struct";
+        Err(Error::new(span, format!("{what} cannot be a sample: {reason}")))
+    };
+    let fields = match &input.data {
+        Data::Struct(data) => &data.fields,
+        Data::Enum(data) => return refuse(data.enum_token.span, "an enum"),
+        Data::Union(data) => return refuse(data.union_token.span, "a union"),
+    };
+    match fields.iter().flat_map(|field| &field.attrs).find(|attr| is_option(attr)) {
+        Some(attr) => Err(Error::new_spanned(attr, "`sample` options belong on the struct, not on a field")),
+        None => Ok(fields),
+    }
+}
+
+/// The name of the batch: as its option says, or the sample's with `Batch` behind it.
+///
+/// # Errors
+///
+/// For any other option, and for what is no name.
+pub(crate) fn batch_name(input: &DeriveInput) -> Result<Ident> {
+    let mut name = None;
+    for attr in input.attrs.iter().filter(|attr| is_option(attr)) {
+        attr.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("batch") {
+                return Err(meta.error("unknown option; the only one is `batch = \"Name\"`"));
+            }
+            match name.replace(meta.value()?.parse::<LitStr>()?.parse()?) {
+                Some(_) => Err(meta.error("the batch has a name already")),
+                None => Ok(()),
+            }
+        })?;
+    }
+    Ok(name.unwrap_or_else(|| format_ident!("{}Batch", input.ident)))
+}
+
+fn is_option(attr: &Attribute) -> bool {
+    attr.path().is_ident("sample")
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    /// What `item` is refused for.
+    fn refusal(item: DeriveInput) -> String {
+        fields(&item).and_then(|_| batch_name(&item)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_structs_are_taken() {
+        let text = refusal(parse_quote!(
+            enum E {
+                A(i64),
+                B { x: f32 },
+            }
+        ));
+        assert!(text.starts_with("an enum cannot be a sample: every sample of a batch must have the same"), "{text}");
+        let text = refusal(parse_quote!(union U { a: i64 }));
+        assert!(text.starts_with("a union cannot be a sample"), "{text}");
+    }
+
+    #[test]
+    fn options_that_mean_nothing_are_refused() {
+        let unknown = parse_quote!(
+            #[sample(name = "A")]
+            struct S;
+        );
+        assert_eq!(refusal(unknown), "unknown option; the only one is `batch = \"Name\"`");
+        let twice = parse_quote!(
+            #[sample(batch = "A")]
+            #[sample(batch = "B")]
+            struct S;
+        );
+        assert_eq!(refusal(twice), "the batch has a name already");
+        let on_field = parse_quote!(
+            struct S(#[sample(batch = "A")] i64);
+        );
+        assert_eq!(refusal(on_field), "`sample` options belong on the struct, not on a field");
+    }
+
+    #[test]
+    fn a_batchs_name_must_be_one() {
+        for options in
+            [r#"(batch = "two words")"#, r#"(batch = "struct")"#, r#"(batch = "")"#, "(batch = 5)", "(batch)", ""]
+        {
+            let item: DeriveInput = syn::parse_str(&format!("#[sample{options}] struct S;")).unwrap();
+            assert!(batch_name(&item).is_err(), "{options}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_named_for_its_sample_or_as_it_is_told() {
+        assert_eq!(
+            batch_name(&parse_quote!(
+                struct Digit;
+            ))
+            .unwrap(),
+            "DigitBatch"
+        );
+        assert_eq!(
+            batch_name(&parse_quote!(
+                struct r#Try;
+            ))
+            .unwrap(),
+            "TryBatch"
+        );
+        assert_eq!(
+            batch_name(&parse_quote!(
+                #[sample(batch = "Digits")]
+                struct Digit;
+            ))
+            .unwrap(),
+            "Digits"
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! The derive macro of slotline's samples. `slotline::sample` re-exports it and says what it does.
+
+mod expand;
+mod input;
+mod lifetimes;
+
+use syn::{DeriveInput, parse_macro_input};
+
+/// The macro is the crate `slotline-derive`'s, and of use through `slotline` only.
+#[proc_macro_derive(Sample, attributes(sample))]
+pub fn derive_sample(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let item = parse_macro_input!(item as DeriveInput);
+    expand::expand(&item).unwrap_or_else(|error| error.to_compile_error()).into()
+}

@@ -1,0 +1,105 @@
+//! Types without the lifetimes of the struct that they come from.
+//!
+//! A batch borrows from its slot and not from what its samples were made of. So its type must not mention the sample's
+//! lifetimes, though it is found through the types of the sample's fields, which do. There `'static` stands for them:
+//! whatever a field borrows, a batch of it is the same.
+
+use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{GenericParam, Generics, Lifetime, LifetimeParam, Result, WherePredicate};
+
+/// The lifetimes of a struct.
+pub(crate) struct Lifetimes(Vec<Ident>);
+
+impl Lifetimes {
+    pub(crate) fn of(generics: &Generics) -> Self {
+        Self(generics.lifetimes().map(|param| param.lifetime.ident.clone()).collect())
+    }
+
+    /// These tokens, with `'static` for each of the lifetimes.
+    ///
+    /// Tokens rather than types, so that it reaches into macros in the place of types, too.
+    pub(crate) fn replace(&self, tokens: impl ToTokens) -> TokenStream {
+        let mut quoted = false;
+        let replace = |token| {
+            let after_quote = std::mem::take(&mut quoted);
+            match token {
+                TokenTree::Group(group) => {
+                    let mut replaced = Group::new(group.delimiter(), self.replace(group.stream()));
+                    replaced.set_span(group.span());
+                    replaced.into()
+                }
+                TokenTree::Ident(name) if after_quote && self.0.contains(&name) => {
+                    Ident::new("static", name.span()).into()
+                }
+                TokenTree::Punct(punct) => {
+                    quoted = punct.as_char() == '\'' && punct.spacing() == Spacing::Joint;
+                    punct.into()
+                }
+                token => token,
+            }
+        };
+        tokens.into_token_stream().into_iter().map(replace).collect()
+    }
+
+    /// The struct's generics without the lifetimes, and with `lifetime` before all others if there is one.
+    pub(crate) fn without(&self, generics: &Generics, lifetime: Option<&Lifetime>) -> Result<Generics> {
+        let mut left = Generics::default();
+        left.params.extend(lifetime.map(|lifetime| GenericParam::Lifetime(LifetimeParam::new(lifetime.clone()))));
+        for param in generics.params.iter().filter(|param| !matches!(param, GenericParam::Lifetime(_))) {
+            left.params.push(syn::parse2(self.replace(param))?);
+        }
+        for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
+            if !matches!(predicate, WherePredicate::Lifetime(_)) {
+                left.make_where_clause().predicates.push(syn::parse2(self.replace(predicate))?);
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// A lifetime that none of these tokens has: `'b` if it can be.
+pub(crate) fn unused(tokens: &TokenStream) -> Lifetime {
+    let (tokens, mut name) = (tokens.to_string(), "'b".to_owned());
+    while tokens.contains(&name) {
+        name.push('_');
+    }
+    Lifetime::new(&name, Span::call_site())
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+    use syn::DeriveInput;
+
+    use super::*;
+
+    #[test]
+    fn a_structs_own_lifetimes_become_static_and_no_others() {
+        let item: DeriveInput = syn::parse_quote!(
+            struct S<'a, 'long>(&'a &'long u8);
+        );
+        let lifetimes = Lifetimes::of(&item.generics);
+        let replaced = lifetimes.replace(quote!((&'a [u8], Foo<'long, 'b>, for<'c> fn(&'c a) -> long, shape!['a; 3])));
+        let expected = quote!((&'static [u8], Foo<'static, 'b>, for<'c> fn(&'c a) -> long, shape!['static; 3]));
+        assert_eq!(replaced.to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn generics_lose_their_lifetimes_and_what_is_said_of_them() {
+        let item: DeriveInput = syn::parse_quote! {
+            struct S<'a, 'b: 'a, T: Copy + 'a = u8, const N: usize = 2>(&'a T) where 'a: 'a, Foo<'b>: Fn(T);
+        };
+        let without = |lifetime: Option<&Lifetime>| {
+            let generics = Lifetimes::of(&item.generics).without(&item.generics, lifetime).unwrap();
+            let clause = &generics.where_clause;
+            quote!(#generics #clause).to_string()
+        };
+        let expected = quote!(<T: Copy + 'static = u8, const N: usize = 2> where Foo<'static>: Fn(T));
+        assert_eq!(without(None), expected.to_string());
+        let name = unused(&quote!(#item));
+        let expected = quote!(<'b_, T: Copy + 'static = u8, const N: usize = 2> where Foo<'static>: Fn(T));
+        assert_eq!(without(Some(&name)), expected.to_string());
+        assert_eq!(unused(&quote!(&'a b)).to_string(), "'b");
+    }
+}

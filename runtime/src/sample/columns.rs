@@ -1,0 +1,192 @@
+//! Reading a batch's columns back.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::layout::{Column, Field, INDICES, Kind, Layout};
+use crate::dtype::Element;
+use crate::shape::Shape;
+use crate::tensor::{AnyTensor, Tensor};
+
+/// The columns of a batch: one tensor for each field, in the order declared.
+///
+/// Of a sample that was not batched they are the sample's own: each field has its own shape, without a first dimension
+/// for the rows.
+#[derive(Clone, Copy)]
+pub struct Columns<'a> {
+    columns: &'a [Column],
+    slot: *const u8,
+    /// Rows that the batch has, at most the layout's.
+    rows: usize,
+    /// Whether the tensors have a first dimension for the rows. Without it there is one row.
+    batched: bool,
+    next: usize,
+    memory: PhantomData<&'a u8>,
+}
+
+impl<'a> Columns<'a> {
+    /// # Safety
+    ///
+    /// As for [`Row::new`], with the first `rows` rows fully written and read-only for `'a`.
+    #[inline]
+    pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
+        debug_assert!(rows <= layout.rows);
+        Self { columns: &layout.columns, slot, rows, batched: true, next: 0, memory: PhantomData }
+    }
+
+    /// The columns of row 0 alone, without the dimension that counts rows.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), with one row.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for loaders without batching"))]
+    #[inline]
+    pub(crate) unsafe fn single(layout: &'a Layout, slot: *const u8) -> Self {
+        // SAFETY: the caller's word.
+        Self { batched: false, ..unsafe { Self::new(layout, slot, 1) } }
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// What field `i` was declared to be; `None` if there is none.
+    pub fn field(&self, i: usize) -> Option<&'a Field> {
+        self.columns.get(i).map(|column| &column.field)
+    }
+
+    /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is
+    /// padded with zeros; a packed one has the items of all rows, one right after the other, shape `[total, …]`.
+    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
+        self.columns.get(i).map(|column| self.tensor(column))
+    }
+
+    /// How many elements each row of field `i` has, if that is a ragged field.
+    pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
+        self.columns.get(i).filter(|column| column.field.is_ragged()).map(|column| self.ends(column))
+    }
+
+    /// Where each row of field `i` begins, and where the last one ends, in items, if that is a packed field: one more
+    /// than there are rows.
+    pub fn offsets(&self, i: usize) -> Option<&'a [i64]> {
+        self.columns.get(i).filter(|column| column.field.is_packed()).map(|column| self.ends(column))
+    }
+
+    /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or its elements are not `T`: the sample's `tensors` then contradicts its `declare`.
+    #[inline]
+    pub fn take<T: Element>(&mut self) -> Tensor<'a, T> {
+        let column = self.advance();
+        assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
+        let (shape, elements) = self.extent(column);
+        // SAFETY: the column holds so many elements of `T`, written or zero, aligned (see `Row::fill`).
+        let data = unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), elements) };
+        Tensor::from_checked(data, shape)
+    }
+
+    /// The next field, whatever its dtype.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn take_any(&mut self) -> AnyTensor<'a> {
+        let column = self.advance();
+        self.tensor(column)
+    }
+
+    /// The next field, a ragged one: its elements padded with zeros to `[rows, max]` (of a single sample to `[max]`),
+    /// and each row's length.
+    ///
+    /// # Panics
+    ///
+    /// As [`take`](Self::take), or if the field is not ragged.
+    pub fn take_ragged<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
+        let data = self.take();
+        let column = &self.columns[self.next - 1];
+        assert!(column.field.is_ragged(), "field {} is not ragged", column.field);
+        (data, self.ends(column))
+    }
+
+    /// The next field, a packed one: the items of all rows, `[total, …]`, and where each row begins and the last one
+    /// ends, in items.
+    ///
+    /// # Panics
+    ///
+    /// As [`take`](Self::take), or if the field is not packed.
+    pub fn take_packed<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
+        let data = self.take();
+        let column = &self.columns[self.next - 1];
+        assert!(column.field.is_packed(), "field {} is not packed", column.field);
+        (data, self.ends(column))
+    }
+
+    /// The next fields, as many as were declared as one [run](super::Fields::run); all that are left if the next one
+    /// begins no run.
+    pub(crate) fn take_run(&mut self) -> Columns<'a> {
+        let left = self.columns.get(self.next..).unwrap_or_default();
+        let run = left.first().map_or(0, |column| column.field.run);
+        let columns = if run == 0 { left } else { &left[..run.min(left.len())] };
+        self.next += columns.len();
+        Columns { columns, next: 0, ..*self }
+    }
+
+    /// The dataset index of each row.
+    #[inline]
+    pub(crate) fn indices(&self) -> &'a [i64] {
+        // SAFETY: the slot starts with an i64 for each row.
+        unsafe { std::slice::from_raw_parts(self.slot.add(INDICES).cast(), self.rows) }
+    }
+
+    #[inline]
+    fn advance(&mut self) -> &'a Column {
+        self.next += 1;
+        &self.columns[self.next - 1]
+    }
+
+    /// The shape of this column's tensor, and how many elements that makes. `Layout::new` made sure that there is room
+    /// for the first dimension.
+    #[inline]
+    fn extent(&self, column: &Column) -> (Shape, usize) {
+        let shape = &column.field.shape;
+        match column.field.kind {
+            // Whatever was written here is within the field's room.
+            Kind::Packed => {
+                let total = self.ends(column)[self.rows] as usize;
+                (shape.row().stacked(total).unwrap_or_default(), total * shape.row_elements())
+            }
+            _ if self.batched => (shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
+            _ => (shape.clone(), column.elements),
+        }
+    }
+
+    fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
+        let (shape, elements) = self.extent(column);
+        // SAFETY: as in `take`.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), elements * column.field.dtype.size());
+            AnyTensor::from_raw_parts(column.field.dtype, shape, bytes)
+        }
+    }
+
+    /// What says where the rows of a ragged or packed field end.
+    fn ends(&self, column: &Column) -> &'a [i64] {
+        let first = usize::from(column.field.is_packed());
+        // SAFETY: such a column has an i64 for each row there, and a packed one a 0 before them.
+        unsafe { std::slice::from_raw_parts(self.slot.add(column.ends).cast(), first + self.rows) }
+    }
+}
+
+impl fmt::Debug for Columns<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.columns.iter().map(|column| column.field.to_string())).finish()
+    }
+}

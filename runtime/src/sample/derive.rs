@@ -1,0 +1,121 @@
+//! Structs as samples, without writing it out.
+
+#[cfg(doc)]
+use super::Text;
+
+/// Makes a struct a [`Sample`](trait@super::Sample) with its fields, and a struct for batches of it.
+///
+/// The batch has the sample's name with `Batch` behind it, its visibility, and its fields: under each name what a batch
+/// of that field is, as the [table](super) has it. Whatever the sample borrows, a batch borrows from its slot only.
+///
+/// ```
+/// use slotline::dataset::{Context, Dataset};
+/// use slotline::sample::Text;
+/// use slotline::{BoxError, Loader, Sample};
+///
+/// #[derive(Sample)]
+/// #[sample(batch = "Faces")] // instead of FaceBatch
+/// struct Face<'a> {
+///     pixels: &'a [u8],
+///     name: Text<'a>,
+///     place: Place,
+/// }
+///
+/// /// Samples may be parts of others.
+/// #[derive(Clone, Copy, Sample)]
+/// struct Place(f32, f32);
+///
+/// struct Album(Vec<(Vec<u8>, String, Place)>);
+///
+/// impl Dataset for Album {
+///     type Sample<'a> = Face<'a>;
+///
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+///
+///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Face<'a>, BoxError> {
+///         let (pixels, name, place) = &self.0[index];
+///         Ok(Face { pixels, name: Text::new(name, 20), place: *place })
+///     }
+/// }
+///
+/// let ada = (vec![7; 64], "Ada".to_owned(), Place(51.5, -0.1));
+/// let alan = (vec![8; 64], "Alan".to_owned(), Place(52.0, -0.7));
+/// let album = Album(vec![ada, alan]);
+/// let mut loader = Loader::builder(album).batch_size(2).build()?;
+/// for batch in loader.epoch()? {
+///     let batch = batch?;
+///     let faces: Faces<'_> = batch.tensors();
+///     assert_eq!(faces.pixels.shape(), [2, 64]);
+///     assert_eq!((faces.name.get(1), faces.place.1[[1]]), ("Alan", -0.7));
+///     assert_eq!(batch.columns().field(3).unwrap().name(), "place.1");
+/// }
+/// # Ok::<(), BoxError>(())
+/// ```
+///
+/// Tuple structs have tuple structs for batches. Type parameters are the batch's, too; the struct must say of them what
+/// makes its fields samples. Batches are `Debug` if all their fields are. The crate must go by the name `slotline`.
+///
+/// # What does not compile
+///
+/// An enum, since every sample of a batch must have the same fields:
+///
+/// ```compile_fail
+/// #[derive(slotline::Sample)]
+/// enum Either {
+///     Left(i64),
+///     Right(f32),
+/// }
+/// ```
+///
+/// A union, for the same reason:
+///
+/// ```compile_fail
+/// #[derive(slotline::Sample)]
+/// union Bits {
+///     float: f32,
+///     bits: u32,
+/// }
+/// ```
+///
+/// A field that is no sample (a [`Text`] would be one):
+///
+/// ```compile_fail,E0277
+/// #[derive(slotline::Sample)]
+/// struct Named {
+///     name: String,
+/// }
+/// ```
+///
+/// A type parameter of which the struct does not say that it is a sample (`P: Sample` would):
+///
+/// ```compile_fail,E0277
+/// #[derive(slotline::Sample)]
+/// struct Pair<P> {
+///     first: P,
+///     second: P,
+/// }
+/// ```
+///
+/// An option that there is not (there is only `batch`):
+///
+/// ```compile_fail
+/// #[derive(slotline::Sample)]
+/// #[sample(name = "Digits")]
+/// struct Digit {
+///     label: i64,
+/// }
+/// ```
+///
+/// An option on a field, where there are none:
+///
+/// ```compile_fail
+/// #[derive(slotline::Sample)]
+/// struct Digit {
+///     #[sample(batch = "labels")]
+///     label: i64,
+/// }
+/// ```
+#[doc(inline)]
+pub use slotline_derive::Sample;

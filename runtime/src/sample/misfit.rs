@@ -1,0 +1,39 @@
+//! What is wrong with a sample that is not what its fields were declared to be.
+
+use super::layout::Field;
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+/// A sample that is not what its fields were declared to be.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Misfit(Box<Problem>);
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("field {declared} was declared, but the sample has {dtype} {shape}")]
+    Other { declared: Field, dtype: DType, shape: Shape },
+    #[error("field {declared} was declared, but the sample has {found} elements; declare a greater maximum")]
+    TooLong { declared: Field, found: usize },
+    #[error("{declared} fields were declared, but the sample wrote {found}")]
+    Count { declared: usize, found: usize },
+    #[error(
+        "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this \
+         one they are more than the {room} that a batch has room for; declare room for at least {} per sample",
+        .row, before.saturating_add(*.found).div_ceil(*.rows)
+    )]
+    Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
+    #[error("field {declared} was declared, but the sample's items have shape {found:?}")]
+    Items { declared: Field, found: Box<[usize]> },
+    #[error("field {declared} was declared, but the sample has {found} elements, which make no whole number of items")]
+    Uneven { declared: Field, found: usize },
+    #[error("field {declared} was declared {}, but the sample writes it otherwise", .declared.kind)]
+    Kind { declared: Field },
+}
+
+impl From<Problem> for Misfit {
+    #[cold]
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}

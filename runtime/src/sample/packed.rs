@@ -1,0 +1,181 @@
+//! Samples whose length differs from one to the next, one right after the other without padding.
+
+use super::{Columns, Fields, Row, Sample};
+use crate::BoxError;
+use crate::dtype::{DType, Element};
+use crate::tensor::{Tensor, no_such_row};
+
+/// A run of items, which in the batch begins where the sample before ends (torch's jagged layout: values and offsets).
+///
+/// Items are elements, or arrays of elements that all have one shape. The batch has room for `room` of them for each
+/// sample of a whole batch, and its samples share that: a long one may use what short ones left. State what an average
+/// batch's average sample needs and something on top; a batch that needs more is an error that says how much.
+///
+/// ```
+/// use slotline::dataset::{Context, Dataset};
+/// use slotline::sample::Packed;
+/// use slotline::{BoxError, Loader};
+///
+/// /// Texts as numbers of words.
+/// struct Tokens(Vec<Vec<u32>>);
+///
+/// impl Dataset for Tokens {
+///     type Sample<'a> = Packed<'a, u32>;
+///
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+///
+///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+///         Ok(Packed::new(&self.0[index], 2)) // two per sample, six for a batch of three
+///     }
+/// }
+///
+/// let tokens = Tokens(vec![vec![7, 8, 9, 10], vec![], vec![11]]);
+/// let mut loader = Loader::builder(tokens).batch_size(3).build()?;
+/// for batch in loader.epoch()? {
+///     let batch = batch?;
+///     let tokens = batch.tensors();
+///     assert_eq!(tokens.values().as_slice(), [7, 8, 9, 10, 11]);
+///     assert_eq!(tokens.offsets(), [0, 4, 4, 5]);
+///     assert_eq!(tokens.row(2).as_slice(), [11]);
+/// }
+/// # Ok::<(), BoxError>(())
+/// ```
+///
+/// Where a sample begins is known only once the one before it is written. So a batch with a packed field is filled by
+/// one thread, whatever the loader's part size; several threads fill several batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a, T> {
+    data: &'a [T],
+    /// The shape of an item.
+    item: &'a [usize],
+    room: usize,
+}
+
+impl<'a, T: Element> Packed<'a, T> {
+    /// These elements, in a field with room for `room` of them for each sample of a whole batch.
+    pub fn new(data: &'a [T], room: usize) -> Self {
+        Self { data, item: &[], room }
+    }
+
+    /// These elements as items of shape `trailing`, in a field with room for `room` items for each sample of a whole
+    /// batch. Boxes of four numbers have the shape `[4]`.
+    ///
+    /// Data that are no whole number of items are an error when they are written. A shape without elements is an error
+    /// when the loader is built.
+    pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
+        Self { data, item: trailing, room }
+    }
+}
+
+impl<T: Element> Sample for Packed<'_, T> {
+    type Tensors<'b> = PackedTensor<'b, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.packed(T::DTYPE, self.item, self.room);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write_packed(self.data, self.item)?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> PackedTensor<'b, T> {
+        let (values, offsets) = columns.take_packed();
+        PackedTensor { values, offsets }
+    }
+}
+
+/// A batch of [`Packed`] samples.
+#[derive(Clone, Debug)]
+pub struct PackedTensor<'b, T: Element> {
+    values: Tensor<'b, T>,
+    /// One more than there are rows, from 0 to the length of `values`.
+    offsets: &'b [i64],
+}
+
+impl<'b, T: Element> PackedTensor<'b, T> {
+    /// The items of all rows: shape `[total]`, or `[total, …]` if items have a shape.
+    pub fn values(&self) -> Tensor<'b, T> {
+        self.values.clone()
+    }
+
+    /// Where each row begins, in items, and at last where the last one ends: shape `[B + 1]`, or `[2]` of a single
+    /// sample.
+    pub fn offsets(&self) -> &'b [i64] {
+        self.offsets
+    }
+
+    /// How many items each row has.
+    pub fn lengths(&self) -> impl ExactSizeIterator<Item = i64> + DoubleEndedIterator + use<'b, T> {
+        self.offsets.windows(2).map(|ends| ends[1] - ends[0])
+    }
+
+    /// Row `i`: shape `[length]`, or `[length, …]` if items have a shape.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    #[track_caller]
+    pub fn row(&self, i: usize) -> Tensor<'b, T> {
+        let rows = self.offsets.len() - 1;
+        if i >= rows {
+            no_such_row(i, rows);
+        }
+        self.values.slice(self.offsets[i] as usize..self.offsets[i + 1] as usize)
+    }
+}
+
+/// A string of any length, which in the batch begins where the sample before ends.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedText<'a> {
+    text: &'a str,
+    room: usize,
+}
+
+impl<'a> PackedText<'a> {
+    /// This string, in a field with room for `room` bytes of UTF-8 for each sample of a whole batch, which they share;
+    /// see [`Packed`].
+    pub fn new(text: &'a str, room: usize) -> Self {
+        Self { text, room }
+    }
+}
+
+impl Sample for PackedText<'_> {
+    type Tensors<'b> = PackedTexts<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.packed(DType::U8, &[], self.room);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        Ok(row.write_packed(self.text.as_bytes(), &[])?)
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> PackedTexts<'b> {
+        PackedTexts(Packed::<u8>::tensors(columns))
+    }
+}
+
+/// A batch of [`PackedText`] samples.
+#[derive(Clone, Debug)]
+pub struct PackedTexts<'b>(PackedTensor<'b, u8>);
+
+impl<'b> PackedTexts<'b> {
+    /// The strings as bytes of UTF-8.
+    pub fn bytes(&self) -> &PackedTensor<'b, u8> {
+        &self.0
+    }
+
+    /// String `i`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row, or (which [`PackedText`] never writes) it is not UTF-8.
+    #[track_caller]
+    pub fn get(&self, i: usize) -> &'b str {
+        std::str::from_utf8(self.0.row(i).as_slice()).expect("a PackedText sample wrote this row")
+    }
+}

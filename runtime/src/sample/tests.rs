@@ -1,0 +1,155 @@
+//! Rows written into a slot and read back, without a loader.
+
+use super::*;
+use crate::arena::{Memory, Pages};
+use crate::array::{AnyArray, Array};
+use crate::dtype::{DType, Element};
+use crate::tensor::{AnyTensor, Tensor};
+
+/// A slot for samples like the one it is made for.
+struct Slot {
+    layout: Layout,
+    pages: Pages,
+}
+
+impl Slot {
+    fn new(like: &impl Sample, rows: usize) -> Self {
+        let layout = Layout::new(Fields::of(like), rows).unwrap();
+        let pages = Pages::new(layout.size).unwrap();
+        Self { layout, pages }
+    }
+
+    fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
+        assert!(row < self.layout.rows);
+        // SAFETY: the pages are zeroed, aligned and this slot's alone, and nobody else has it while it is borrowed.
+        let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) };
+        sample.write(&mut row)?;
+        Ok(row.finish()?)
+    }
+
+    /// The first `rows` rows. Those that were not written are zeros.
+    fn batch(&self, rows: usize) -> Columns<'_> {
+        assert!(rows <= self.layout.rows);
+        // SAFETY: nobody writes while the slot is borrowed.
+        unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }
+    }
+
+    /// The slot as a sample of its own. Rows that were not written are zeros.
+    fn single(&self) -> Columns<'_> {
+        // SAFETY: nobody writes while the slot is borrowed.
+        unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
+    }
+}
+
+/// What becomes of a sample that is not batched, handed to `look`.
+#[track_caller]
+fn alone<S: Sample>(sample: S, look: impl FnOnce(S::Tensors<'_>, Columns<'_>)) {
+    let mut slot = Slot::new(&sample, 1);
+    slot.write(0, sample).unwrap();
+    let columns = slot.single();
+    look(S::tensors(&mut { columns }), columns);
+}
+
+#[test]
+fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
+    fn check<T: Element + PartialEq>(tensor: &Tensor<'_, T>, shape: &[usize], data: &[T]) {
+        assert_eq!((tensor.shape(), tensor.as_slice()), (shape, data));
+    }
+    alone(7_i64, |number, columns| {
+        check(&number, &[], &[7]);
+        let any = columns.get(0).unwrap();
+        assert_eq!((any.shape(), any.bytes()), (&[][..], &7_i64.to_ne_bytes()[..]));
+    });
+    alone(([1_u8, 2], [[3_i16], [4], [5]]), |(flat, nested), _| {
+        check(&flat, &[2], &[1, 2]);
+        check(&nested, &[3, 1], &[3, 4, 5]);
+    });
+    alone((vec![1.5_f32; 3], Tensor::new(&[6_u64; 4], &[2, 2]).unwrap()), |(vec, tensor), _| {
+        check(&vec, &[3], &[1.5; 3]);
+        check(&tensor, &[2, 2], &[6; 4]);
+    });
+    let any = AnyTensor::from(Tensor::new(&[true, false], &[1, 2]).unwrap());
+    alone((any, ()), |(any, ()), _| check(&any.typed::<bool>().unwrap(), &[1, 2], &[true, false]));
+    let lazy = Lazy::new([2, 2], |out: &mut [f64]| {
+        out.copy_from_slice(&[0.5, 1.5, 2.5, 3.5]);
+        Ok(())
+    });
+    alone((lazy, true), |(lazy, flag), _| {
+        check(&lazy, &[2, 2], &[0.5, 1.5, 2.5, 3.5]);
+        check(&flag, &[], &[true]);
+    });
+}
+
+#[test]
+fn a_run_of_arrays_that_is_not_batched_is_one_sample_of_each() {
+    let arrays = [
+        AnyArray::from(Array::new(vec![1_i64, 2, 3], &[3]).unwrap()),
+        AnyArray::from(Array::new((0..12_u8).collect(), &[3, 2, 2]).unwrap()),
+    ];
+    alone((AnyRow { arrays: &arrays, index: 2 }, 9_i64), |(run, number), _| {
+        assert_eq!((run.len(), run.get(0).unwrap().shape(), run.get(1).unwrap().shape()), (2, &[][..], &[2, 2][..]));
+        assert_eq!(run.get(0).unwrap().typed::<i64>().unwrap().as_slice(), [3]);
+        assert_eq!(run.get(1).unwrap().bytes(), [8, 9, 10, 11]);
+        assert_eq!((number.shape(), number.as_slice()), (&[][..], &[9][..]));
+    });
+}
+
+#[test]
+fn a_ragged_sample_that_is_not_batched_keeps_its_padding_and_its_one_length() {
+    alone((Ragged::new(&[1_u16, 2, 3], 5), Text::new("å!", 4)), |(ragged, text), columns| {
+        assert_eq!((ragged.padded().shape(), ragged.padded().as_slice()), (&[5][..], &[1, 2, 3, 0, 0][..]));
+        assert_eq!((ragged.lengths(), ragged.row(0)), (&[3][..], &[1, 2, 3][..]));
+        assert_eq!((text.get(0), text.bytes().lengths()), ("å!", &[3][..]));
+        assert_eq!((columns.get(1).unwrap().shape(), columns.lengths(1)), (&[4][..], Some(&[3][..])));
+        assert_eq!(columns.field(0).unwrap().dtype(), DType::U16);
+        let beyond = std::panic::catch_unwind(|| ragged.row(1).len());
+        assert!(beyond.is_err(), "there is no second row");
+    });
+}
+
+#[test]
+fn a_packed_sample_that_is_not_batched_is_its_items_with_two_offsets() {
+    let boxes = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    alone((Packed::new(&[1_u16, 2, 3], 5), Packed::with_shape(&boxes, &[2], 3)), |(flat, boxes), columns| {
+        assert_eq!((flat.values().shape(), flat.row(0).as_slice()), (&[3][..], &[1, 2, 3][..]));
+        assert_eq!((flat.offsets(), flat.lengths().collect::<Vec<_>>()), (&[0, 3][..], vec![3]));
+        assert_eq!((boxes.values().shape(), boxes.row(0).shape()), (&[3, 2][..], &[3, 2][..]));
+        assert_eq!((columns.get(1).unwrap().shape(), columns.offsets(1)), (&[3, 2][..], Some(&[0, 3][..])));
+    });
+    alone(PackedText::new("å!", 9), |texts, columns| {
+        assert_eq!((texts.get(0), columns.get(0).unwrap().shape()), ("å!", &[3][..]));
+        assert!(std::panic::catch_unwind(|| texts.get(1)).is_err(), "there is no second row");
+    });
+}
+
+#[test]
+fn packed_rows_written_out_of_turn_stay_within_the_field() {
+    type Item<'a> = (Packed<'a, u8>, [u8; 4]);
+    let sample = |byte: u8, n: usize| -> (Vec<u8>, [u8; 4]) { (vec![byte; n], [byte; 4]) };
+    let like: Item<'_> = (Packed::new(&[], 3), [0; 4]);
+    let mut slot = Slot::new(&like, 4);
+    let write = |slot: &mut Slot, row, byte, n| {
+        let (data, fixed) = sample(byte, n);
+        slot.write(row, (Packed::new(&data, 3), fixed)).map_err(|error| error.to_string())
+    };
+    // An earlier batch, which leaves its offsets: 0, 3, 6, 9, 12.
+    (0..4).for_each(|row| write(&mut slot, row, 1, 3).unwrap());
+    assert_eq!(slot.batch(4).offsets(0), Some(&[0, 3, 6, 9, 12][..]));
+    // From the last row to the first, each as long as the whole field.
+    for row in (1..4).rev() {
+        let error = write(&mut slot, row, 2, 12).unwrap_err();
+        assert!(
+            error.contains(&format!("the batch's {row} samples before this one have {} items", 3 * row)),
+            "{error}"
+        );
+    }
+    write(&mut slot, 0, 3, 12).unwrap();
+    // Row 1 begins at the field's end now; nothing is left, not even for one.
+    assert!(write(&mut slot, 1, 4, 1).is_err());
+    write(&mut slot, 1, 5, 0).unwrap();
+    let columns = slot.batch(2);
+    assert_eq!(columns.get(0).unwrap().bytes(), [3; 12]);
+    // What lies behind the field: its offsets, and the next field.
+    assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
+    assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
+}
