@@ -24,6 +24,7 @@
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory behind the batches.
+//! - [`torch`](mod@torch): where everything of `torch.utils.data` is, and what differs.
 
 pub mod arena;
 pub mod array;
@@ -43,6 +44,9 @@ pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::sample::Sample;
 pub use self::wait::WaitStrategy;
+
+#[doc = include_str!("torch.md")]
+pub mod torch {}
 
 /// What user code may fail with: any error at all.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -34,7 +34,8 @@ impl<D: Loadable> Batch<D> {
         Self { lease, tag, dataset: PhantomData }
     }
 
-    /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors.
+    /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
+    /// there are no batches ([`batch_size(None)`](super::Builder::batch_size)), `[…]` and `[]`.
     #[inline]
     pub fn tensors(&self) -> <D::Item<'_> as Sample>::Tensors<'_> {
         <D::Item<'_> as Sample>::tensors(&mut self.columns())
@@ -46,7 +47,7 @@ impl<D> Batch<D> {
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
         // SAFETY: the batch was published with its first `rows` rows written, and while it is leased nobody writes.
-        unsafe { self.lease.payload().columns(self.tag.rows) }
+        unsafe { self.lease.payload().columns(self.tag) }
     }
 
     /// How many samples it has: the batch size, or less for the last batch.

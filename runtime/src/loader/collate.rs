@@ -71,15 +71,18 @@ impl Region {
         Self { start, layout, _arena: arena }
     }
 
-    /// The first `rows` rows.
+    /// The batch that `tag` describes.
     ///
     /// # Safety
     ///
-    /// They must have been written, and nobody may write them while the columns are used.
+    /// Its rows must have been written, and nobody may write them while the columns are used.
     #[inline]
-    pub(super) unsafe fn columns(&self, rows: usize) -> Columns<'_> {
-        // SAFETY: the caller's word, and `new`'s.
-        unsafe { Columns::new(&self.layout, self.start.as_ptr(), rows) }
+    pub(super) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
+        let start = self.start.as_ptr();
+        // SAFETY: the caller's word, and `new`'s. A single sample has one row.
+        unsafe {
+            if tag.single { Columns::single(&self.layout, start) } else { Columns::new(&self.layout, start, tag.rows) }
+        }
     }
 }
 

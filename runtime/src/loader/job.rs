@@ -35,8 +35,7 @@ pub trait Job<D: Loadable> {
 }
 
 /// What is done with each sample of a bulk read.
-#[doc(hidden)]
-pub type Put<'p, D> = &'p mut dyn for<'s> FnMut(Read<'s, D>) -> Result<(), BoxError>;
+pub(super) type Put<'p, D> = &'p mut dyn for<'s> FnMut(Read<'s, D>) -> Result<(), BoxError>;
 
 /// A sample, and where it belongs.
 #[doc(hidden)]

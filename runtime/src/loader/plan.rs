@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use super::work::{Cause, guarded};
+use super::work::{Cause, dispose, guarded};
 use crate::sampler::{Cipher, Order};
 
 /// One pass, as the workers need to know it.
@@ -201,11 +201,8 @@ impl Feed {
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
         }
-        if matches!(list.outcome, Drawn::End | Drawn::Failed(_))
-            && let Some(batches) = source.batches.take()
-        {
-            // Its drop is the user's code, too.
-            let _ = guarded(|| Ok(drop(batches)));
+        if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {
+            dispose(source.batches.take());
         }
     }
 }

@@ -109,6 +109,13 @@ pub(super) fn guarded<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T
     }
 }
 
+/// Drops what is the user's, come what may.
+pub(super) fn dispose<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        last_words(panic);
+    }
+}
+
 /// What a panic said, if it said it in words.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

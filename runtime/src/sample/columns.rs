@@ -39,7 +39,6 @@ impl<'a> Columns<'a> {
     /// # Safety
     ///
     /// As for [`new`](Self::new), with one row.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for loaders without batching"))]
     #[inline]
     pub(crate) unsafe fn single(layout: &'a Layout, slot: *const u8) -> Self {
         // SAFETY: the caller's word.

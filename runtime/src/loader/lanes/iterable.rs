@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
 use super::super::job::{Activity, Job, Put, Read, Reader};
-use super::super::work::{Cause, Failure, Work, guarded};
+use super::super::work::{Cause, Failure, Work, dispose, guarded};
 use super::Home;
 use super::worker::{Abandoned, Hand, Outcome, Request};
 use crate::BoxError;
@@ -66,9 +66,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         }
         (self.epoch, self.number) = (Some(request.epoch), 0);
         self.reader.cx.start_pass(info.map_or(request.seed, |info| info.seed()), request.epoch);
-        // The old one's end is the user's code, too.
-        let old = self.cursor.take();
-        guarded(|| Ok(drop(old))).map_err(Cause::into_error)?;
+        dispose(self.cursor.take());
         let cursor = guarded(|| self.engine.dataset.iter(info)).map_err(Cause::into_error)?;
         self.cursor = Some(cursor);
         Ok(())
@@ -120,9 +118,8 @@ where
         self.number = number;
         let panicked = matches!(outcome, Err(Cause::Panic(_)));
         if ended || panicked {
-            // A cursor that panicked has nothing more to say; dropping it is the user's code, too.
-            let cursor = self.cursor.take();
-            let _ = guarded(|| Ok(drop(cursor)));
+            // A cursor that panicked has nothing more to say.
+            dispose(self.cursor.take());
         }
         if ended && (row == 0 || (engine.drop_last && row < engine.rows)) {
             C::discard(&work.payload);

@@ -35,7 +35,7 @@ use crossbeam_utils::CachePadded;
 
 pub use self::pass::LanePass;
 use self::side::Lanes;
-pub use self::slab::Taken;
+pub(super) use self::slab::Taken;
 use self::worker::{Hand, Request};
 use super::collate::{Collate, Stack};
 use super::crew::Crew;
