@@ -59,7 +59,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
         let fields = || fields_of_first(&self.dataset.0, self.options.num_workers);
-        let made = make_cells(&self.options, &self.collate, &fields, &draw, 0)?;
+        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, 0)?;
         let samples = self.dataset.0.len();
         let engine = Arc::new(IterEngine {
             dataset: self.dataset,
@@ -99,7 +99,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let order = sampler.memory();
         check_order(order)?;
         let fields = || fields_of(&self.dataset);
-        let made = make_cells(&self.options, &self.collate, &fields, &draw, order)?;
+        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, order)?;
         let (samples, workers) = (sampler.len(), self.options.num_workers);
         let bulk = self.dataset.reads_many() && !draw.single;
         let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, bulk, workers));
@@ -163,7 +163,7 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize) -> Result<Fie
 /// is held; and with workers one more, to leave in a ring for the batch that is taken.
 fn make_cells<D: Loadable, C: Payloads<D>>(
     options: &Options,
-    collate: &C,
+    collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
     draw: &Draw,
     reserved: usize,
