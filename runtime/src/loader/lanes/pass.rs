@@ -20,6 +20,8 @@ use crate::wait::Until;
 pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     loader: &'a mut LaneLoader<D, C>,
     epoch: u32,
+    /// Whether the number of batches is known, and so each one's place before it is made.
+    numbered: bool,
     /// Batches and errors so far, and samples in them.
     delivered: usize,
     samples: usize,
@@ -32,9 +34,21 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
 }
 
 impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
-    pub(super) fn new(loader: &'a mut LaneLoader<D, C>, epoch: u32, mut failures: Vec<(usize, BoxError)>) -> Self {
+    pub(super) fn new(
+        loader: &'a mut LaneLoader<D, C>,
+        epoch: u32,
+        tasks: Option<usize>,
+        mut failures: Vec<(usize, BoxError)>,
+    ) -> Self {
         failures.reverse();
-        Self { loader, epoch, delivered: 0, samples: 0, held: false, over: false, failures }
+        let numbered = tasks.is_some();
+        Self { loader, epoch, numbered, delivered: 0, samples: 0, held: false, over: false, failures }
+    }
+
+    /// The number of what was asked for as `task`. A worker that is at its end takes requests that nothing comes of, so
+    /// that of an iterable dataset only what comes can be counted.
+    fn number(&self, task: usize) -> usize {
+        if self.numbered { task } else { self.delivered }
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
@@ -89,11 +103,13 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         loop {
             match self.try_next() {
                 Next::Batch { cell, task, rows } => {
+                    let task = self.number(task);
                     self.count(rows);
                     let tag = Tag { rows, single: self.loader.single, epoch: self.epoch };
                     return Some(Ok(C::deliver(Lease::Taken(cell, task), tag)));
                 }
                 Next::Failed { failure, task } => {
+                    let task = self.number(task);
                     self.delivered += 1;
                     return Some(Err(failure.into_error(task)));
                 }
