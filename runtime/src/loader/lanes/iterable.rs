@@ -73,6 +73,12 @@ impl<D: IterableDataset, C> IterHand<D, C> {
     }
 }
 
+impl<D: IterableDataset, C> Drop for IterHand<D, C> {
+    fn drop(&mut self) {
+        dispose(self.cursor.take());
+    }
+}
+
 impl<D, C> Hand<C::Payload> for IterHand<D, C>
 where
     D: IterableDataset,
