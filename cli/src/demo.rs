@@ -64,7 +64,7 @@ impl Demo {
         screen.line("1797 handwritten digits: 1438 to train on, 359 to test with (a random split with seed 0)")?;
 
         let last = self.options.epochs(&DEFAULTS);
-        screen.expect(train.len() as u64 * u64::from(last));
+        screen.expect(train.len().unwrap_or_default() as u64 * u64::from(last));
         let (mut meter, mut epochs) = (Meter::new(self.report.digest()), Vec::new());
         for epoch in 0..last {
             let mut score = Score::default();

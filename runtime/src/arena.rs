@@ -146,6 +146,15 @@ pub(crate) fn available_memory() -> Option<u64> {
     [machine_memory(), group_memory()].into_iter().flatten().min()
 }
 
+/// Sizes from which it is worth asking the system: below, it takes longer than to fill the memory.
+const LARGE: usize = 64 << 20;
+
+/// Whether so many bytes can be had, as far as the system says. Without asking, it may well promise more than it has,
+/// and end the process when the memory is used.
+pub(crate) fn has_room(bytes: usize) -> bool {
+    bytes < LARGE || available_memory().is_none_or(|available| bytes as u64 <= available)
+}
+
 fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

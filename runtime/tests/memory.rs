@@ -8,6 +8,7 @@ use std::process::Command;
 use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline::loader::Warning;
+use slotline::value::Value;
 
 /// A figure of this process's memory, in bytes.
 fn status(name: &str) -> usize {
@@ -79,7 +80,26 @@ fn child() {
     drop(loader);
     assert_eq!(status("VmLck"), 0);
     drop(Loader::builder(dataset()).build().unwrap());
+    pin_values(limit);
     println!("child of limit {limit} is done");
+}
+
+/// Two tensors of two pages each, so that a limit may allow for one of them.
+fn pin_values(limit: u64) {
+    let value = Value::map([("a", vec![1.0_f64; 1_000].into()), ("b", vec![2_i64; 1_000].into())]);
+    let (locked, refused) = (status("VmLck"), [".a", ".b"][usize::from(limit >= 8_192)]);
+    match value.clone().pin_memory() {
+        Ok(pinned) => {
+            assert!(limit >= 16_384 && pinned.is_pinned() && pinned == value);
+            assert_eq!(status("VmLck") - locked, 16_384);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(limit < 16_384 && text.contains(&format!("RLIMIT_MEMLOCK is {limit} bytes")), "{text}");
+            assert!(text.starts_with(&format!("the tensor at {refused} could not be pinned: 8192 bytes")), "{text}");
+        }
+    }
+    assert_eq!(status("VmLck"), locked);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::fmt::Debug;
 
 use slotline::array::{AnyArray, Array};
-use slotline::dataset::{Context, Dataset, TensorDataset, from_fn};
+use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset, from_fn};
 use slotline::dtype::{DType, Element};
 use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Text};
 use slotline::tensor::{AnyTensor, Tensor};
@@ -313,4 +313,15 @@ fn arrays_known_at_run_time_are_one_part_of_a_tuple() {
         assert_eq!((second.len(), number(&second, 0)), (1, 200 + i));
         assert_eq!(last[[0]], 300 + i);
     });
+}
+
+#[test]
+fn no_array_is_written_into_the_fields_of_the_dataset_beside_it() {
+    let number = |_| AnyArray::from(Array::new(vec![1_i64], &[1]).unwrap());
+    let dataset = |arrays: usize| TensorDataset::new((0..arrays).map(number).collect::<Vec<_>>()).unwrap();
+    let both = |arrays: [usize; 2]| ConcatDataset::new(arrays.map(dataset)).unwrap();
+    let stack = StackDataset::new((both([2, 1]), both([1, 2]))).unwrap();
+    let mut loader = Loader::builder(stack).batch_size(2).build().unwrap();
+    let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
 }

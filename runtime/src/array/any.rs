@@ -4,8 +4,9 @@ use std::fmt;
 
 use memmap2::Mmap;
 
-use super::Array;
+use super::pinned::locked_copy;
 use super::storage::Storage;
+use super::{Array, PinMemoryError};
 use crate::dtype::{DType, Element};
 use crate::prefetch::prefetch;
 use crate::shape::Shape;
@@ -87,6 +88,24 @@ impl AnyArray {
         self.storage.is_mapped()
     }
 
+    /// Whether the elements are in page-locked memory.
+    pub fn is_pinned(&self) -> bool {
+        self.storage.is_pinned()
+    }
+
+    /// A copy in page-locked memory, from which a GPU's copy engine reads without another copy on the way.
+    ///
+    /// The memory is the copy's own: whole pages, aligned to 4096 bytes, locked by `mlock` until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`PinMemoryError`] if the system has not so much memory, or refuses to lock it.
+    pub fn pin_memory(&self) -> Result<AnyArray, PinMemoryError> {
+        let pages = locked_copy(self.bytes())?;
+        let storage = Storage::pinned(pages, self.bytes().len());
+        Ok(Self::from_checked(storage, self.dtype, self.shape.clone()))
+    }
+
     /// Bytes in one row.
     #[inline]
     pub fn row_size(&self) -> usize {
@@ -142,8 +161,8 @@ impl AnyArray {
 
     /// The array with its type known to the compiler.
     ///
-    /// Without a copy if the elements are in memory. Those of a mapped file are copied into memory, and the file is
-    /// let go.
+    /// Without a copy if the elements are in ordinary memory. Those of a mapped file or of pinned memory are copied,
+    /// and the file or the memory is let go.
     ///
     /// # Errors
     ///
@@ -153,7 +172,8 @@ impl AnyArray {
         if self.dtype != T::DTYPE {
             return Err(self);
         }
-        let copied = if self.is_mapped() { self.typed::<T>().map(|view| view.as_slice().to_vec()) } else { None };
+        let elsewhere = self.is_mapped() || self.is_pinned();
+        let copied = if elsewhere { self.typed::<T>().map(|view| view.as_slice().to_vec()) } else { None };
         let AnyArray { storage, dtype, shape, .. } = self;
         match copied.map_or_else(|| storage.into_vec(), Ok) {
             Ok(data) => Ok(Array::from_checked(data, shape)),
@@ -182,6 +202,11 @@ impl<T: Element> From<Array<T>> for AnyArray {
 
 impl fmt::Debug for AnyArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        describe(f, if self.is_mapped() { "AnyArray(mapped)" } else { "AnyArray" }, self.dtype, &self.shape)
+        let name = match (self.is_mapped(), self.is_pinned()) {
+            (true, _) => "AnyArray(mapped)",
+            (_, true) => "AnyArray(pinned)",
+            _ => "AnyArray",
+        };
+        describe(f, name, self.dtype, &self.shape)
     }
 }

@@ -4,12 +4,15 @@
 //! one multiplication, and never an allocation.
 //!
 //! - `typed`: [`Array`], over a `Vec`.
-//! - `any`: [`AnyArray`], in memory or memory-mapped.
+//! - `any`: [`AnyArray`], in memory, pinned or memory-mapped.
+//! - `pinned`: copies in page-locked memory.
 //! - `storage`: who keeps an [`AnyArray`]'s bytes alive; the `unsafe` part.
 
 mod any;
+mod pinned;
 mod storage;
 mod typed;
 
 pub use any::AnyArray;
+pub use pinned::PinMemoryError;
 pub use typed::Array;

@@ -7,16 +7,17 @@
 //! > in this process writes to.
 //!
 //! It holds because the owner is never handed out, moved out or changed, but by `into_vec`, which ends the storage.
-//! Moving the storage moves only the `Vec` or `Mmap` itself, not what it points to.
+//! Moving the storage moves only the `Vec`, `Mmap` or `Pages` itself, not what it points to.
 
 use std::any::Any;
 use std::ptr::NonNull;
 
 use memmap2::Mmap;
 
+use crate::arena::{Memory, Pages};
 use crate::dtype::{Element, bytes_of};
 
-/// Bytes in memory or in a mapped file.
+/// Bytes in memory, locked there or not, or in a mapped file.
 pub(super) struct Storage {
     start: NonNull<u8>,
     len: usize,
@@ -28,6 +29,8 @@ enum Owner {
     Memory(Box<dyn Any + Send + Sync>),
     /// Kept only to be dropped.
     File(#[expect(dead_code)] Mmap),
+    /// Locked pages, kept only to be dropped.
+    Pinned(#[expect(dead_code)] Pages),
 }
 
 // SAFETY: the bytes are only ever read, and their owner may itself be sent to another thread.
@@ -46,6 +49,16 @@ impl Storage {
     pub(super) fn file(map: Mmap, offset: usize, len: usize) -> Option<Self> {
         let start = NonNull::from(map.get(offset..)?.get(..len)?).cast();
         Some(Storage { start, len, owner: Owner::File(map) })
+    }
+
+    /// The first `len` bytes of locked pages; all of them if there are fewer.
+    pub(super) fn pinned(pages: Pages, len: usize) -> Self {
+        Storage { start: pages.start(), len: len.min(pages.len()), owner: Owner::Pinned(pages) }
+    }
+
+    /// Whether the bytes are in locked pages.
+    pub(super) fn is_pinned(&self) -> bool {
+        matches!(self.owner, Owner::Pinned(_))
     }
 
     /// Whether the bytes are a mapped file's.
@@ -68,7 +81,7 @@ impl Storage {
                 Ok(data) => Ok(*data),
                 Err(data) => Err(Storage { start, len, owner: Owner::Memory(data) }),
             },
-            file => Err(Storage { start, len, owner: file }),
+            other => Err(Storage { start, len, owner: other }),
         }
     }
 }

@@ -70,16 +70,17 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Those of the first dataset.
+    /// Those of the first dataset that knows them.
     fn fields(&self) -> Option<Fields> {
-        self.datasets.first()?.fields()
+        self.datasets.iter().find_map(D::fields)
     }
 }
 
 /// The samples of one iterable dataset and then those of another, of the same sample type; made by
 /// [`IterableDataset::chain`].
 ///
-/// As in a [`ChainDataset`], the second one's pass is started when the worker comes to it.
+/// As in a [`ChainDataset`], a dataset's pass is started when the worker comes to it, and if it cannot be started, that is an
+/// error in its place.
 #[derive(Clone, Debug)]
 pub struct Chain2<A, B> {
     first: A,
@@ -106,7 +107,10 @@ pub struct Chain2Cursor<A, B> {
 
 #[derive(Debug)]
 enum At<A, B> {
+    Start,
     First(A),
+    /// After the first dataset, or its failure to start.
+    Middle,
     Second(B),
     End,
 }
@@ -120,7 +124,7 @@ where
     type Cursor = Chain2Cursor<A::Cursor, B::Cursor>;
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
-        Ok(Chain2Cursor { worker, at: At::First(self.first.iter(worker)?) })
+        Ok(Chain2Cursor { worker, at: At::Start })
     }
 
     fn next<'a>(
@@ -128,12 +132,20 @@ where
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        // Where it goes on if a dataset cannot be started is said before.
+        if let At::Start = cursor.at {
+            cursor.at = At::Middle;
+            cursor.at = At::First(self.first.iter(cursor.worker)?);
+        }
         // SAFETY: as in `ChainDataset`: used again only if no sample was had.
         let (again, cx_again) = unsafe { (&mut *std::ptr::from_mut(cursor), &mut *std::ptr::from_mut(cx)) };
         if let At::First(first) = &mut again.at {
             if let Some(sample) = self.first.next(first, cx_again)? {
                 return Ok(Some(sample));
             }
+            cursor.at = At::Middle;
+        }
+        if let At::Middle = cursor.at {
             cursor.at = At::End;
             cursor.at = At::Second(self.second.iter(cursor.worker)?);
         }
@@ -162,7 +174,15 @@ mod tests {
 
     /// What a pass gives, errors in words.
     fn read(dataset: &impl for<'a> IterableDataset<Sample<'a> = i64>) -> Vec<Result<i64, String>> {
-        let (mut cursor, mut cx) = (dataset.iter(None).unwrap(), Context::default());
+        read_as(dataset, None)
+    }
+
+    /// What a pass of one worker gives.
+    fn read_as(
+        dataset: &impl for<'a> IterableDataset<Sample<'a> = i64>,
+        worker: Option<WorkerInfo>,
+    ) -> Vec<Result<i64, String>> {
+        let (mut cursor, mut cx) = (dataset.iter(worker).unwrap(), Context::default());
         std::iter::from_fn(|| dataset.next(&mut cursor, &mut cx).map_err(|error| error.to_string()).transpose())
             .collect()
     }
@@ -185,7 +205,7 @@ mod tests {
         assert_eq!(read(&ChainDataset::new(vec![numbers(0, 3)].split_off(1))), []);
         assert_eq!(read(&numbers(12, 2).chain(numbers(3, 1))), [Ok(12), Err("thirteen".into()), Ok(3)]);
         assert_eq!(read(&numbers(0, 1).chain(numbers(100, 1))), [Ok(0), Err("no start".into())]);
-        assert!(numbers(100, 1).chain(numbers(0, 1)).iter(None).is_err());
+        assert_eq!(read(&numbers(100, 1).chain(numbers(0, 1))), [Err("no start".into()), Ok(0)]);
     }
 
     #[test]
@@ -204,6 +224,52 @@ mod tests {
         assert_eq!(STARTS.load(Relaxed), 1);
         assert_eq!(chain.next(&mut cursor, &mut cx).unwrap(), Some(1));
         assert_eq!((STARTS.load(Relaxed), chain.next(&mut cursor, &mut cx).unwrap()), (2, None));
+    }
+
+    #[test]
+    fn each_worker_reads_its_part_of_every_dataset() {
+        let of = |from: i64, len: usize| {
+            iter_fn(move |worker: Option<WorkerInfo>| {
+                let mine = worker.map_or(0..len, |worker| worker.share(len));
+                Ok(mine.map(move |i| Ok(from + i as i64)))
+            })
+        };
+        let list = ChainDataset::new([of(0, 3), of(10, 1), of(20, 2)]);
+        let pair = of(0, 3).chain(of(10, 1)).chain(of(20, 2));
+        for (id, want) in [vec![0, 1, 10, 20], vec![2, 21]].into_iter().enumerate() {
+            let worker = Some(WorkerInfo::new(id, 2, 0));
+            let want: Vec<Result<i64, String>> = want.into_iter().map(Ok).collect();
+            assert_eq!((read_as(&list, worker), read_as(&pair, worker)), (want.clone(), want));
+        }
+    }
+
+    #[test]
+    fn the_fields_are_those_of_the_first_dataset_that_knows_them() {
+        let (known, unknown) = (Known(true), Known(false));
+        let fields = Some(Fields::of(&0_u8));
+        assert_eq!(ChainDataset::new([Known(false), Known(true)]).fields(), fields);
+        assert_eq!(unknown.chain(known).fields(), fields);
+        assert_eq!(ChainDataset::new([Known(false)]).fields(), None);
+    }
+
+    /// Knows its fields or does not, and has no samples.
+    struct Known(bool);
+
+    impl IterableDataset for Known {
+        type Sample<'a> = u8;
+        type Cursor = ();
+
+        fn iter(&self, _: Option<WorkerInfo>) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<u8>, BoxError> {
+            Ok(None)
+        }
+
+        fn fields(&self) -> Option<Fields> {
+            self.0.then(|| Fields::of(&0_u8))
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::sample::Fields;
 /// An index is found by bisection over the ends of the datasets, which are noted at construction: a dataset that grows
 /// later keeps its share of the indices. For two datasets of different types see
 /// [`Dataset::concat`](super::Dataset::concat). torch's negative indices, which count from the end, do not exist:
-/// indices are `usize`.
+/// indices are `usize`. As torch's, it is read sample by sample, also where its datasets
+/// [read many](Dataset::reads_many) at once.
 ///
 /// ```
 /// use slotline::Dataset;

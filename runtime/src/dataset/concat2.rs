@@ -5,7 +5,7 @@ use crate::BoxError;
 use crate::sample::Fields;
 
 /// The samples of one dataset and then those of another, of the same sample type; made by
-/// [`Dataset::concat`](super::Dataset::concat).
+/// [`Dataset::concat`](super::Dataset::concat). It is read sample by sample, as a [`ConcatDataset`](super::ConcatDataset) is.
 #[derive(Clone, Debug)]
 pub struct Concat2<A, B> {
     first: A,

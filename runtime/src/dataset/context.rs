@@ -193,6 +193,29 @@ mod tests {
     }
 
     #[test]
+    fn each_of_the_samples_that_are_read_together_has_its_own_numbers_in_any_order() {
+        let draw = |cx: &mut Context| {
+            let [a, b] = cx.parts();
+            let parts = [a.rng().next_u64(), b.rng().next_u64()];
+            (cx.position(), cx.rng().next_u64(), parts)
+        };
+        let mut alone = Context::new(None);
+        alone.start_pass(7, 1);
+        let mut together = Context::new(None);
+        together.start_pass(7, 1);
+        together.start_sample(20);
+        for place in [2, 0, 1, 1] {
+            alone.start_sample(20 + place);
+            together.go_to(place);
+            assert_eq!(draw(&mut together), draw(&mut alone));
+        }
+        // A part that goes to a sample counts from the same first one.
+        let [part] = together.parts();
+        part.go_to(2);
+        assert_eq!(part.position(), 22);
+    }
+
+    #[test]
     fn memory_is_reused() {
         let mut cx = Context::new(None);
         let place = cx.buffer::<f64>(100).as_ptr() as usize;

@@ -5,6 +5,7 @@ use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
 use crate::sample::{AnyRow, Fields, Sample};
+use crate::tensor::Tensor;
 
 /// Something with rows, each of which can be a sample or a part of one.
 ///
@@ -77,8 +78,15 @@ pub struct ArrayRow<'a, T> {
     shape: &'a [usize],
 }
 
+impl<'a, T: Element> ArrayRow<'a, T> {
+    /// The row as a tensor.
+    pub(crate) fn view(&self) -> Tensor<'a, T> {
+        Tensor::new(self.data, self.shape).expect("a row is as long as its shape says")
+    }
+}
+
 impl<T: Element> Sample for ArrayRow<'_, T> {
-    type Tensors<'b> = crate::tensor::Tensor<'b, T>;
+    type Tensors<'b> = Tensor<'b, T>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(T::DTYPE, self.shape);

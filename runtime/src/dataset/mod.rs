@@ -38,6 +38,7 @@ pub use self::function::{FnDataset, from_fn};
 pub use self::iter_fn::{IterFn, iter_fn};
 pub use self::iterable::IterableDataset;
 pub use self::loadable::{Iterable, Loadable};
+pub(crate) use self::memory::ArrayRow;
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
@@ -225,5 +226,72 @@ impl<D: Dataset> Dataset for Arc<D> {
 
     fn fields(&self) -> Option<Fields> {
         (**self).fields()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::SampleRng;
+    use crate::rng::rand_core::Rng;
+
+    /// An index and two random numbers.
+    type Noise = (i64, [u64; 2]);
+
+    /// What a bulk read gives, and how it ends.
+    fn read(
+        dataset: &impl for<'a> Dataset<Sample<'a> = Noise>,
+        indices: &[usize],
+        cx: &mut Context,
+    ) -> (Vec<Noise>, Result<(), String>) {
+        let mut got = Vec::new();
+        let outcome = dataset.get_many(indices, cx, &mut |sample| {
+            got.push(sample);
+            Ok(())
+        });
+        (got, outcome.map_err(|error| error.to_string()))
+    }
+
+    /// Nothing at index 7.
+    fn noise() -> impl for<'a> Dataset<Sample<'a> = Noise> {
+        from_fn(10, |index, cx| {
+            if index == 7 {
+                return Err("seven".into());
+            }
+            Ok((index as i64, [cx.rng().next_u64(), cx.rng().next_u64()]))
+        })
+    }
+
+    #[test]
+    fn a_bulk_read_is_one_read_after_the_other_unless_a_dataset_knows_better() {
+        let mut cx = Context::new(None);
+        cx.start_pass(3, 2);
+        let want: Vec<_> = [(5, 40), (0, 41), (5, 42)]
+            .map(|(index, position)| {
+                cx.start_sample(position);
+                let alone = noise().get(index, &mut cx).unwrap();
+                let mut rng = SampleRng::new(3, 2, position as u64);
+                assert_eq!(alone, (index as i64, [rng.next_u64(), rng.next_u64()]));
+                alone
+            })
+            .into();
+        assert_ne!(want[0].1, want[2].1, "of the place, not of the index");
+        cx.start_sample(40);
+        assert_eq!(read(&noise(), &[5, 0, 5], &mut cx), (want.clone(), Ok(())));
+        cx.start_sample(40);
+        assert_eq!(read(&Arc::new(noise()), &[5, 0, 5], &mut cx), (want.clone(), Ok(())));
+        cx.start_sample(40);
+        assert_eq!(read(&noise(), &[5, 0, 7, 5], &mut cx), (want[..2].into(), Err("seven".into())));
+        assert!(!noise().reads_many());
+    }
+
+    #[test]
+    fn a_bulk_read_ends_where_put_fails() {
+        let mut asked = 0;
+        let error = noise().get_many(&[1, 2, 3], &mut Context::default(), &mut |(index, _)| {
+            asked += 1;
+            if index == 2 { Err("full".into()) } else { Ok(()) }
+        });
+        assert_eq!((error.unwrap_err().to_string(), asked), ("full".into(), 2));
     }
 }

@@ -14,6 +14,9 @@ use crate::sample::{Fields, Sample};
 /// those that the dataset would draw alone, nor can two datasets draw the same ones: where an image and its mask must
 /// be cropped alike, implement [`Dataset`] for a struct of both.
 ///
+/// It is read sample by sample, also where a dataset in it [reads many](Dataset::reads_many) at once (torch's passes that on):
+/// the samples of all datasets at one index must exist together.
+///
 /// That is also the way to torch's dict of datasets, a sample with names: see [`Context::parts`].
 ///
 /// ```

@@ -166,14 +166,15 @@ impl<D: Dataset> Dataset for Subset<D> {
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         // Taken out of the context, which the dataset needs, and put back for the next time.
-        let Translated(mut inner) = std::mem::take(cx.local());
+        let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
         inner.clear();
-        for &index in indices {
-            let missing = || OutOfRange { dataset: "Subset", index, len: self.len() };
-            inner.push(self.locate(index).ok_or_else(missing)?);
+        inner.extend(indices.iter().map_while(|&index| self.locate(index)));
+        // An index that is not there is the error of its own sample: those before it come first.
+        let mut outcome = if inner.is_empty() { Ok(()) } else { self.dataset.get_many(&inner, cx, put) };
+        if let (Ok(()), Some(&index)) = (&outcome, indices.get(inner.len())) {
+            outcome = Err(OutOfRange { dataset: "Subset", index, len: self.len() }.into());
         }
-        let outcome = self.dataset.get_many(&inner, cx, put);
-        *cx.local() = Translated(inner);
+        cx.local::<Scratch>().0.push(inner);
         outcome
     }
 
@@ -182,9 +183,9 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Memory for the indices of a bulk read.
+/// Memory for the indices of bulk reads: of as many as go on at once, where subsets are of subsets.
 #[derive(Default)]
-struct Translated(Vec<usize>);
+struct Scratch(Vec<Vec<usize>>);
 
 /// The length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {
@@ -196,8 +197,40 @@ impl<D> fmt::Debug for Subset<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::dataset::from_fn;
+
+    /// Gives indices, and notes which it was asked for.
+    #[derive(Default)]
+    struct Noted(Mutex<Vec<Vec<usize>>>);
+
+    impl Dataset for Noted {
+        type Sample<'a> = i64;
+
+        fn len(&self) -> usize {
+            10
+        }
+
+        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+            Ok(index as i64)
+        }
+
+        fn reads_many(&self) -> bool {
+            true
+        }
+
+        fn get_many(
+            &self,
+            indices: &[usize],
+            _: &mut Context,
+            put: &mut dyn FnMut(i64) -> Result<(), BoxError>,
+        ) -> Result<(), BoxError> {
+            self.0.lock().unwrap().push(indices.to_vec());
+            indices.iter().try_for_each(|&index| put(index as i64))
+        }
+    }
 
     #[test]
     fn a_table_is_as_narrow_as_the_datasets_length_allows() {
@@ -223,5 +256,57 @@ mod tests {
         let even = Subset::new(from_fn(100, |i, _| Ok(i as i64)), (0..100).filter(|i| i % 2 == 0)).unwrap();
         assert!(even.indices().eq((0..100).step_by(2)));
         assert_eq!(format!("{even:?}"), "Subset { len: 50, first: [0, 2, 4, 6, 8, 10, 12, 14], .. }");
+    }
+
+    /// Notes what is put.
+    fn note(got: &mut Vec<i64>) -> impl FnMut(i64) -> Result<(), BoxError> + '_ {
+        |sample| {
+            got.push(sample);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_bulk_read_is_handed_on_in_the_datasets_own_indices() {
+        let subset = Subset::new(Subset::new(Noted::default(), (0..10).rev()).unwrap(), [3, 1, 4]).unwrap();
+        let (mut cx, mut got) = (Context::default(), Vec::new());
+        subset.get_many(&[2, 0], &mut cx, &mut note(&mut got)).unwrap();
+        assert_eq!(got, [5, 6]);
+        assert_eq!(subset.dataset().dataset().0.lock().unwrap()[..], [[5, 6]]);
+        assert!(subset.reads_many() && !Subset::new(from_fn(1, |_, _| Ok(0)), [0]).unwrap().reads_many());
+    }
+
+    #[test]
+    fn an_index_that_is_not_there_fails_its_own_sample_of_a_bulk_read() {
+        let subset = Subset::new(Noted::default(), [7, 8]).unwrap();
+        let (mut cx, mut got) = (Context::default(), Vec::new());
+        let error = subset.get_many(&[1, 0, 2, 1], &mut cx, &mut note(&mut got)).unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: "Subset", index: 2, len: 2 }));
+        assert_eq!(got, [8, 7], "those before it");
+        assert!(subset.get_many(&[2], &mut cx, &mut |_| Ok(())).is_err());
+        assert_eq!(subset.dataset().0.lock().unwrap().len(), 1, "nothing is asked for before the first one");
+    }
+
+    #[test]
+    fn a_failure_of_the_dataset_or_of_put_comes_before_an_index_that_is_not_there() {
+        let subset = Subset::new(Noted::default(), [7, 8]).unwrap();
+        let error = subset.get_many(&[1, 2], &mut Context::default(), &mut |_| Err("full".into())).unwrap_err();
+        assert_eq!(error.to_string(), "full");
+    }
+
+    #[test]
+    fn bulk_reads_through_subsets_of_subsets_reuse_their_memory() {
+        let inner = Subset::new(Noted::default(), (0..10).rev()).unwrap();
+        let subset = Subset::new(Subset::new(inner, 0..10).unwrap(), 0..10).unwrap();
+        let mut cx = Context::default();
+        let mut kept = Vec::new();
+        for _ in 0..3 {
+            subset.get_many(&[1, 2, 3], &mut cx, &mut |_| Ok(())).unwrap();
+            let mut places: Vec<usize> = cx.local::<Scratch>().0.iter().map(|one| one.as_ptr() as usize).collect();
+            places.sort_unstable();
+            kept.push(places);
+        }
+        assert_eq!(kept[0].len(), 3);
+        assert!(kept.iter().all(|places| *places == kept[0]));
     }
 }

@@ -50,6 +50,18 @@ impl WorkerInfo {
     /// }
     /// # assert_eq!(lines(None), 0..10);
     /// ```
+    ///
+    /// Where nobody knows how many there are, let each worker have every `num_workers`-th:
+    ///
+    /// ```
+    /// use slotline::WorkerInfo;
+    ///
+    /// fn mine<T>(all: impl Iterator<Item = T>, worker: Option<WorkerInfo>) -> impl Iterator<Item = T> {
+    ///     let (id, num_workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
+    ///     all.skip(id).step_by(num_workers)
+    /// }
+    /// # assert!(mine(0..3, None).eq(0..3));
+    /// ```
     pub fn share(&self, len: usize) -> Range<usize> {
         let each = len.div_ceil(self.num_workers);
         let start = each.saturating_mul(self.id).min(len);

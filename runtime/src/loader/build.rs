@@ -53,7 +53,6 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             pin_memory: self.options.pin_memory,
         };
         let made = self.collate.payloads(&request)?;
-        // One sample is no bulk.
         let bulk = (self.dataset.reads_many() && !draw.single).then_some(rows);
         let part_rows = match self.options.part_size {
             _ if !made.shared => rows,
@@ -82,7 +81,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(init, persistent, workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let engine = Engine::new(self.dataset, self.collate, rows, bulk.is_some(), workers);
+        let engine = Engine::new(self.dataset, self.collate, rows, draw.single, workers);
         let reader = |place, worker| Reader::new(place, worker, pacer.clone(), bulk.unwrap_or_default());
         if let From::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.

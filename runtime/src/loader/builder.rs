@@ -13,6 +13,7 @@ use crate::BoxError;
 use crate::dataset::{Loadable, WorkerInfo};
 use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSampler, Sampler};
+use crate::value::{Value, default_collate, default_convert};
 use crate::wait::WaitStrategy;
 
 /// The options of a [`Loader`]; [`build`](Self::build) makes it.
@@ -80,6 +81,54 @@ impl<D: Loadable> Builder<D> {
         F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
     {
         Builder { dataset: self.dataset, collate: With::new(collate), options: self.options }
+    }
+
+    /// Makes batches as torch's `default_collate` does, by what the samples turn out to be: [`Value`]s, for samples that are
+    /// values or can become one.
+    ///
+    /// Without batches it is `default_convert`. With [`pin_memory`](Self::pin_memory) the tensors are locked. For functions
+    /// of your own for some types, give a [`Collator`](crate::value::Collator) in a [collate](Self::collate) function.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::value::Value;
+    ///
+    /// let dataset = from_fn(5, |index, _| Ok(Value::map([("x", (index as i64).into()), ("name", "five".into())])));
+    /// let mut loader = Loader::builder(dataset).batch_size(2).collate_values().build()?;
+    /// let batch = loader.epoch()?.next().expect("three batches")?;
+    /// assert_eq!(batch.get("x").expect("a key").as_tensor().expect("numbers").shape(), [2]);
+    /// assert_eq!(batch.get("name"), Some(&Value::list(["five", "five"])));
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn collate_values(self) -> Builder<D, Values<D>>
+    where
+        Value: for<'a> From<D::Item<'a>>,
+    {
+        let collate: fn(&mut Samples<'_, D>) -> _ = collate_values;
+        self.collate(collate).pin_memory_with(|batch| {
+            *batch = std::mem::replace(batch, Value::Bool(false)).pin_memory()?;
+            Ok(())
+        })
+    }
+}
+
+/// How [`Builder::collate_values`] makes batches.
+pub type Values<D> = With<fn(&mut Samples<'_, D>) -> Result<Value, BoxError>, Value>;
+
+/// The samples as values, collated; or one by itself, converted.
+fn collate_values<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Value, BoxError>
+where
+    Value: for<'a> From<D::Item<'a>>,
+{
+    let mut values = Vec::with_capacity(samples.len());
+    samples.for_each(|sample| {
+        values.push(Value::from(sample));
+        Ok(())
+    })?;
+    match values.pop_if(|_| samples.is_single()) {
+        Some(sample) => Ok(default_convert(sample)?),
+        None => Ok(default_collate(values)?),
     }
 }
 
@@ -208,7 +257,8 @@ impl<D, C> Builder<D, C> {
     /// A pass begins when all workers have run it. A worker in which it fails, or panics, takes no part in the pass, which
     /// begins with an [`Error::WorkerInit`](super::Error::WorkerInit) for each of these and goes on with the others; if
     /// there are none, that was all. Where there is a `worker_init`, the calling thread does not [help](Self::help) unless
-    /// it is told to: it is no worker. Without workers `init` is not run.
+    /// it is told to: it is no worker. Without workers `init` is not run, nor is it for the sample that `build` reads to learn
+    /// the fields, if the dataset does not say them.
     ///
     /// [`worker_info`](crate::worker_info) tells other code in the worker the same as `init` is told.
     pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {

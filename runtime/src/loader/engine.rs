@@ -20,6 +20,8 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) collate: C,
     /// Rows of a whole batch, at least 1.
     pub(super) rows: usize,
+    /// Whether there are no batches, but samples by themselves.
+    pub(super) single: bool,
     /// Whether batches are read by [`Dataset::get_many`].
     pub(super) bulk: bool,
     /// Written by the consumer between two passes, read by whoever has a claim.
@@ -50,10 +52,12 @@ impl<D: Loadable, C: Collate<D>> Engine<D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Engine<D, C> {
-    pub(super) fn new(dataset: D, collate: C, rows: usize, bulk: bool, workers: usize) -> Self {
+    pub(super) fn new(dataset: D, collate: C, rows: usize, single: bool, workers: usize) -> Self {
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan, abandoned) = (UnsafeCell::default(), AtomicBool::new(false));
-        Self { dataset, collate, rows, bulk, plan, abandoned, activities }
+        // One sample is no bulk.
+        let bulk = dataset.reads_many() && !single;
+        Self { dataset, collate, rows, single, bulk, plan, abandoned, activities }
     }
 
     /// How many workers there are.
@@ -115,6 +119,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             activity,
             abandoned: &self.abandoned,
             bulk: self.bulk,
+            single: self.single,
         };
         let outcome = guarded(|| {
             job.prefetch_first();

@@ -1,6 +1,8 @@
 //! Where workers wait before each pass, until each has run the user's `worker_init`.
 //!
-//! Without a `worker_init` there is no gate: a worker begins when it is first needed.
+//! The consumer begins a pass at the gate while the ring's run is over, so that every worker comes there; each runs its code
+//! and waits. When all have, the consumer opens the ring's run, and then the gate. So nobody claims anything before its code
+//! has run. Without a `worker_init` there is no gate: a worker begins when it is first needed.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -26,6 +28,8 @@ pub(super) struct Gate {
 struct State {
     /// Passes begun.
     passes: u64,
+    /// The last pass that the gate was opened for.
+    open: u64,
     /// The base seed of the current one.
     seed: u64,
     /// Workers that are through.
@@ -59,6 +63,13 @@ impl Gate {
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         Some(failures)
+    }
+
+    /// Lets the workers that have run their code into the pass.
+    pub(super) fn open(&self) {
+        let mut state = self.lock();
+        state.open = state.passes;
+        self.changed.notify_all();
     }
 
     /// Lets the workers go home.
@@ -100,7 +111,8 @@ pub(super) struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Waits for the next pass and runs the user's code; whether the worker may take part, or `None` if the loader is gone.
+    /// Waits for the next pass, runs the user's code, and waits until the gate is open; whether the worker may take part, or
+    /// `None` if the loader is gone.
     pub(super) fn next_pass(&mut self) -> Option<bool> {
         let gate = self.gate;
         let mut state = gate.lock();
@@ -122,7 +134,11 @@ impl Visitor<'_> {
         }
         state.arrived += 1;
         gate.changed.notify_all();
-        Some(self.done)
+        // The consumer may give the pass up before it opens the gate, and begin another one.
+        while state.open < self.passes && state.passes == self.passes && !state.closed {
+            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(self.done && state.open == self.passes)
     }
 }
 

@@ -18,6 +18,9 @@ pub trait Job<D: Loadable> {
     /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
+    /// Whether it is a sample by itself and no batch.
+    fn is_single(&self) -> bool;
+
     /// Whether nobody wants the batch any more.
     fn is_abandoned(&self) -> bool;
 
@@ -72,6 +75,8 @@ pub(super) struct MapJob<'a, D> {
     pub(super) at: usize,
     /// Whether the dataset reads many at once.
     pub(super) bulk: bool,
+    /// Whether it is a sample by itself.
+    pub(super) single: bool,
 }
 
 impl<D: Dataset> MapJob<'_, D> {
@@ -102,6 +107,10 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         self.cx.start_sample(self.first + row);
         let sample = self.dataset.get(index, self.cx)?;
         Ok(Some(Read { row, index, sample }))
+    }
+
+    fn is_single(&self) -> bool {
+        self.single
     }
 
     #[inline]

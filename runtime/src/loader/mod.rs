@@ -57,7 +57,7 @@ use std::time::Duration;
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::Batch;
-pub use self::builder::Builder;
+pub use self::builder::{Builder, Values};
 pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
 use self::crew::Crew;
@@ -176,16 +176,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         }
         (plan.positions, plan.epoch) = (positions, self.epochs);
         let seed = plan.seed;
+        let failures = match &self.shared.gate {
+            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
+            None => Vec::new(),
+        };
         if let Err(error) = self.consumer.open(tasks) {
             debug_assert_eq!(error, OpenError::TooMany);
             return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
         }
         self.pass = Progress { epoch: self.epochs, tasks, positions, delivered: 0, running: true };
         self.epochs = self.epochs.wrapping_add(1);
-        let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
-            None => Vec::new(),
-        };
+        if let Some(gate) = &self.shared.gate {
+            gate.open();
+        }
         Ok(Pass::new(self, failures))
     }
 

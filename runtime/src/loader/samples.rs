@@ -23,6 +23,11 @@ impl<'s, D: Loadable> Samples<'s, D> {
         self.job.left()
     }
 
+    /// Whether it is a sample by itself and no batch, as with [`batch_size(None)`](super::Builder::batch_size).
+    pub fn is_single(&self) -> bool {
+        self.job.is_single()
+    }
+
     /// Whether no sample is left; an iterable dataset may be at its end before.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -95,7 +95,7 @@ impl Sample for AnyRow<'_> {
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        self.arrays.iter().try_for_each(|array| Ok(row.write_any(&array.row(self.index))?))
+        row.write_run(|row| self.arrays.iter().try_for_each(|array| Ok(row.write_any(&array.row(self.index))?)))
     }
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {

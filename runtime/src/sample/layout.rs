@@ -38,6 +38,8 @@ pub struct Field {
     pub(crate) kind: Kind,
     /// How many fields the run has that begins here; 0 if none does.
     pub(crate) run: usize,
+    /// What the sample calls it, in a run of named fields; empty if it is the whole run.
+    pub(crate) part: Option<String>,
 }
 
 impl Field {
@@ -85,7 +87,7 @@ pub struct Fields {
     list: Vec<Field>,
     /// Names of the structs and tuples that are being declared.
     path: Vec<String>,
-    error: Option<ShapeError>,
+    error: Option<LayoutError>,
 }
 
 impl Fields {
@@ -142,10 +144,37 @@ impl Fields {
     pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl super::Sample>) {
         let first = self.list.len();
         parts.enumerate().for_each(|(i, part)| self.named(i, &part));
+        self.end_run(first);
+    }
+
+    /// As [`run`](Self::run), of parts of one field each that have names, which are kept for
+    /// [`Row::next_part`](super::Row::next_part). The name of a part that is all of the sample is empty.
+    pub(crate) fn named_run(&mut self, parts: impl Iterator<Item = (String, impl super::Sample)>) {
+        let first = self.list.len();
+        for (name, part) in parts {
+            let place = self.list.len();
+            if name.is_empty() {
+                part.declare(self)
+            } else {
+                self.named(&name, &part)
+            }
+            if let Some(field) = self.list.get_mut(place) {
+                field.part = Some(name);
+            }
+        }
+        self.end_run(first);
+    }
+
+    fn end_run(&mut self, first: usize) {
         let run = self.list.len() - first;
         if let Some(field) = self.list.get_mut(first) {
             field.run = run;
         }
+    }
+
+    /// Notes that the sample can't be written into a batch.
+    pub(crate) fn fail(&mut self, error: LayoutError) {
+        self.error.get_or_insert(error);
     }
 
     /// The fields so far.
@@ -156,8 +185,8 @@ impl Fields {
     fn push(&mut self, dtype: DType, shape: Result<Shape, ShapeError>, kind: Kind) {
         let name = if self.path.is_empty() { self.list.len().to_string() } else { self.path.join(".") };
         match shape {
-            Ok(shape) => self.list.push(Field { name, dtype, shape, kind, run: 0 }),
-            Err(error) => self.error = self.error.take().or(Some(error)),
+            Ok(shape) => self.list.push(Field { name, dtype, shape, kind, run: 0, part: None }),
+            Err(error) => self.fail(error.into()),
         }
     }
 }
@@ -210,12 +239,26 @@ pub enum LayoutError {
         /// The field.
         field: String,
     },
+    /// Two parts of a value with the same way to them.
+    #[error("two parts of a sample go by the name of field {field}, so that they can't be told apart; rename a key")]
+    SameName {
+        /// The name.
+        field: String,
+    },
+    /// A part of a sample whose size is its own, or nothing at all.
+    #[error(
+        "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate with value::default_collate)"
+    )]
+    NoPlace {
+        /// What it is, and where in the sample.
+        found: String,
+    },
 }
 
 impl Layout {
     pub(crate) fn new(fields: Fields, rows: usize) -> Result<Self, LayoutError> {
         if let Some(error) = fields.error {
-            return Err(error.into());
+            return Err(error);
         }
         let place = |end: &mut usize, bytes: Option<usize>| -> Option<usize> {
             let start = end.checked_next_multiple_of(FIELD_ALIGN)?;

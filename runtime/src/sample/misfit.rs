@@ -17,6 +17,8 @@ pub(super) enum Problem {
     TooLong { declared: Field, found: usize },
     #[error("{declared} fields were declared, but the sample wrote {found}")]
     Count { declared: usize, found: usize },
+    #[error("a part of {declared} fields was declared, but the sample's has {found}")]
+    Run { declared: usize, found: usize },
     #[error(
         "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this \
          one they are more than the {room} that a batch has room for; declare room for at least {} per sample",

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
+use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::shape::Shape;
 use crate::tensor::AnyTensor;
@@ -153,6 +154,24 @@ impl<'a> Row<'a> {
             std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
         }
         Ok(())
+    }
+
+    /// Writes a [run](super::Fields::run) of fields by `write`. It must be all of the run that begins here, if one does:
+    /// with one field less, what comes after it would be written into the rest of the run.
+    pub(crate) fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {
+        let first = self.next;
+        let declared = self.layout.columns.get(first).map_or(0, |column| column.field.run);
+        write(self)?;
+        match self.next - first {
+            found if declared != 0 && declared != found => Err(Misfit::from(Problem::Run { declared, found }).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the sample called the next field when it declared a [run](super::Fields::named_run) of named ones.
+    pub(crate) fn next_part(&self) -> Option<&'a str> {
+        let layout = self.layout;
+        layout.columns.get(self.next)?.field.part.as_deref()
     }
 
     /// Whether every field was written.

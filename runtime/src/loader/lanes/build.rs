@@ -66,6 +66,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
             collate: self.collate,
             rows: draw.rows,
             drop_last: draw.drop_last,
+            single: draw.single,
             abandoned: Abandoned::default(),
             activities: (0..=self.options.num_workers).map(|_| Default::default()).collect(),
         });
@@ -101,9 +102,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&self.options, &mut self.collate, &fields, &draw, order)?;
         let (samples, workers) = (sampler.len(), self.options.num_workers);
-        let bulk = self.dataset.reads_many() && !draw.single;
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, bulk, workers));
-        let scratch = if bulk { draw.rows } else { 0 };
+        let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, draw.single, workers));
+        let scratch = if engine.bulk { draw.rows } else { 0 };
         let hand = {
             let engine = engine.clone();
             move |worker: Option<usize>| {

@@ -21,6 +21,8 @@ pub(super) struct Engine<D, C> {
     /// Rows of a whole batch, at least 1.
     pub(super) rows: usize,
     pub(super) drop_last: bool,
+    /// Whether there are no batches, but samples by themselves.
+    pub(super) single: bool,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
@@ -109,6 +111,7 @@ where
             activity,
             abandoned: &engine.abandoned,
             rows: engine.rows,
+            single: engine.single,
             row: 0,
             number: self.number,
             ended: false,
@@ -146,6 +149,7 @@ struct IterJob<'a, D: IterableDataset> {
     activity: &'a Activity,
     abandoned: &'a Abandoned,
     rows: usize,
+    single: bool,
     /// Samples so far.
     row: usize,
     /// Samples of the pass so far, those that failed among them.
@@ -174,6 +178,10 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
                 Ok(None)
             }
         }
+    }
+
+    fn is_single(&self) -> bool {
+        self.single
     }
 
     fn is_abandoned(&self) -> bool {

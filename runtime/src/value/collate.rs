@@ -1,0 +1,172 @@
+//! `default_collate`: a batch of values becomes one value.
+
+use super::collator::Collator;
+use super::path::{Place, To};
+use super::stack;
+use super::tree::describe;
+use super::{CollateError, Items, MAX_DEPTH, Path, Value};
+use crate::BoxError;
+
+/// Makes one value of the samples of a batch, as torch's `default_collate` does; the [module](super) says how.
+///
+/// ```
+/// use slotline::value::{Value, default_collate};
+///
+/// let batch = default_collate([(1, "a"), (2, "b")])?;
+/// assert_eq!(batch, Value::list([Value::from([1_i64, 2]), Value::list(["a", "b"])]));
+///
+/// let error = default_collate([vec![1, 2, 3], vec![4]]).unwrap_err().to_string();
+/// assert!(error.starts_with("sample 1: each tensor of a batch must be of equal size"));
+/// # Ok::<(), slotline::value::CollateError>(())
+/// ```
+///
+/// # Errors
+///
+/// See [`CollateError`]. For one, an empty batch is an error.
+pub fn default_collate<V: Into<Value>>(samples: impl IntoIterator<Item = V>) -> Result<Value, CollateError> {
+    Collator::new().collate(samples)
+}
+
+/// A collation at some place of the samples: what a collate function uses for what is inside of its values.
+#[derive(Debug)]
+pub struct Collation<'a> {
+    collator: &'a Collator,
+    place: Place<'a>,
+    /// How many collations this one is inside of.
+    depth: usize,
+}
+
+impl<'a> Collation<'a> {
+    pub(super) fn new(collator: &'a Collator) -> Self {
+        Self { collator, place: Place::TOP, depth: 0 }
+    }
+
+    /// Collates a batch of values of this place, by the user's function for them if there is one.
+    ///
+    /// # Errors
+    ///
+    /// See [`CollateError`].
+    pub fn collate(&self, batch: &[&Value]) -> Result<Value, CollateError> {
+        let first = batch.first().ok_or(CollateError::Empty)?;
+        let inner = self.deeper(MAX_DEPTH)?;
+        match self.collator.function(first) {
+            Some(function) => function(batch, &inner).map_err(|error| inner.failed(first, error)),
+            None => inner.collate_default(batch),
+        }
+    }
+
+    /// Collates a batch of values of this place by the rule of [`default_collate`], even if the user has a function for
+    /// them; what is inside of them is collated as ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`CollateError`].
+    pub fn collate_default(&self, batch: &[&Value]) -> Result<Value, CollateError> {
+        let first = batch.first().ok_or(CollateError::Empty)?;
+        match first {
+            Value::Bool(_) => Ok(self.each(batch, Value::as_bool)?.into()),
+            Value::Int(_) => Ok(self.each(batch, Value::as_int)?.into()),
+            Value::Float(_) => Ok(self.each(batch, Value::as_float)?.into()),
+            Value::Text(_) => self.each(batch, |value| value.as_str().map(|_| value)).map(Value::list),
+            Value::Bytes(_) => self.each(batch, |value| value.as_bytes().map(|_| value)).map(Value::list),
+            Value::Tensor(_) => stack::tensors(&self.each(batch, Value::as_tensor)?, self),
+            Value::Map(first) => {
+                let maps = self.each(batch, Value::as_map)?;
+                let columns = first.keys().map(|key| {
+                    let missing = |sample| CollateError::MissingKey { path: self.path(), sample, key: key.to_owned() };
+                    let below = maps.iter().enumerate().map(|(i, map)| map.get(key).ok_or_else(|| missing(i)));
+                    self.at_key(key).collate(&below.collect::<Result<Vec<_>, _>>()?)
+                });
+                Ok(Value::Map(first.with_values(columns.collect::<Result<_, _>>()?)))
+            }
+            Value::Named(first) => {
+                let alike = self.each(batch, |value| value.as_named().filter(|named| first.same_type(named)))?;
+                let columns = first.fields().keys().enumerate().map(|(i, key)| {
+                    let below: Vec<_> = alike.iter().map(|named| &named.fields().values()[i]).collect();
+                    self.at_key(key).collate(&below)
+                });
+                Ok(Value::Named(first.with_values(columns.collect::<Result<_, _>>()?)))
+            }
+            Value::Tuple(_) => self.transpose(
+                &self.each(batch, |value| if let Value::Tuple(items) = value { Some(items) } else { None })?,
+            ),
+            Value::List(_) => self
+                .transpose(&self.each(batch, |value| if let Value::List(items) = value { Some(items) } else { None })?),
+            Value::Custom(custom) => {
+                // One more, as a leaf may be as deep as `collate` goes.
+                let inner = self.deeper(MAX_DEPTH + 1)?;
+                custom.collate(batch, &inner).map_err(|error| self.failed(first, error))
+            }
+        }
+    }
+
+    /// This place, for what is called from here: functions that call each other for ever come to an end, too.
+    fn deeper(&self, most: usize) -> Result<Collation<'_>, CollateError> {
+        if self.depth > most {
+            return Err(CollateError::TooDeep { path: self.path() });
+        }
+        Ok(Collation { depth: self.depth + 1, ..*self })
+    }
+
+    /// The list of batches that a batch of lists is.
+    fn transpose(&self, lists: &[&Items]) -> Result<Value, CollateError> {
+        let expected = lists[0].len();
+        if let Some((sample, list)) = lists.iter().enumerate().find(|(_, list)| list.len() != expected) {
+            return Err(CollateError::Length { path: self.path(), sample, expected, found: list.len() });
+        }
+        let columns = (0..expected).map(|i| {
+            let below: Vec<_> = lists.iter().map(|list| &list[i]).collect();
+            self.at_index(i).collate(&below)
+        });
+        Ok(Value::List(columns.collect::<Result<_, _>>()?))
+    }
+
+    /// What `get` finds in each value of the batch.
+    ///
+    /// # Errors
+    ///
+    /// [`CollateError::Mixed`] if it finds nothing in one of them.
+    pub fn each<'v, T>(
+        &self,
+        batch: &[&'v Value],
+        get: impl Fn(&'v Value) -> Option<T>,
+    ) -> Result<Vec<T>, CollateError> {
+        let found = batch.iter().enumerate().map(|(sample, value)| {
+            get(value).ok_or_else(|| CollateError::Mixed {
+                path: self.path(),
+                sample,
+                expected: describe(batch[0]),
+                found: describe(value),
+            })
+        });
+        found.collect()
+    }
+
+    /// The collation of what is under `key`.
+    pub fn at_key<'s>(&'s self, key: &'s str) -> Collation<'s> {
+        Collation { place: self.place.at(To::Key(key)), ..*self }
+    }
+
+    /// The collation of what is at place `i`.
+    pub fn at_index(&self, i: usize) -> Collation<'_> {
+        Collation { place: self.place.at(To::Index(i)), ..*self }
+    }
+
+    /// The way from the sample to this place.
+    pub fn path(&self) -> Path {
+        self.place.path()
+    }
+
+    /// The error of a type that can't be collated.
+    pub(super) fn unsupported(&self, found: &str) -> CollateError {
+        CollateError::Unsupported { path: self.path(), found: found.to_owned() }
+    }
+
+    /// What a user's function failed with; an error of collating what is inside stays what it is.
+    fn failed(&self, first: &Value, error: BoxError) -> CollateError {
+        match error.downcast() {
+            Ok(known) => *known,
+            Err(source) => CollateError::Custom { path: self.path(), what: describe(first), source },
+        }
+    }
+}

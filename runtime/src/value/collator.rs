@@ -1,0 +1,92 @@
+//! [`Collator`]: which function collates what.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::custom::all;
+use super::{CollateError, Collation, CustomValue, Kind, Value};
+use crate::BoxError;
+
+/// A function from a batch to one value.
+pub(super) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync;
+
+/// `default_collate` with functions of one's own for some kinds or types of values, as torch's `collate_fn_map` gives.
+///
+/// A function holds wherever such values come up in a sample. It gets the values of the whole batch, which is never
+/// empty, and a [`Collation`] to collate what is inside of them.
+///
+/// ```
+/// use slotline::value::{Collator, Kind, Value};
+///
+/// // Texts as one text each batch, a line for each sample.
+/// let collator = Collator::new().with_kind(Kind::Text, |batch, collation| {
+///     Ok(Value::from(collation.each(batch, Value::as_str)?.join("\n")))
+/// });
+/// assert_eq!(collator.collate([("one", 1), ("two", 2)])?, Value::list(["one\ntwo".into(), Value::from([1_i64, 2])]));
+/// # Ok::<(), slotline::value::CollateError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Collator {
+    kinds: HashMap<Kind, Arc<Function>>,
+    types: HashMap<TypeId, (&'static str, Arc<Function>)>,
+}
+
+impl Collator {
+    /// The one of [`default_collate`](super::default_collate), without functions of one's own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Collates by `function` where the first sample of the batch has a value of this kind.
+    ///
+    /// Only the first one is sure to be: [`Collation::each`] says so, as an error, of the others.
+    pub fn with_kind(
+        mut self,
+        kind: Kind,
+        function: impl Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        self.kinds.insert(kind, Arc::new(function));
+        self
+    }
+
+    /// Collates custom values of type `T` by `function`, instead of by [`CustomValue::collate`] or by a function for
+    /// [`Kind::Custom`].
+    pub fn with_type<T: CustomValue>(
+        mut self,
+        function: impl Fn(&[&T], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        let function =
+            move |batch: &[&Value], collation: &Collation<'_>| function(&all::<T>(batch, collation)?, collation);
+        self.types.insert(TypeId::of::<T>(), (std::any::type_name::<T>(), Arc::new(function)));
+        self
+    }
+
+    /// Makes one value of the samples of a batch.
+    ///
+    /// # Errors
+    ///
+    /// See [`CollateError`].
+    pub fn collate<V: Into<Value>>(&self, samples: impl IntoIterator<Item = V>) -> Result<Value, CollateError> {
+        let samples: Vec<Value> = samples.into_iter().map(Into::into).collect();
+        Collation::new(self).collate(&samples.iter().collect::<Vec<_>>())
+    }
+
+    /// The user's function for such a value, if there is one.
+    pub(super) fn function(&self, value: &Value) -> Option<&Function> {
+        let by_type = match value {
+            Value::Custom(custom) => self.types.get(&custom.as_any().type_id()).map(|(_, function)| function),
+            _ => None,
+        };
+        by_type.or_else(|| self.kinds.get(&value.kind())).map(|function| &**function)
+    }
+}
+
+impl fmt::Debug for Collator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<_> = self.types.values().map(|(name, _)| name).collect();
+        let kinds: Vec<_> = self.kinds.keys().collect();
+        f.debug_struct("Collator").field("kinds", &kinds).field("types", &types).finish()
+    }
+}

@@ -1,0 +1,154 @@
+//! Types of a user's own in a value.
+
+use std::any::{Any, type_name};
+use std::fmt;
+use std::sync::Arc;
+
+use super::collate::Collation;
+use super::{CollateError, Value};
+use crate::BoxError;
+
+/// A type that a [`Value`] may hold, and how it is collated, converted and pinned.
+///
+/// All three have a default: such values can't be collated, convert to themselves, and pin to themselves. A
+/// [`Collator`](super::Collator) can have another function for the type.
+///
+/// ```
+/// use slotline::BoxError;
+/// use slotline::value::{Collation, CustomValue, Value, default_collate};
+///
+/// #[derive(Debug)]
+/// struct Sentence(Vec<i64>);
+///
+/// impl CustomValue for Sentence {
+///     /// All words in a row, and where each sentence ends.
+///     fn collate(batch: &[&Self], _: &Collation<'_>) -> Result<Value, BoxError> {
+///         let words: Vec<i64> = batch.iter().flat_map(|sentence| sentence.0.iter().copied()).collect();
+///         let ends = batch.iter().scan(0, |end, sentence| {
+///             *end += sentence.0.len() as i64;
+///             Some(*end)
+///         });
+///         Ok(Value::map([("words", words.into()), ("ends", ends.collect::<Vec<_>>().into())]))
+///     }
+/// }
+///
+/// let batch = default_collate([Value::custom(Sentence(vec![3, 1])), Value::custom(Sentence(vec![4]))])?;
+/// assert_eq!(batch, Value::map([("words", [3_i64, 1, 4].into()), ("ends", [2_i64, 3].into())]));
+/// # Ok::<(), slotline::value::CollateError>(())
+/// ```
+pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
+    /// One value of a batch of these, which is not empty. `collation` collates what is inside of them.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong; it becomes a [`CollateError::Custom`] that names the place. By default, that this type
+    /// can't be collated.
+    fn collate(batch: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
+        let _ = batch;
+        Err(collation.unsupported(type_name::<Self>()).into())
+    }
+
+    /// What a sample of it becomes without a batch; by default it stays what it is.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong; it becomes a [`CollateError::Custom`] that names the place.
+    fn convert(self: Arc<Self>) -> Result<Value, BoxError> {
+        Ok(self.into())
+    }
+
+    /// The same in pinned memory; by default it stays what it is.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong; it becomes a [`PinError::Custom`](super::PinError::Custom) that names the place.
+    fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
+        Ok(self.into())
+    }
+}
+
+/// A value of a type that implements [`CustomValue`]; its clones share it.
+#[derive(Clone)]
+pub struct Custom(Arc<dyn Erased>);
+
+/// [`CustomValue`] without its type.
+trait Erased: Any + Send + Sync + fmt::Debug {
+    fn type_name(&self) -> &'static str;
+    fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError>;
+    fn convert(self: Arc<Self>) -> Result<Value, BoxError>;
+    fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError>;
+}
+
+impl<T: CustomValue> Erased for T {
+    fn type_name(&self) -> &'static str {
+        type_name::<T>()
+    }
+
+    fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError> {
+        T::collate(&all::<T>(batch, collation)?, collation)
+    }
+
+    fn convert(self: Arc<Self>) -> Result<Value, BoxError> {
+        T::convert(self)
+    }
+
+    fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
+        T::pin_memory(self)
+    }
+}
+
+impl Custom {
+    /// The Rust name of its type.
+    pub fn type_name(&self) -> &'static str {
+        self.0.type_name()
+    }
+
+    /// The value, if it is a `T`.
+    pub fn downcast_ref<T: CustomValue>(&self) -> Option<&T> {
+        self.as_any().downcast_ref()
+    }
+
+    pub(super) fn as_any(&self) -> &dyn Any {
+        &*self.0
+    }
+
+    /// Collates a batch of which this is the first sample's.
+    pub(super) fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError> {
+        self.0.collate(batch, collation)
+    }
+
+    pub(super) fn convert(&self) -> Result<Value, BoxError> {
+        self.0.clone().convert()
+    }
+
+    pub(super) fn pin_memory(&self) -> Result<Value, BoxError> {
+        self.0.clone().pin_memory()
+    }
+}
+
+impl<T: CustomValue> From<Arc<T>> for Custom {
+    fn from(value: Arc<T>) -> Self {
+        Self(value)
+    }
+}
+
+impl PartialEq for Custom {
+    /// Whether they are clones of each other.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0)) && self.type_name() == other.type_name()
+    }
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The batch as what all of it should be.
+pub(super) fn all<'v, T: CustomValue>(
+    batch: &[&'v Value],
+    collation: &Collation<'_>,
+) -> Result<Vec<&'v T>, CollateError> {
+    collation.each(batch, |value| value.as_custom::<T>())
+}

@@ -1,0 +1,207 @@
+//! What becomes a value by itself.
+
+use std::sync::Arc;
+
+use super::stack::joined;
+use super::{Custom, CustomValue, Items, Map, Named, Value};
+use crate::array::{AnyArray, Array};
+use crate::dataset::ArrayRow;
+use crate::dtype::Element;
+use crate::sample::AnyRow;
+use crate::shape::Shape;
+use crate::tensor::{AnyTensor, Tensor};
+
+macro_rules! from {
+    ($($type:ty, |$it:ident| $value:expr;)*) => {$(
+        impl From<$type> for Value {
+            fn from($it: $type) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+
+from! {
+    bool, |it| Self::Bool(it);
+    i8, |it| Self::Int(it.into());
+    i16, |it| Self::Int(it.into());
+    i32, |it| Self::Int(it.into());
+    i64, |it| Self::Int(it);
+    u8, |it| Self::Int(it.into());
+    u16, |it| Self::Int(it.into());
+    u32, |it| Self::Int(it.into());
+    u64, |it| tensor(vec![it], &[]);
+    f32, |it| Self::Float(it.into());
+    f64, |it| Self::Float(it);
+    &str, |it| Self::Text(it.into());
+    String, |it| Self::Text(it.into());
+    Arc<str>, |it| Self::Text(it);
+    Map, |it| Self::Map(it);
+    Named, |it| Self::Named(it);
+    Custom, |it| Self::Custom(it);
+    AnyArray, |it| Self::Tensor(Arc::new(it));
+    Arc<AnyArray>, |it| Self::Tensor(it);
+    &Value, |it| it.clone();
+    Items, |it| Self::List(it);
+    Vec<Value>, |it| Self::List(it.into());
+    &[Value], |it| Self::list(it);
+    Vec<String>, |it| Self::list(it);
+    Vec<&str>, |it| Self::list(it);
+    (), |_it| Self::Tuple(Items::default());
+}
+
+impl<T: CustomValue> From<Arc<T>> for Value {
+    fn from(value: Arc<T>) -> Self {
+        Self::Custom(value.into())
+    }
+}
+
+impl<const N: usize> From<[Value; N]> for Value {
+    fn from(items: [Value; N]) -> Self {
+        Self::list(items)
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for Value {
+    fn from(items: [&str; N]) -> Self {
+        Self::list(items)
+    }
+}
+
+fn tensor<T: Element>(data: Vec<T>, shape: &[usize]) -> Value {
+    Array::new(data, shape).expect("the shape of the data itself").into()
+}
+
+/// Things with elements of one type.
+macro_rules! dense {
+    ($({$($generics:tt)*} $type:ty, |$it:ident| $value:expr;)*) => {$(
+        impl<$($generics)*> From<$type> for Value {
+            fn from($it: $type) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+
+dense! {
+    {T: Element} Array<T>, |it| AnyArray::from(it).into();
+    {T: Element} Vec<T>, |it| { let len = it.len(); tensor(it, &[len]) };
+    {T: Element} &[T], |it| tensor(it.to_vec(), &[it.len()]);
+    {T: Element, const N: usize} [T; N], |it| tensor(it.to_vec(), &[N]);
+    {T: Element, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
+    {T: Element, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
+    {T: Element} Tensor<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
+    {T: Element} ArrayRow<'_, T>, |it| it.view().into();
+}
+
+impl From<AnyTensor<'_>> for Value {
+    /// # Panics
+    ///
+    /// If there is no memory for a copy.
+    fn from(view: AnyTensor<'_>) -> Self {
+        let shape = Shape::new(view.shape()).expect("the shape of a tensor");
+        joined(view.dtype(), shape, std::iter::once(view)).expect("memory for a copy").into()
+    }
+}
+
+impl From<AnyRow<'_>> for Value {
+    fn from(row: AnyRow<'_>) -> Self {
+        Self::tuple(row.arrays.iter().map(|array| array.row(row.index)))
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $place:tt),*;)*) => {$(
+        impl<$($name: Into<Value>),*> From<($($name,)*)> for Value {
+            fn from(tuple: ($($name,)*)) -> Self {
+                Self::Tuple(vec![$(tuple.$place.into()),*].into())
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Kind;
+
+    #[test]
+    fn numbers_become_what_holds_them_exactly() {
+        let ints = [
+            Value::from(i8::MIN),
+            i16::MIN.into(),
+            i32::MIN.into(),
+            i64::MIN.into(),
+            u8::MAX.into(),
+            u16::MAX.into(),
+            u32::MAX.into(),
+        ];
+        let expected =
+            [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN, 255, 65_535, 4_294_967_295];
+        assert!(ints.iter().map(|value| value.as_int().unwrap()).eq(expected));
+        assert_eq!(Value::from(0.5_f32).as_float(), Some(0.5));
+        let large = Value::from(u64::MAX);
+        assert_eq!((large.typed::<u64>().unwrap()[[]], large.as_tensor().unwrap().shape()), (u64::MAX, &[][..]));
+    }
+
+    #[test]
+    fn what_has_elements_of_one_type_becomes_a_tensor() {
+        let array = Array::new(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]).unwrap();
+        let any = AnyArray::from(array.clone());
+        for value in [
+            Value::from(array.clone()),
+            array.view().into(),
+            any.view().into(),
+            [[1.0_f32, 2.0], [3.0, 4.0], [5.0, 6.0]].into(),
+            Arc::new(any).into(),
+        ] {
+            assert_eq!(
+                (value.as_tensor().unwrap().shape(), value.typed::<f32>().unwrap()),
+                (&[3, 2][..], array.view())
+            );
+        }
+        for value in [Value::from(vec![1_u8, 2]), [1_u8, 2].into(), (&[1_u8, 2]).into(), (&[1_u8, 2][..]).into()] {
+            assert_eq!(value.typed::<u8>().unwrap().as_slice(), [1, 2]);
+        }
+    }
+
+    #[test]
+    fn containers_become_containers() {
+        let eight = Value::from((1, 2.0, true, "a", String::from("b"), [1_u8], Value::Int(3), ((),)));
+        assert_eq!((eight.kind(), eight.len()), (Kind::Tuple, 8));
+        assert_eq!(eight.at(7).unwrap().at(0), Some(&Value::from(())));
+        for list in [
+            Value::from(vec![Value::from("a"), "b".into()]),
+            [Value::from("a"), "b".into()].into(),
+            vec!["a", "b"].into(),
+            ["a", "b"].into(),
+            vec!["a".to_owned(), "b".to_owned()].into(),
+        ] {
+            assert_eq!(list, Value::list(["a", "b"]));
+        }
+    }
+
+    #[test]
+    fn rows_of_arrays_become_tensors() {
+        use crate::dataset::{Context, Dataset, TensorDataset};
+
+        let array = || Array::new((0..12_i32).collect(), &[3, 2, 2]).unwrap();
+        let typed = TensorDataset::new((array(), vec![5_i64, 6, 7])).unwrap();
+        let any = TensorDataset::new(vec![AnyArray::from(array())]).unwrap();
+        let mut cx = Context::new(None);
+        let row = Value::from([[4_i32, 5], [6, 7]]);
+        assert_eq!(Value::from(typed.get(1, &mut cx).unwrap()), Value::tuple([row.clone(), 6.into()]));
+        assert_eq!(Value::from(any.get(1, &mut cx).unwrap()), Value::tuple([row]));
+    }
+}

@@ -1,0 +1,134 @@
+//! [`Map`] and [`Named`]: values under keys, in the order in which these were given.
+
+use std::sync::Arc;
+
+use indexmap::IndexSet;
+
+use super::{Items, Value};
+
+/// Values under keys, in the order in which the keys were given; a key is looked up in constant time.
+///
+/// Collected from pairs. A key that comes again keeps its place and takes the later value.
+#[derive(Clone, Default)]
+pub struct Map {
+    /// Shared by the maps of a batch and the map that is made of them.
+    keys: Arc<IndexSet<Arc<str>>>,
+    /// One for each key.
+    values: Items,
+}
+
+impl Map {
+    /// The value under `key`.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(self.keys.get_index_of(key)?)
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(|key| &**key)
+    }
+
+    /// The values, in the order of their keys.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// Keys and values, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.keys().zip(&self.values)
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Other values, one for each key, under the same keys.
+    pub(super) fn with_values(&self, values: Items) -> Self {
+        debug_assert_eq!(self.len(), values.len());
+        Self { keys: self.keys.clone(), values }
+    }
+
+    /// To be emptied only on the way to being dropped: there must be a value for each key.
+    pub(super) fn values_mut(&mut self) -> &mut Items {
+        &mut self.values
+    }
+
+    /// Whether the other one has the same keys in the same order.
+    pub(super) fn same_keys(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.keys, &other.keys) || self.keys().eq(other.keys())
+    }
+}
+
+impl<K: Into<Arc<str>>> FromIterator<(K, Value)> for Map {
+    fn from_iter<I: IntoIterator<Item = (K, Value)>>(entries: I) -> Self {
+        let mut keys = IndexSet::new();
+        let mut values = Vec::new();
+        for (key, value) in entries {
+            match keys.insert_full(key.into()) {
+                (_, true) => values.push(value),
+                (place, false) => values[place] = value,
+            }
+        }
+        Self { keys: Arc::new(keys), values: values.into() }
+    }
+}
+
+/// A tuple or struct that has a name, and named fields.
+#[derive(Clone)]
+pub struct Named {
+    name: Arc<str>,
+    fields: Map,
+}
+
+impl Named {
+    /// A tuple of type `name` with these fields.
+    pub fn new(name: impl Into<Arc<str>>, fields: Map) -> Self {
+        Self { name: name.into(), fields }
+    }
+
+    /// The name of its type.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &Map {
+        &self.fields
+    }
+
+    /// Other values in the same fields.
+    pub(super) fn with_values(&self, values: Items) -> Self {
+        Self { name: self.name.clone(), fields: self.fields.with_values(values) }
+    }
+
+    /// As [`Map::values_mut`].
+    pub(super) fn fields_mut(&mut self) -> &mut Map {
+        &mut self.fields
+    }
+
+    /// Whether the other one is of the same type: same name, same fields in the same order.
+    pub(super) fn same_type(&self, other: &Self) -> bool {
+        self.name == other.name && self.fields.same_keys(&other.fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_keep_their_order_and_the_later_value() {
+        let map: Map =
+            [("b", 1), ("a", 2), ("b", 3)].map(|(key, value)| (key, Value::Int(value))).into_iter().collect();
+        assert_eq!(map.keys().collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(map.get("b"), Some(&Value::Int(3)));
+        assert_eq!((map.get("c"), map.len()), (None, 2));
+        assert!(map.iter().map(|(key, _)| key).eq(map.keys()) && Map::default().is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! Values as samples that need no collate function: their leaves are the fields.
+
+use std::collections::HashSet;
+use std::slice::from_ref;
+
+use super::{MAX_DEPTH, Value};
+use crate::BoxError;
+use crate::dtype::Element;
+use crate::sample::{Columns, Fields, LayoutError, Row, Sample};
+use crate::shape::Shape;
+use crate::tensor::{AnyTensor, Tensor};
+
+/// A value whose leaves are not those that were declared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} was declared, but the sample has {}; give every sample the same keys in the same order, or the loader a collate function (value::default_collate)",
+    declared.as_deref().map_or_else(|| "no further field of this value".to_owned(), part),
+    part(found)
+)]
+pub struct WrongPart {
+    /// `None` if the next field, if any, is no field of this value.
+    declared: Option<String>,
+    found: String,
+}
+
+fn part(name: &str) -> String {
+    if name.is_empty() { "a single tensor or number".to_owned() } else { format!("field {name}") }
+}
+
+/// Numbers, truth values and tensors are the fields of a value, in order, each named by the way to it: `boxes.0.x`.
+///
+/// Texts, bytes and custom values have no place of fixed size in a batch, nor has a value without any fields: such
+/// samples need a [collate function](super#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too, and one
+/// where two fields get the same name (a key `a.b`, and `b` under `a`), which could not be told apart.
+///
+/// A sample whose fields are not those of the first one, by name, dtype and shape, is an error that names them. A
+/// dataset that says its [`fields`](crate::Dataset::fields) itself must take them from an example, by [`Fields::of`].
+impl Sample for Value {
+    type Tensors<'b> = Columns<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        let (mut names, mut leaves) = (HashSet::new(), Vec::new());
+        let found = each_leaf(self, &mut |name, leaf| {
+            leaves.push((name.to_owned(), leaf));
+            if names.insert(name.to_owned()) { Ok(()) } else { Err(LayoutError::SameName { field: name.to_owned() }) }
+        });
+        match found {
+            Ok(()) if leaves.is_empty() => fields.fail(no_place("a value without numbers", "")),
+            Ok(()) => fields.named_run(leaves.into_iter()),
+            Err(error) => fields.fail(error),
+        }
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.write_run(|row| {
+            each_leaf(&self, &mut |name, leaf| {
+                let declared = row.next_part();
+                if declared != Some(name) {
+                    let declared = declared.map(str::to_owned);
+                    return Err(BoxError::from(WrongPart { declared, found: name.to_owned() }));
+                }
+                Ok(row.write_any(&leaf)?)
+            })
+        })
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
+        columns.take_run()
+    }
+}
+
+fn no_place(what: &str, name: &str) -> LayoutError {
+    let at = if name.is_empty() { String::new() } else { format!(" at {name}") };
+    LayoutError::NoPlace { found: format!("{what}{at}") }
+}
+
+/// Has every leaf looked at, in order, with the way to it as its name.
+fn each_leaf<'v, E: From<LayoutError>>(
+    value: &'v Value,
+    look: &mut dyn FnMut(&str, AnyTensor<'v>) -> Result<(), E>,
+) -> Result<(), E> {
+    below(value, &mut String::new(), 0, look)
+}
+
+fn below<'v, E: From<LayoutError>>(
+    value: &'v Value,
+    name: &mut String,
+    depth: usize,
+    look: &mut dyn FnMut(&str, AnyTensor<'v>) -> Result<(), E>,
+) -> Result<(), E> {
+    if depth > MAX_DEPTH {
+        return Err(no_place(&format!("a value nested more than {MAX_DEPTH} deep"), "").into());
+    }
+    let here = name.len();
+    let dot = if here == 0 { "" } else { "." };
+    let mut enter = |step: std::fmt::Arguments<'_>, value| {
+        use std::fmt::Write as _;
+        let _ = write!(name, "{dot}{step}"); // A String takes everything.
+        let done = below(value, name, depth + 1, look);
+        name.truncate(here);
+        done
+    };
+    match value {
+        Value::Map(map) => map.iter().try_for_each(|(key, value)| enter(format_args!("{key}"), value)),
+        Value::Named(named) => named.fields().iter().try_for_each(|(key, value)| enter(format_args!("{key}"), value)),
+        Value::Tuple(items) | Value::List(items) => {
+            items.iter().enumerate().try_for_each(|(i, value)| enter(format_args!("{i}"), value))
+        }
+        Value::Bool(value) => look(name, number(value)),
+        Value::Int(value) => look(name, number(value)),
+        Value::Float(value) => look(name, number(value)),
+        Value::Tensor(array) => look(name, array.view()),
+        Value::Text(_) | Value::Bytes(_) | Value::Custom(_) => Err(no_place(value.type_name(), name).into()),
+    }
+}
+
+fn number<T: Element>(value: &T) -> AnyTensor<'_> {
+    Tensor::from_checked(from_ref(value), Shape::default()).into()
+}

@@ -1,0 +1,211 @@
+//! Iterable datasets with no loader: cursors driven by hand, as a worker drives them.
+
+use std::io::{BufRead, BufReader, Cursor};
+use std::sync::Arc;
+
+use slotline::dataset::{ChainDataset, Context, IterableDataset, iter_fn};
+use slotline::sample::Fields;
+use slotline::{BoxError, WorkerInfo, worker_info};
+
+/// The rest of a pass, with `look` at each sample and errors in words.
+fn rest<D: IterableDataset, T>(
+    dataset: &D,
+    cursor: &mut D::Cursor,
+    look: impl for<'a> Fn(D::Sample<'a>) -> T,
+) -> Vec<Result<T, String>> {
+    let (mut cx, mut got) = (Context::default(), Vec::new());
+    loop {
+        match dataset.next(cursor, &mut cx) {
+            Ok(Some(sample)) => got.push(Ok(look(sample))),
+            Ok(None) => return got,
+            Err(error) => got.push(Err(error.to_string())),
+        }
+        assert!(got.len() < 1_000, "it does not end");
+    }
+}
+
+/// A whole pass.
+fn pass<D: IterableDataset, T>(dataset: &D, look: impl for<'a> Fn(D::Sample<'a>) -> T) -> Vec<Result<T, String>> {
+    rest(dataset, &mut dataset.iter(None).unwrap(), look)
+}
+
+/// The lines of a text, lent by the cursor that reads them; a line "?" cannot be read, a text "!" not even be opened.
+#[derive(Clone)]
+struct Lines(&'static str);
+
+struct Reading {
+    from: BufReader<Cursor<&'static str>>,
+    line: String,
+}
+
+impl IterableDataset for Lines {
+    type Sample<'a> = &'a [u8];
+    type Cursor = Reading;
+
+    fn iter(&self, _: Option<WorkerInfo>) -> Result<Reading, BoxError> {
+        if self.0 == "!" {
+            return Err("no such text".into());
+        }
+        Ok(Reading { from: BufReader::new(Cursor::new(self.0)), line: String::new() })
+    }
+
+    fn next<'a>(&'a self, at: &'a mut Reading, _: &'a mut Context) -> Result<Option<&'a [u8]>, BoxError> {
+        at.line.clear();
+        if at.from.read_line(&mut at.line)? == 0 {
+            return Ok(None);
+        }
+        match at.line.trim_end() {
+            "?" => Err("cannot be read".into()),
+            line => Ok(Some(line.as_bytes())),
+        }
+    }
+}
+
+/// Bytes lent by the dataset (the first one of two), and by the context (the other one).
+struct Bytes(Vec<u8>);
+
+impl IterableDataset for Bytes {
+    type Sample<'a> = &'a [u8];
+    type Cursor = usize;
+
+    fn iter(&self, _: Option<WorkerInfo>) -> Result<usize, BoxError> {
+        Ok(0)
+    }
+
+    fn next<'a>(&'a self, given: &'a mut usize, cx: &'a mut Context) -> Result<Option<&'a [u8]>, BoxError> {
+        *given += 1;
+        Ok(match *given {
+            1 => Some(&self.0),
+            2 => {
+                let copy = cx.buffer::<u8>(self.0.len());
+                copy.copy_from_slice(&self.0);
+                copy.reverse();
+                Some(copy)
+            }
+            _ => None,
+        })
+    }
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8(line.to_vec()).unwrap()
+}
+
+fn lines(want: &[Result<&str, &str>]) -> Vec<Result<String, String>> {
+    want.iter().map(|line| line.map(str::to_owned).map_err(str::to_owned)).collect()
+}
+
+#[test]
+fn samples_lent_by_cursor_dataset_and_context_come_through_chains() {
+    let want = lines(&[Ok("a"), Ok("b"), Ok("xyz"), Ok("zyx"), Ok("c")]);
+    let mixed = Lines("a\nb").chain(Bytes(b"xyz".to_vec())).chain(ChainDataset::new([Lines(""), Lines("c")]));
+    assert_eq!(pass(&mixed, text), want);
+    assert_eq!(pass(&Arc::new(mixed), text), want);
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_chain_takes_no_other_sample_with_it() {
+    let want = lines(&[Ok("a"), Err("cannot be read"), Ok("b"), Err("cannot be read"), Ok("c")]);
+    assert_eq!(pass(&ChainDataset::new([Lines("a\n?\nb\n?"), Lines("c")]), text), want);
+    assert_eq!(pass(&Lines("a\n?\nb").chain(Lines("?\nc")), text), want);
+}
+
+#[test]
+fn a_dataset_that_cannot_be_started_is_one_error_in_its_place_and_the_next_one_follows() {
+    let (gone, a) = (|| Lines("!"), || Lines("a"));
+    let missing = Err("no such text");
+    for (datasets, want) in [
+        (vec![a(), gone(), a()], vec![Ok("a"), missing, Ok("a")]),
+        (vec![gone(), a()], vec![missing, Ok("a")]),
+        (vec![a(), gone()], vec![Ok("a"), missing]),
+        (vec![gone(), gone()], vec![missing, missing]),
+    ] {
+        let want = lines(&want);
+        if let [first, second] = &datasets[..] {
+            assert_eq!(pass(&first.clone().chain(second.clone()), text), want);
+        }
+        assert_eq!(pass(&ChainDataset::new(datasets), text), want);
+    }
+    let nested = gone().chain(a()).chain(gone().chain(a()));
+    assert_eq!(pass(&nested, text), lines(&[missing, Ok("a"), missing, Ok("a")]));
+}
+
+#[test]
+fn no_datasets_are_no_samples() {
+    let none = ChainDataset::<Lines>::new([]);
+    assert_eq!(pass(&none, text), []);
+    assert_eq!((none.len(), none.is_empty(), none.datasets().len()), (Some(0), true, 0));
+}
+
+#[test]
+fn a_length_is_known_where_every_part_knows_its_own_and_can_be_counted() {
+    let of = |len: usize| iter_fn(|_| Ok([0_i64].map(Ok))).with_len(len);
+    let unknown = || iter_fn(|_| Ok([0_i64].map(Ok)));
+    assert_eq!((of(3).len(), unknown().len(), Arc::new(of(3)).len()), (Some(3), None, Some(3)));
+    assert_eq!(ChainDataset::new(vec![of(3), of(0), of(4)]).len(), Some(7));
+    assert_eq!(of(usize::MAX).chain(of(0)).len(), Some(usize::MAX));
+    assert_eq!(of(usize::MAX).chain(of(1)).len(), None);
+    assert_eq!((of(1).chain(unknown()).len(), unknown().chain(of(1)).len()), (None, None));
+    assert!(of(0).chain(of(0)).is_empty() && !of(0).chain(unknown()).is_empty());
+}
+
+#[test]
+fn each_cursor_is_a_pass_of_its_own_and_may_change_its_thread() {
+    let chain = Arc::new(Lines("a\nb").chain(Lines("c\nd")));
+    let mut cx = Context::default();
+    let (mut one, mut other) = (chain.iter(None).unwrap(), chain.iter(None).unwrap());
+    for want in ["a", "b", "c"] {
+        assert_eq!(chain.next(&mut one, &mut cx).unwrap(), Some(want.as_bytes()));
+    }
+    assert_eq!(chain.next(&mut other, &mut cx).unwrap(), Some(&b"a"[..]));
+    let there = Arc::clone(&chain);
+    let left = std::thread::spawn(move || rest(&*there, &mut one, text)).join().unwrap();
+    assert_eq!(left, lines(&[Ok("d")]));
+    assert_eq!(rest(&*chain, &mut other, text), lines(&[Ok("b"), Ok("c"), Ok("d")]));
+}
+
+#[test]
+fn a_function_is_called_for_each_pass_and_its_errors_keep_their_place() {
+    let numbers = iter_fn(|_| Ok([Ok(1_i64), Err("two".into()), Ok(3)]));
+    for _ in 0..2 {
+        assert_eq!(pass(&numbers, |n| n), [Ok(1), Err("two".into()), Ok(3)]);
+    }
+    let gone = iter_fn(|_| Err::<[Result<i64, BoxError>; 0], _>("no start".into()));
+    assert_eq!(gone.iter(None).err().unwrap().to_string(), "no start");
+}
+
+#[test]
+fn outside_of_a_worker_there_is_no_worker_info() {
+    let seen = iter_fn(|worker| Ok([Ok([worker.is_some(), worker_info().is_some()])]));
+    assert_eq!(worker_info(), None);
+    assert_eq!(pass(&seen, |is| is), [Ok([false; 2])]);
+    assert_eq!(std::thread::spawn(move || pass(&seen, |is| is)).join().unwrap(), [Ok([false; 2])]);
+}
+
+#[test]
+fn a_chain_has_the_fields_of_its_samples() {
+    struct Known;
+
+    impl IterableDataset for Known {
+        type Sample<'a> = [f32; 2];
+        type Cursor = ();
+
+        fn iter(&self, _: Option<WorkerInfo>) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<[f32; 2]>, BoxError> {
+            Ok(None)
+        }
+
+        fn fields(&self) -> Option<Fields> {
+            Some(Fields::of(&[0.0_f32; 2]))
+        }
+    }
+
+    let unknown = || iter_fn(|_| Ok([[0.0_f32; 2]].map(Ok)));
+    assert_eq!(unknown().fields(), None);
+    assert_eq!(Arc::new(ChainDataset::new([Known])).fields(), Some(Fields::of(&[0.0_f32; 2])));
+    assert_eq!(unknown().chain(Known).fields(), Known.chain(unknown()).fields());
+    assert!(unknown().chain(Known).fields().is_some());
+}
