@@ -84,7 +84,8 @@ pub trait IterableDataset: Send + Sync + 'static {
 
     /// The fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None` a loader starts a pass when it is built, reads one sample, and leaves it at that.
+    /// With `None` a loader starts a pass when it is built, as the first worker that has samples would, reads one sample, and
+    /// leaves it at that.
     fn fields(&self) -> Option<Fields> {
         None
     }

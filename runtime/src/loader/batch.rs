@@ -72,7 +72,7 @@ impl<D> Batch<D> {
         self.columns().indices()
     }
 
-    /// Its number in the pass, from 0.
+    /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
     #[inline]
     pub fn task(&self) -> usize {
         self.lease.task()
