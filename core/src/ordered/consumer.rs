@@ -157,27 +157,35 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     // `&mut`: there is one word that says what the consumer waits for.
     pub fn wait(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
-            self.call_workers();
+            let ring = self.ring.ring();
+            if ring.delivery == Delivery::Arrival && ring.has_room() {
+                self.call_workers();
+            }
             false
         })
     }
 
-    /// As [`wait`](Self::wait), for a consumer whose thread works, too: in arrival mode it also returns once there is
-    /// something to claim. (In order, what the consumer waits for is claimed already.)
+    /// As [`wait`](Self::wait), for a consumer whose thread works, too: it also returns once there is something to claim
+    /// that may be what comes next.
+    ///
+    /// In order that is claimed already, as a rule; but not if its slot was given back, by another thread, after an attempt
+    /// to claim that found it [held](crate::ordered::ClaimError::Full) and before [`try_next`](Self::try_next).
     pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
-        self.wait_until(deadline, || true)
+        self.wait_until(deadline, || {
+            let ring = self.ring.ring();
+            match ring.delivery {
+                Delivery::InOrder => position(ring.cursor.load(Ordering::Acquire)) == self.head,
+                Delivery::Arrival => ring.has_room(),
+            }
+        })
     }
 
-    /// Waits; in arrival mode `on_room` says whether room for a claim ends the wait.
-    fn wait_until(&self, deadline: &impl Deadline, on_room: impl Fn() -> bool) -> bool {
+    /// Waits; while there is nothing to be taken, `or` may end it.
+    fn wait_until(&self, deadline: &impl Deadline, or: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
         ring.awaited.store(ring.shape.slot(self.head), Ordering::Relaxed);
-        ring.items.wait_until(deadline, || {
-            self.is_ready()
-                || self.why_nothing() != NextError::Empty
-                || (ring.delivery == Delivery::Arrival && ring.has_room() && on_room())
-        })
+        ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty || or())
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the

@@ -81,6 +81,8 @@
 //! has a publisher of its own); a release declines while little is free, and the consumer makes up for it before it
 //! waits itself. In arrival mode, where what the consumer waits for may not even be claimed, a release wakes the
 //! consumer too, which then calls the workers or claims the slot itself.
+//! In order a consumer that works, too, may be the only one to claim what it awaits, if that was held when it last tried;
+//! so it waits for nothing that is unclaimed.
 //!
 //! *Arrival mode.* Each slot has a word of its own, `claims`, that its parts are claimed from; a free slot is opened by
 //! whoever moves it from `UNOPENED` to `OPENING` and then draws a ticket from the cursor. A part claimed by
