@@ -6,9 +6,9 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use slotline::dataset::{Context, Dataset};
-use slotline::{BoxError, Loader};
-use support::How;
+use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline::{BoxError, Loader, WorkerInfo};
+use support::{How, prefetch};
 
 struct Counting;
 
@@ -51,6 +51,23 @@ impl Dataset for Data {
         use slotline::rng::rand_core::Rng;
         let word = cx.rng().next_u64();
         Ok((&self.0[index], index as i64, word))
+    }
+}
+
+impl IterableDataset for Data {
+    type Sample<'a> = (&'a [f32], i64, u64);
+    type Cursor = std::ops::Range<usize>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+        Ok(worker.map_or(0..self.0.len(), |worker| worker.share(self.0.len())))
+    }
+
+    fn next<'a>(
+        &'a self,
+        left: &'a mut Self::Cursor,
+        cx: &'a mut Context,
+    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        left.next().map(|index| self.get(index, cx)).transpose()
     }
 }
 
@@ -103,8 +120,47 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
         assert_eq!((counted, rest), (0, 500 - depth), "collate with {workers} workers");
     }
     assert!(batches > 20_000);
+    lanes_and_feeds();
     // The counter counts.
     let before = ALLOCATIONS.load(SeqCst);
     drop(std::hint::black_box(vec![1_u8; 100]));
     assert_eq!(ALLOCATIONS.load(SeqCst), before + 1);
+}
+
+/// The other kinds of loaders; called by the one test there is, as nothing else may run meanwhile.
+fn lanes_and_feeds() {
+    let data = || Data((0..2_000).map(|i| [i as f32; 16]).collect());
+    for (workers, in_order) in [(0, true), (1, true), (2, true), (2, false), (4, false)] {
+        let map = || prefetch(Loader::builder(data()), workers, 2).in_order(in_order).seed(3);
+        /// Counts in a pass after the first lap, and then in whole ones, one after another that was left half-way. To begin a
+        /// pass, a user's iterator is boxed.
+        macro_rules! check {
+            ($loader:expr, $batches:expr, $boxes:expr) => {{
+                let mut loader = $loader;
+                let depth = loader.depth();
+                let pass = loader.epoch().unwrap().map(Result::unwrap);
+                let (counted, rest) = allocations(depth, pass.take($batches));
+                assert_eq!((counted, rest), (0, $batches - depth), "{workers} workers, in_order {in_order}");
+                let before = ALLOCATIONS.load(SeqCst);
+                for take in [$batches, 7, $batches] {
+                    assert_eq!(loader.epoch().unwrap().take(take).filter(Result::is_ok).count(), take);
+                }
+                let later = ALLOCATIONS.load(SeqCst) - before;
+                assert_eq!(later, 3 * $boxes, "{workers} workers, in_order {in_order}");
+            }};
+        }
+        let iterable = || prefetch(Loader::iterable(data()), workers, 2).in_order(in_order).batch_size(4);
+        let sums = iterable().collate(|samples| {
+            let mut sum = 0;
+            while let Some(sample) = samples.next() {
+                sum += sample?.1;
+            }
+            Ok(sum)
+        });
+        check!(iterable().build().unwrap(), 500, 0);
+        check!(sums.build().unwrap(), 500, 0);
+        check!(map().batch_size(4).shuffle(true).build_dealt().unwrap(), 500, 0);
+        check!(map().batch_size(4).sampler_iter(|| (0..2_000).cycle()).build().unwrap(), 700, 2);
+        check!(map().batch_sampler_iter(3, || (0..600).map(|i| [i, i + 2, i + 1])).build().unwrap(), 600, 1);
+    }
 }

@@ -11,7 +11,7 @@ use checks::compare::pack;
 use checks::{Failure, Vectors, answers, check, describe, guarded};
 
 /// The kinds and how many cases each has, so that none is passed over.
-const KINDS: [(&str, usize); 8] = [
+const KINDS: [(&str, usize); 11] = [
     ("engine", 15),
     ("randperm", 15),
     ("random_sampler", 15),
@@ -20,6 +20,9 @@ const KINDS: [(&str, usize); 8] = [
     ("batch_sampler", 15),
     ("distributed_sampler", 15),
     ("random_split", 15),
+    ("loader", 45),
+    ("iterable_loader", 30),
+    ("worker_seeds", 15),
 ];
 
 fn cases(kind: &str) -> Vec<Value> {
@@ -78,6 +81,21 @@ fn a_distributed_sampler_gives_every_rank_torchs_share_in_every_epoch() {
 #[test]
 fn a_random_split_gives_torchs_parts() {
     all_pass("random_split");
+}
+
+#[test]
+fn a_loader_gives_torchs_batches_pass_after_pass() {
+    all_pass("loader");
+}
+
+#[test]
+fn an_iterable_loader_gives_torchs_batches_pass_after_pass() {
+    all_pass("iterable_loader");
+}
+
+#[test]
+fn workers_have_torchs_seeds() {
+    all_pass("worker_seeds");
 }
 
 /// An answer with one thing wrong, in many ways: a number or a hash changed, an entry left out.
@@ -142,10 +160,13 @@ fn arguments_that_are_missing_unknown_or_of_another_type_are_failures() {
     for (kind, _) in KINDS {
         let case = &cases(kind)[0];
         for key in case.as_object().unwrap().keys() {
-            let mut without = case.clone();
-            without.as_object_mut().unwrap().remove(key);
-            let error = unreadable(&without);
-            assert!(error.contains(&format!("missing field `{key}`")), "{error}");
+            // Where it isn't said, it is torch's default.
+            if key != "prefetch_factor" {
+                let mut without = case.clone();
+                without.as_object_mut().unwrap().remove(key);
+                let error = unreadable(&without);
+                assert!(error.contains(&format!("missing field `{key}`")), "{error}");
+            }
             if !answers(kind).contains(&key.as_str()) {
                 let mut other = case.clone();
                 other[key] = json!({});

@@ -63,9 +63,9 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever keeps the sample from being had. The batch becomes an error, with the samples that were already read for it,
-    /// and the next batch begins with the next call; a dataset that cannot go on must say `None` then. The same holds for a
-    /// sample that does not fit its batch. After a panic, here or where the sample is written or collated, there is nothing
-    /// more from this worker in the pass.
+    /// and the next batch begins with the next call; a dataset that cannot go on must say `None` then. After a panic it is
+    /// not called again in this pass. A sample that does not fit its row, or a collate function that fails, is another
+    /// matter: the rest of that batch is read all the same, and the next batch is what it would have been.
     fn next<'a>(
         &'a self,
         cursor: &'a mut Self::Cursor,
@@ -84,7 +84,8 @@ pub trait IterableDataset: Send + Sync + 'static {
 
     /// The fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None` a loader starts a pass when it is built, reads one sample, and leaves it at that.
+    /// With `None` a loader starts a pass when it is built, as the first worker that has samples would, reads one sample, and
+    /// leaves it at that.
     fn fields(&self) -> Option<Fields> {
         None
     }

@@ -36,6 +36,11 @@ impl<D: Loadable> Batch<D> {
 
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
     /// there are no batches ([`batch_size(None)`](super::Builder::batch_size)), `[…]` and `[]`.
+    ///
+    /// # Panics
+    ///
+    /// If the batch has no sample, and the fields are not those of the samples' type: the dataset's `fields` said others, or
+    /// none were known, since it said none and was empty when the loader was built.
     #[inline]
     pub fn tensors(&self) -> <D::Item<'_> as Sample>::Tensors<'_> {
         <D::Item<'_> as Sample>::tensors(&mut self.columns())
@@ -67,7 +72,7 @@ impl<D> Batch<D> {
         self.columns().indices()
     }
 
-    /// Its number in the pass, from 0.
+    /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
     #[inline]
     pub fn task(&self) -> usize {
         self.lease.task()

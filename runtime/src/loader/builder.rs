@@ -54,7 +54,9 @@ impl<D: Loadable> Builder<D> {
 
     /// Makes batches by a function of the samples; a pass then gives what it returns.
     ///
-    /// Each batch is collated by one worker, from its samples one after the other.
+    /// Each batch is collated by one worker, from its samples one after the other. What the function leaves of them is
+    /// passed over. Only asking shows that an iterable dataset is at its end, so that there the function may find no sample
+    /// at all; whatever it then makes or says is thrown away.
     ///
     /// ```
     /// use slotline::Loader;
@@ -121,7 +123,8 @@ fn collate_values<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Value, Bo
 where
     Value: for<'a> From<D::Item<'a>>,
 {
-    let mut values = Vec::with_capacity(samples.len());
+    // Of an iterable dataset there may be far fewer than the batch size.
+    let mut values = Vec::with_capacity(samples.len().min(1024));
     samples.for_each(|sample| {
         values.push(Value::from(sample));
         Ok(())

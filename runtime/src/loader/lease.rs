@@ -11,9 +11,9 @@ use super::ring::Ring;
 /// The hold on a finished batch's memory, wherever it is; dropped, it gives the memory back.
 #[doc(hidden)]
 pub enum Lease<P> {
-    /// A slot of the ring that all workers share.
-    Slot(ordered::Lease<Arc<Ring<P>>>),
-    /// Memory taken out of a worker's own ring.
+    /// A slot of the ring that all workers share, and the number of the batch.
+    Slot(ordered::Lease<Arc<Ring<P>>>, usize),
+    /// Memory taken out of a worker's own ring, likewise.
     Taken(Taken<P>, usize),
 }
 
@@ -22,7 +22,7 @@ impl<P> Lease<P> {
     #[inline]
     pub(super) fn payload(&self) -> &P {
         match self {
-            Self::Slot(lease) => &lease.payload,
+            Self::Slot(lease, _) => &lease.payload,
             Self::Taken(taken, _) => &taken.payload,
         }
     }
@@ -31,8 +31,7 @@ impl<P> Lease<P> {
     #[inline]
     pub(super) fn task(&self) -> usize {
         match self {
-            Self::Slot(lease) => lease.ticket(),
-            Self::Taken(_, task) => *task,
+            Self::Slot(_, task) | Self::Taken(_, task) => *task,
         }
     }
 }

@@ -74,13 +74,13 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             }
             match loader.consumer.try_next() {
                 Ok(lease) => {
-                    let task = lease.ticket();
-                    let rows = match loader.pass.tasks {
+                    let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
-                            loader.shared.engine.rows.min(loader.pass.positions - task * loader.shared.engine.rows)
+                            let (task, rows) = (lease.ticket(), loader.shared.engine.rows);
+                            (task, rows.min(loader.pass.positions - task * rows))
                         }
-                        None => match loader.rows_fed(lease.slot()) {
-                            Some(rows) => rows,
+                        None => match loader.fed(lease.slot()) {
+                            Some(fed) => fed,
                             // Claimed beyond the end of the user's iterator.
                             None => continue,
                         },
@@ -90,7 +90,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         return Some(Err(failure.into_error(task)));
                     }
                     let tag = Tag { rows, single: loader.single, epoch: loader.pass.epoch };
-                    return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
+                    return Some(Ok(C::deliver(Lease::Slot(lease, task), tag)));
                 }
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
@@ -135,12 +135,12 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
-    /// Rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
-    fn rows_fed(&self, slot: usize) -> Option<usize> {
+    /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
+    fn fed(&self, slot: usize) -> Option<(usize, usize)> {
         // SAFETY: this is the only one who may call `plan_mut`.
         let plan = unsafe { self.shared.engine.plan() };
         let list = plan.feed.as_ref()?.peek(slot);
-        (!matches!(list.outcome, Drawn::End)).then_some(list.indices.len())
+        (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
     }
 }
 

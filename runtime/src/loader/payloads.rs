@@ -50,11 +50,11 @@ pub struct Made<P> {
 #[doc(hidden)]
 pub trait Payloads<D: Loadable>: Collate<D> {
     /// Makes the slots.
-    fn payloads(&self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError>;
+    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError>;
 }
 
 impl<D: Loadable> Payloads<D> for Stack {
-    fn payloads(&self, request: &Request<'_>) -> Result<Made<Region>, BuildError> {
+    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Region>, BuildError> {
         let slots = request.slots;
         let layout = Arc::new(Layout::new((request.fields)()?, request.rows)?);
         let batch = layout.size.max(1).next_multiple_of(ALIGN);
@@ -85,7 +85,10 @@ impl<D: Loadable, F, T> Payloads<D> for With<F, T>
 where
     Self: Collate<D, Payload = Mutex<Option<T>>>,
 {
-    fn payloads(&self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
+    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
+        if !request.pin_memory {
+            self.pin = None;
+        }
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..request.slots).map(|_| Default::default()).collect();

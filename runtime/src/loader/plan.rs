@@ -116,6 +116,9 @@ struct Source {
 #[derive(Debug)]
 pub(super) struct List {
     ticket: Option<usize>,
+    /// The batch's number: the ticket, unless batches come as they are finished. Then it does not matter which ticket comes
+    /// here first, and the number is the one that the batch has among the user's.
+    pub(super) number: usize,
     /// The position of the first index.
     pub(super) first: usize,
     pub(super) indices: Vec<usize>,
@@ -138,7 +141,7 @@ impl Feed {
     pub(super) fn new(slots: usize, most: usize, in_order: bool) -> Self {
         let list = |_| {
             let indices = Vec::with_capacity(most);
-            RwLock::new(List { ticket: None, first: 0, indices, outcome: Drawn::End })
+            RwLock::new(List { ticket: None, number: 0, first: 0, indices, outcome: Drawn::End })
         };
         let source = Mutex::new(Source { batches: None, drawn: 0, position: 0 });
         Self { source, lists: (0..slots).map(list).collect(), most, in_order }
@@ -183,7 +186,7 @@ impl Feed {
 
     fn draw(&self, source: &mut Source, slot: usize, ticket: usize) {
         let mut list = self.lists[slot].write().unwrap_or_else(PoisonError::into_inner);
-        (list.ticket, list.first) = (Some(ticket), source.position);
+        (list.ticket, list.number, list.first) = (Some(ticket), source.drawn, source.position);
         list.indices.clear();
         source.drawn += 1;
         let more = match &mut source.batches {

@@ -80,7 +80,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         let list = feed.list(claim.slot(), claim.ticket());
         let cause = match &list.outcome {
             Drawn::Batch => {
-                let task = Task { number: claim.ticket(), first: list.first, indices: Indices::List(&list.indices) };
+                let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
                 return self.fill_task(claim, plan, task, list.indices.len(), reader);
             }
             // The consumer passes over tickets that were claimed beyond the end.

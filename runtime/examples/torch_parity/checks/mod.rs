@@ -5,15 +5,17 @@
 //! answers stay JSON, and slotline's are brought into the same form.
 //!
 //! - [`compare`]: two answers, and where they differ.
-//! - `samplers`: the kinds that need no loader.
+//! - `samplers`: the kinds that need no loader; `loaders`: those that do.
 
 pub(crate) mod compare;
+mod loaders;
 mod samplers;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use slotline::BoxError;
 
@@ -40,6 +42,18 @@ enum Case {
     BatchSampler(samplers::Batch),
     DistributedSampler(samplers::Distributed),
     RandomSplit(samplers::Split),
+    Loader(loaders::Map),
+    IterableLoader(loaders::Iterable),
+    WorkerSeeds(loaders::Seeds),
+}
+
+/// Which generator torch drew from, after it was given the case's seed.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) enum Drawn {
+    #[serde(rename = "given")]
+    FromGiven,
+    #[serde(rename = "default")]
+    FromDefault,
 }
 
 /// Why a case did not pass.
@@ -78,6 +92,9 @@ pub(crate) fn check(case: &Value) -> Result<(), Failure> {
         Case::BatchSampler(case) => case.check(),
         Case::DistributedSampler(case) => case.check(),
         Case::RandomSplit(case) => case.check(),
+        Case::Loader(case) => case.check(),
+        Case::IterableLoader(case) => case.check(),
+        Case::WorkerSeeds(case) => case.check(),
     })??)
 }
 
@@ -90,6 +107,12 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
+/// The answers of some passes; without any, a case would pass whatever slotline does.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
+    let answers = Vec::deserialize(json)?;
+    if answers.is_empty() { Err(D::Error::invalid_length(0, &"the answers of at least one pass")) } else { Ok(answers) }
+}
+
 /// The keys under which a case of this kind has torch's answers; its others are arguments.
 pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
     match kind {
@@ -98,7 +121,8 @@ pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
         "random_sampler" => &["len", "passes"],
         "subset_random_sampler" | "weighted_random_sampler" => &["passes"],
         "batch_sampler" => &["len", "batches"],
-        "distributed_sampler" => &["epochs"],
+        "distributed_sampler" | "iterable_loader" | "worker_seeds" => &["epochs"],
+        "loader" => &["len", "epochs"],
         "random_split" => &["parts"],
         _ => &[],
     }

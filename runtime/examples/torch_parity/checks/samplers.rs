@@ -2,8 +2,7 @@
 
 use std::num::NonZero;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 use slotline::BoxError;
 use slotline::dataset::{SplitLength, from_fn, random_split};
@@ -14,15 +13,7 @@ use slotline::sampler::{
 };
 
 use super::compare::{pack, same};
-
-/// Which generator torch drew from, after it was given the case's seed.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) enum Drawn {
-    #[serde(rename = "given")]
-    FromGiven,
-    #[serde(rename = "default")]
-    FromDefault,
-}
+use super::{Drawn, some};
 
 /// The numbers of a generator: six integers, then four floats (by their bits), then four draws below 1000.
 #[derive(Debug, Deserialize)]
@@ -261,10 +252,4 @@ fn pass(
     sampler.order(default, order)?;
     same(what, torch, &pack((0..order.len()).map(|position| order.index(position))))?;
     Ok(same(&format!("{what}'s length"), &sampler.len().into(), &order.len().into())?)
-}
-
-/// The answers of some passes; without any, a case would pass whatever slotline does.
-fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
-    let answers = Vec::deserialize(json)?;
-    if answers.is_empty() { Err(D::Error::invalid_length(0, &"the answers of at least one pass")) } else { Ok(answers) }
 }

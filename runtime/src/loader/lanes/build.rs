@@ -10,7 +10,7 @@ use super::side::{Lane, Lanes};
 use super::slab::Slab;
 use super::worker::{Abandoned, Hand, LaneWorker, Reply, Request, Ring, Start};
 use super::{Home, LaneLoader, Own, Pass};
-use crate::dataset::{Dataset, Iterable, IterableDataset, Loadable};
+use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::build::check_order;
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
@@ -48,8 +48,9 @@ impl<D: IterableDataset> Loader<Iterable<D>> {
 impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// Checks the options, takes the memory and starts the workers.
     ///
-    /// To learn the fields of a sample it reads the first one of a pass of its own, unless
-    /// [`IterableDataset::fields`] says them: a dataset whose samples come once only must.
+    /// To learn the fields of a sample it reads the first one of a pass of its own, as worker 0 (and if that has none, as
+    /// worker 1, and so on; with the worker's number for its seed), unless [`IterableDataset::fields`] says them: a dataset
+    /// whose samples come once only must.
     ///
     /// # Errors
     ///
@@ -57,8 +58,8 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// them.
     pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
-        let fields = || fields_of_first(&self.dataset.0);
-        let made = make_cells(&self.options, &self.collate, &fields, &draw, 0)?;
+        let fields = || fields_of_first(&self.dataset.0, self.options.num_workers);
+        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, 0)?;
         let samples = self.dataset.0.len();
         let engine = Arc::new(IterEngine {
             dataset: self.dataset,
@@ -99,7 +100,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let order = sampler.memory();
         check_order(order)?;
         let fields = || fields_of(&self.dataset);
-        let made = make_cells(&self.options, &self.collate, &fields, &draw, order)?;
+        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, order)?;
         let (samples, workers) = (sampler.len(), self.options.num_workers);
         let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, draw.single, workers));
         let scratch = if engine.bulk { draw.rows } else { 0 };
@@ -130,25 +131,39 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     }
 }
 
-/// The fields of an iterable dataset's samples: as it says, or as the first one has them.
-fn fields_of_first(dataset: &impl IterableDataset) -> Result<Fields, BuildError> {
+/// The fields of an iterable dataset's samples: as it says, or as the first one has them that a worker would read. Workers
+/// are asked in turn, as some may have no samples, or may not be able to start.
+fn fields_of_first(dataset: &impl IterableDataset, workers: usize) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
-    let mut cx = crate::dataset::Context::new(None);
-    let first = probe(|| {
-        let mut cursor = dataset.iter(None)?;
-        // A dataset without samples has no fields, and no batches either.
-        Ok(dataset.next(&mut cursor, &mut cx)?.map_or_else(Fields::new, |sample| Fields::of(&sample)))
-    });
-    first.map_err(|source| BuildError::Probe { index: 0, source })
+    let mut cx = Context::new(None);
+    let mut failure = None;
+    for id in 0..workers.max(1) {
+        // No base seed is drawn yet: that is for a pass to do.
+        let worker = (workers > 0).then(|| WorkerInfo::new(id, workers, 0));
+        let own = worker_info();
+        set_worker_info(worker.or(own));
+        let first = probe(|| {
+            let mut cursor = dataset.iter(worker)?;
+            Ok(dataset.next(&mut cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
+        });
+        set_worker_info(own);
+        match first {
+            Ok(Some(fields)) => return Ok(fields),
+            Ok(None) => {}
+            Err(source) => failure = failure.or(Some(BuildError::Probe { index: 0, source })),
+        }
+    }
+    // A dataset without samples has no fields, and no batches either.
+    failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
 /// Makes the memory of all batches: a cell for each slot of the lanes, or for the calling thread; one for each batch that
 /// is held; and with workers one more, to leave in a ring for the batch that is taken.
 fn make_cells<D: Loadable, C: Payloads<D>>(
     options: &Options,
-    collate: &C,
+    collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
     draw: &Draw,
     reserved: usize,

@@ -59,19 +59,29 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         Self { engine, reader, cursor: None, epoch: None, number: 0 }
     }
 
+    /// Which worker it is in the request's pass, if it is one.
+    fn info(&self, request: Request) -> Option<WorkerInfo> {
+        let workers = self.engine.activities.len() - 1;
+        self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
+    }
+
     /// Begins a pass.
     fn begin(&mut self, request: Request) -> Result<(), BoxError> {
-        let workers = self.engine.activities.len() - 1;
-        let info = self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed));
+        let info = self.info(request);
         if info.is_some() {
             set_worker_info(info);
         }
         (self.epoch, self.number) = (Some(request.epoch), 0);
-        self.reader.cx.start_pass(info.map_or(request.seed, |info| info.seed()), request.epoch);
         dispose(self.cursor.take());
         let cursor = guarded(|| self.engine.dataset.iter(info)).map_err(Cause::into_error)?;
         self.cursor = Some(cursor);
         Ok(())
+    }
+}
+
+impl<D: IterableDataset, C> Drop for IterHand<D, C> {
+    fn drop(&mut self) {
+        dispose(self.cursor.take());
     }
 }
 
@@ -95,6 +105,7 @@ where
         {
             return fail(0, by, Cause::Start(error));
         }
+        let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
@@ -102,35 +113,47 @@ where
             dataset: &*engine.dataset,
             cursor,
             cx: &mut self.reader.cx,
+            pass: (seed, request.epoch),
             activity,
             abandoned: &engine.abandoned,
             rows: engine.rows,
             single: engine.single,
             row: 0,
             number: self.number,
+            answer: Answer::Fine,
             ended: false,
         };
-        let outcome = guarded(|| {
-            engine.collate.fill(&work.payload, &mut job)?;
-            // What a collate function did not want of the batch.
-            while job.next()?.is_some() {}
-            Ok(())
-        });
+        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        let mut last = job.number;
+        if job.answer == Answer::Fine {
+            // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
+            let rest = guarded(|| {
+                while job.next()?.is_some() {}
+                Ok(())
+            });
+            if outcome.is_ok() {
+                (outcome, last) = (rest, job.number);
+            }
+        }
         activity.end();
-        let IterJob { row, number, ended, .. } = job;
+        let IterJob { row, number, answer, ended, .. } = job;
         self.number = number;
-        let panicked = matches!(outcome, Err(Cause::Panic(_)));
-        if ended || panicked {
+        if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
         }
-        if ended && (row == 0 || (engine.drop_last && row < engine.rows)) {
-            C::discard(&work.payload);
-            return Outcome::End;
+        let nothing = ended && (row == 0 || (engine.drop_last && row < engine.rows));
+        if nothing || outcome.is_err() {
+            // A panic there is reported as any panic is, and must not end the worker.
+            drop(guarded(|| {
+                C::discard(&work.payload);
+                Ok(())
+            }));
         }
         match outcome {
+            _ if nothing => Outcome::End,
             Ok(()) => Outcome::Batch(row),
-            Err(cause) => fail(number.saturating_sub(1), by, cause),
+            Err(cause) => fail(last.saturating_sub(1), by, cause),
         }
     }
 }
@@ -140,6 +163,8 @@ struct IterJob<'a, D: IterableDataset> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
+    /// The seed and the number of the pass.
+    pass: (u64, u32),
     activity: &'a Activity,
     abandoned: &'a Abandoned,
     rows: usize,
@@ -148,8 +173,18 @@ struct IterJob<'a, D: IterableDataset> {
     row: usize,
     /// Samples of the pass so far, those that failed among them.
     number: usize,
+    answer: Answer,
     /// Whether the dataset is at its end.
     ended: bool,
+}
+
+/// What the dataset said to the last request for a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// A sample, or that there are no more; or it was not asked yet.
+    Fine,
+    Error,
+    Panic,
 }
 
 impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
@@ -159,10 +194,14 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
         }
         let (row, index) = (self.row, self.number);
         self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start_pass(self.pass.0, self.pass.1);
         self.cx.start_sample(index);
         self.number += 1;
-        let sample = self.dataset.next(self.cursor, self.cx)?;
-        match sample {
+        // Until it returns.
+        self.answer = Answer::Panic;
+        let sample = self.dataset.next(self.cursor, self.cx);
+        self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
+        match sample? {
             Some(sample) => {
                 self.row += 1;
                 Ok(Some(Read { row, index, sample }))

@@ -137,7 +137,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
                 self.lanes.begin(request, tasks, self.has_init);
             }
         }
-        Ok(LanePass::new(self, epoch, failures))
+        Ok(LanePass::new(self, epoch, tasks.is_some(), failures))
     }
 
     /// How many batches a pass has, if that is known: of an iterable dataset by its own

@@ -20,6 +20,8 @@ use crate::wait::Until;
 pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     loader: &'a mut LaneLoader<D, C>,
     epoch: u32,
+    /// Whether batches are those of an order, whose numbers they have; else they are counted.
+    dealt: bool,
     /// Batches and errors so far, and samples in them.
     delivered: usize,
     samples: usize,
@@ -32,9 +34,14 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
 }
 
 impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
-    pub(super) fn new(loader: &'a mut LaneLoader<D, C>, epoch: u32, mut failures: Vec<(usize, BoxError)>) -> Self {
+    pub(super) fn new(
+        loader: &'a mut LaneLoader<D, C>,
+        epoch: u32,
+        dealt: bool,
+        mut failures: Vec<(usize, BoxError)>,
+    ) -> Self {
         failures.reverse();
-        Self { loader, epoch, delivered: 0, samples: 0, held: false, over: false, failures }
+        Self { loader, epoch, dealt, delivered: 0, samples: 0, held: false, over: false, failures }
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
@@ -60,12 +67,20 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         }
     }
 
+    /// Counts a batch or a failure that was asked for as number `task`, and gives the number that it has for the user.
+    ///
+    /// Workers at the end of an iterable dataset are asked in vain, the more often the greater `prefetch_factor` is.
+    fn number(&mut self, task: usize) -> usize {
+        self.delivered += 1;
+        if self.dealt { task } else { self.delivered - 1 }
+    }
+
     /// Counts samples, and warns if an iterable dataset has more than it said.
     fn count(&mut self, rows: usize) {
-        self.delivered += 1;
         self.samples += rows;
         let loader = &mut *self.loader;
-        if let Some(len) = loader.samples.filter(|&len| len < self.samples && !loader.overlong) {
+        let iterable = !self.dealt;
+        if let Some(len) = loader.samples.filter(|&len| iterable && len < self.samples && !loader.overlong) {
             loader.overlong = true;
             let warning = Warning::Overlong { samples: self.samples, len };
             tracing::warn!("{warning}");
@@ -89,15 +104,16 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         loop {
             match self.try_next() {
                 Next::Batch { cell, task, rows } => {
+                    let task = self.number(task);
                     self.count(rows);
                     let tag = Tag { rows, single: self.loader.single, epoch: self.epoch };
                     return Some(Ok(C::deliver(Lease::Taken(cell, task), tag)));
                 }
                 Next::Failed { failure, task } => {
-                    self.delivered += 1;
+                    let task = self.number(task);
                     return Some(Err(failure.into_error(task)));
                 }
-                Next::Lost { task } => return Some(Err(Error::Lost { task })),
+                Next::Lost => return Some(Err(Error::Lost { task: self.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     if !self.loader.lanes.wait(deadline) {

@@ -69,9 +69,7 @@ pub(super) enum Next<P> {
         task: usize,
     },
     /// A worker is gone, which no user code can cause.
-    Lost {
-        task: usize,
-    },
+    Lost,
     /// All cells are the user's.
     Held,
     Empty,
@@ -170,7 +168,7 @@ impl<P> Lanes<P> {
                 Err(_) => {
                     // Whatever it was asked for will not be answered.
                     (lane.alive, lane.outstanding) = (false, 1);
-                    Some(Next::Lost { task: self.task })
+                    Some(Next::Lost)
                 }
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows) }) => {
                     let (cell, task, rows) = (*cell, *task, *rows);
@@ -221,11 +219,12 @@ impl<P> Lanes<P> {
             while lane.outstanding > 0 {
                 match lane.replies.next_until(deadline) {
                     Ok(mut reply) => {
-                        let work = self.slab.work(reply.cell);
-                        drop(work.take_failure());
-                        discard(&work.payload);
-                        reply.outcome = Outcome::End;
+                        // First: what is thrown away is the user's, and may panic.
                         lane.outstanding -= 1;
+                        let outcome = std::mem::take(&mut reply.outcome);
+                        let work = self.slab.work(reply.cell);
+                        drop((outcome, work.take_failure()));
+                        discard(&work.payload);
                     }
                     Err(NextError::Empty) => return false,
                     Err(_) => lane.outstanding = 0,

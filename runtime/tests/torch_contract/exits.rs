@@ -1,0 +1,253 @@
+//! Passes and loaders that are left before their end, in every way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slotline::{Error, Loader};
+
+use crate::{Held, KINDS, Kind, Options, Passes, nothing, numbers, stream};
+
+#[test]
+fn a_pass_left_at_any_batch_has_no_bearing_on_the_next() {
+    for kind in KINDS {
+        for (workers, prefetch) in [(0, 0), (1, 1), (1, 3), (3, 2)] {
+            for persistent in [false, true] {
+                let options = Options { workers, prefetch, persistent, ..Options::default() };
+                let mut loader = options.build(kind, nothing);
+                let expected = options.expected(kind);
+                for seen in 0..=expected.len() {
+                    let left: Vec<_> = loader.pass().unwrap().take(seen).map(Result::unwrap).collect();
+                    assert_eq!(left, expected[..seen]);
+                }
+                // Forgotten, it does not even say that it is left.
+                let mut forgotten = loader.pass().unwrap();
+                assert_eq!(forgotten.next().unwrap().unwrap(), expected[0]);
+                std::mem::forget(forgotten);
+                assert_eq!(loader.whole(), expected, "{kind:?} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pass_left_among_errors_leaves_none_behind_for_the_next() {
+    for kind in KINDS {
+        for workers in [0, 1, 3] {
+            for persistent in [false, true] {
+                let options = Options { workers, prefetch: 3, persistent, ..Options::default() };
+                let bad = Arc::new(AtomicBool::new(false));
+                let is_bad = bad.clone();
+                let mut loader = options.build(kind, move |number| match number % 5 {
+                    2 if is_bad.load(Ordering::SeqCst) => Err("no".into()),
+                    4 if is_bad.load(Ordering::SeqCst) => panic!("no"),
+                    _ => Ok(()),
+                });
+                for seen in 0..7 {
+                    bad.store(true, Ordering::SeqCst);
+                    for outcome in loader.pass().unwrap().take(seen) {
+                        let failed = matches!(outcome, Err(Error::Sample { .. } | Error::Panic { .. }));
+                        assert!(failed || outcome.is_ok(), "{outcome:?}");
+                    }
+                    // Those that go on in the pass that is left may fail still.
+                    drop(loader.pass().unwrap());
+                    bad.store(false, Ordering::SeqCst);
+                    assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {options:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
+    for workers in [0, 2] {
+        for kind in [Kind::Dealt, Kind::Iterable] {
+            let alive = Arc::new(());
+            let token = alive.clone();
+            macro_rules! check {
+                ($builder:expr, $build:ident) => {{
+                    let builder = $builder.batch_size(3).num_workers(workers);
+                    let builder = builder.collate(move |samples| Ok((token.clone(), samples.len())));
+                    let mut loader = builder.$build().unwrap();
+                    // The test's, and the function's.
+                    assert_eq!(Arc::strong_count(&alive), 2);
+                    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), if workers == 2 { 8 } else { 7 });
+                    assert_eq!(Arc::strong_count(&alive), 2);
+                    let kept: Vec<_> = loader.epoch().unwrap().take(2).map(Result::unwrap).collect();
+                    drop(loader.epoch().unwrap());
+                    assert!(Arc::strong_count(&alive) >= 2 + kept.len());
+                    drop(loader);
+                    assert_eq!(Arc::strong_count(&alive), 1 + kept.len());
+                }};
+            }
+            match kind {
+                Kind::Iterable => check!(Loader::iterable(stream(20, nothing)), build),
+                _ => check!(Loader::builder(numbers(if workers == 2 { 24 } else { 20 }, nothing)), build_dealt),
+            }
+        }
+    }
+}
+
+#[test]
+fn with_a_ring_for_each_worker_it_matters_how_many_batches_are_held_and_not_which() {
+    for kind in [Kind::Dealt, Kind::Iterable] {
+        for (workers, in_order) in [(0, true), (2, true), (2, false)] {
+            let options = Options { len: 60, workers, hold: 2, in_order, ..Options::default() };
+            let mut loader = options.build(kind, nothing);
+            let mut expected = options.expected(kind);
+            for _ in 0..2 {
+                // The first and the last one that came are held all along.
+                let mut pass = loader.batches().unwrap();
+                let first = pass.next().unwrap().unwrap();
+                let mut last = pass.next().unwrap().unwrap();
+                let mut all = vec![first.values(), last.values()];
+                for batch in pass {
+                    last = batch.unwrap();
+                    all.push(last.values());
+                }
+                assert_eq!((&first.values(), &last.values()), (&all[0], &all[19]));
+                all.sort();
+                expected.sort();
+                assert_eq!(all, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn with_a_ring_for_each_worker_holding_too_many_batches_is_an_error_with_the_remedy_and_nothing_is_lost() {
+    for kind in [Kind::Dealt, Kind::Iterable] {
+        for workers in [0, 1, 2] {
+            for hold in [1, 3] {
+                let options = Options { len: 60, workers, hold, ..Options::default() };
+                let mut loader = options.build(kind, nothing);
+                let expected = options.expected(kind);
+                let mut pass = loader.batches().unwrap();
+                let mut held: Vec<Box<dyn Held>> = Vec::new();
+                let error = loop {
+                    match pass.next().unwrap() {
+                        Ok(batch) => held.push(batch),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(error, Error::Held { hold: said, .. } if said == hold), "{error}");
+                assert!(error.to_string().contains(&format!("hold({})", hold + 1)), "{error}");
+                assert_eq!(held.len(), hold + 1);
+                // Any will do.
+                let mut all: Vec<Vec<i64>> = held.iter().map(|batch| batch.values()).collect();
+                drop(held.remove(hold / 2));
+                let next = pass.next().unwrap().unwrap();
+                all.push(next.values());
+                // Asked twice with all held still, it ends the pass.
+                assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))) && pass.next().is_none());
+                drop(pass);
+                assert_eq!(all, expected[..all.len()]);
+                drop((held, next));
+                assert_eq!(loader.whole(), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_hands_batches_of_an_iterable_on_can_wait_for_their_release() {
+    for workers in [0, 2] {
+        let options = Options { len: 60, workers, ..Options::default() };
+        let builder = options.set(Loader::iterable(stream(60, nothing)));
+        let mut loader = builder.wait_for_release(true).build().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let trainer =
+            std::thread::spawn(move || receiver.into_iter().map(|batch| crate::values(&batch)).collect::<Vec<_>>());
+        for batch in loader.epoch().unwrap() {
+            sender.send(batch.unwrap()).unwrap();
+        }
+        drop(sender);
+        assert_eq!(trainer.join().unwrap(), options.expected(Kind::Iterable));
+    }
+}
+
+/// How a loop over batches ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// With the pass.
+    Whole,
+    /// By a break.
+    Break,
+    /// By a panic in the loop.
+    Panic,
+    /// By an error of a sample.
+    Error,
+    /// By a panic of a sample.
+    WorkerPanic,
+    /// Without telling anybody.
+    Forget,
+}
+
+const EXITS: [Exit; 6] = [Exit::Whole, Exit::Break, Exit::Panic, Exit::Error, Exit::WorkerPanic, Exit::Forget];
+
+/// Runs a pass that ends in that way; whatever it gave that is to be kept goes to `kept`.
+fn leave(loader: &mut dyn Passes, exit: Exit, mut keep: impl FnMut(Box<dyn Held>)) {
+    let run = || {
+        let mut pass = loader.batches().unwrap();
+        let mut count = 0;
+        while let Some(outcome) = pass.next() {
+            match outcome {
+                Ok(batch) if count == 0 => keep(batch),
+                Ok(_) => {}
+                Err(_) => return count,
+            }
+            count += 1;
+            match exit {
+                Exit::Break if count == 2 => break,
+                Exit::Panic if count == 2 => panic!("in the loop"),
+                Exit::Forget if count == 2 => {
+                    std::mem::forget(pass);
+                    return count;
+                }
+                _ => {}
+            }
+        }
+        count
+    };
+    let batches = catch_unwind(AssertUnwindSafe(run)).ok();
+    assert_eq!(batches.is_none(), exit == Exit::Panic);
+}
+
+#[test]
+fn however_a_loop_ends_the_loader_goes_on_and_leaves_nothing_behind() {
+    for kind in KINDS {
+        for workers in [0, 1, 2] {
+            for (pinned, persistent) in [(false, false), (false, true), (true, false), (true, true)] {
+                for exit in EXITS {
+                    for held in [false, true] {
+                        let options = Options { workers, pinned, persistent, ..Options::default() };
+                        let token = Arc::new(());
+                        let dataset = Arc::downgrade(&token);
+                        let bad = Arc::new(AtomicBool::new(true));
+                        let is_bad = bad.clone();
+                        let mut loader = options.build(kind, move |number| {
+                            let _ = &token;
+                            match exit {
+                                Exit::Error if number == 7 && is_bad.load(Ordering::SeqCst) => Err("no 7".into()),
+                                Exit::WorkerPanic if number == 7 && is_bad.load(Ordering::SeqCst) => panic!("no 7"),
+                                _ => Ok(()),
+                            }
+                        });
+                        let mut kept = None;
+                        leave(&mut *loader, exit, |batch| kept = Some(batch).filter(|_| held));
+                        bad.store(false, Ordering::SeqCst);
+                        // A batch that is held has its slot of a shared ring to itself, and the next pass comes to it.
+                        if !(held && kind == Kind::Shared) {
+                            assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {exit:?} {options:?}");
+                            leave(&mut *loader, exit, drop);
+                        }
+                        drop(loader);
+                        assert_eq!(dataset.strong_count(), 0, "{kind:?} {exit:?} {options:?}");
+                        assert_eq!(kept.map(|batch| batch.values()), held.then(|| vec![0, 1, 2]));
+                    }
+                }
+            }
+        }
+    }
+}

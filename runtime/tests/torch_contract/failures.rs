@@ -1,0 +1,271 @@
+//! Errors and panics in user code: whose they are, where they come, and what comes after them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slotline::dataset::{IterableDataset, iter_fn};
+use slotline::loader::By;
+use slotline::{BoxError, Error, Loader, WorkerInfo};
+
+use crate::{Kind, Options, Passes, values};
+
+/// How user code fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    Error,
+    Panic,
+}
+
+const FAILING: [Failing; 2] = [Failing::Error, Failing::Panic];
+
+impl Failing {
+    fn fail(self, what: &str) -> BoxError {
+        match self {
+            Self::Error => what.into(),
+            Self::Panic => panic!("{what}"),
+        }
+    }
+}
+
+/// Numbers 100 w on, five for each worker w; from when it is armed, those in `bad` cannot start.
+fn unstartable(failing: Failing, bad: Vec<usize>) -> (impl for<'a> IterableDataset<Sample<'a> = i64>, Arc<AtomicBool>) {
+    let armed = Arc::new(AtomicBool::new(false));
+    let arm = armed.clone();
+    let dataset = iter_fn(move |worker: Option<WorkerInfo>| {
+        let id = worker.map_or(0, |worker| worker.id());
+        if arm.load(Ordering::SeqCst) && bad.contains(&id) {
+            return Err(failing.fail("no start"));
+        }
+        Ok((0..5).map(move |number| Ok(100 * id as i64 + number)))
+    });
+    (dataset, armed)
+}
+
+#[test]
+fn an_error_or_a_panic_in_making_an_iterator_is_that_workers_first_result_and_its_last() {
+    for failing in FAILING {
+        for persistent in [false, true] {
+            for bad in [vec![0], vec![1], vec![0, 2], vec![0, 1, 2]] {
+                let (dataset, armed) = unstartable(failing, bad.clone());
+                let builder = Loader::iterable(dataset).num_workers(3).batch_size(2).persistent_workers(persistent);
+                let mut loader = builder.build().unwrap();
+                for armed_now in [true, true, false, true] {
+                    armed.store(armed_now, Ordering::SeqCst);
+                    let bad = if armed_now { &bad[..] } else { &[] };
+                    let mut pass = loader.pass().unwrap();
+                    // The first batch of each in turn, or its error.
+                    for worker in 0..3 {
+                        let outcome = pass.next().unwrap();
+                        if !bad.contains(&worker) {
+                            assert_eq!(outcome.unwrap(), [100 * worker as i64, 100 * worker as i64 + 1]);
+                            continue;
+                        }
+                        let error = outcome.unwrap_err();
+                        let Error::Start { task, by, source } = &error else { panic!("{error}") };
+                        assert_eq!((*task, *by), (worker, By::Worker(worker)));
+                        let text = if failing == Failing::Panic { "panicked: no start" } else { "no start" };
+                        assert_eq!(source.to_string(), text);
+                        assert!(error.to_string().contains(&format!("worker {worker}")), "{error}");
+                    }
+                    let rest: Vec<i64> = pass.map(|batch| batch.unwrap()[0] / 100).collect();
+                    let good = || (0..3).filter(|worker| !bad.contains(&(*worker as usize)));
+                    assert!(rest.into_iter().eq(good().chain(good())));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_workers_an_error_in_making_the_iterator_is_all_there_is() {
+    for failing in FAILING {
+        let (dataset, armed) = unstartable(failing, vec![0]);
+        let mut loader = Loader::iterable(dataset).batch_size(2).build().unwrap();
+        for _ in 0..2 {
+            armed.store(true, Ordering::SeqCst);
+            let outcomes: Vec<_> = loader.pass().unwrap().collect();
+            assert!(matches!(&outcomes[..], [Err(Error::Start { task: 0, by: By::Consumer, .. })]), "{outcomes:?}");
+            armed.store(false, Ordering::SeqCst);
+            assert_eq!(loader.whole().len(), 3);
+        }
+    }
+}
+
+/// A worker's numbers from 0 to 9, of which these are bad.
+fn with_bad(bad: Vec<i64>, failing: Failing) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
+    iter_fn(move |_| {
+        let bad = bad.clone();
+        Ok((0..10).map(
+            move |number| {
+                if bad.contains(&number) { Err(failing.fail(&format!("no {number}"))) } else { Ok(number) }
+            },
+        ))
+    })
+}
+
+/// An outcome in short: the numbers of a batch, or the worker and the number of what failed.
+fn short(outcome: Result<Vec<i64>, Error>) -> Result<Vec<i64>, (By, usize, usize)> {
+    outcome.map_err(|error| match error {
+        Error::Sample { index, position, task, by, ref source } => {
+            assert_eq!((source.to_string(), position), (format!("no {index}"), index));
+            (by, index, task)
+        }
+        Error::Panic { index, position, task, by, ref message } => {
+            assert_eq!((message, position), (&format!("no {index}"), index));
+            (by, index, task)
+        }
+        other => panic!("{other}"),
+    })
+}
+
+#[test]
+fn an_error_in_the_middle_of_an_iterable_fails_its_batch_and_the_next_one_goes_on_after_it() {
+    for workers in [0, 1] {
+        let by = if workers == 0 { By::Consumer } else { By::Worker(0) };
+        let dataset = with_bad(vec![2, 3, 7], Failing::Error);
+        let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(3).build().unwrap();
+        for _ in 0..2 {
+            let outcomes: Vec<_> = loader.pass().unwrap().map(short).collect();
+            // 0 and 1 were read for the batch that failed, and so were none for the second, and 4, 5, 6 make the third.
+            let [first, second, third] = [(2, 0), (3, 1), (7, 3)].map(|(index, task)| Err((by, index, task)));
+            assert_eq!(outcomes, [first, second, Ok(vec![4, 5, 6]), third, Ok(vec![8, 9])]);
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_the_middle_of_an_iterable_fails_its_batch_and_that_worker_is_at_its_end() {
+    for workers in [0, 1] {
+        let by = if workers == 0 { By::Consumer } else { By::Worker(0) };
+        let dataset = with_bad(vec![4], Failing::Panic);
+        let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(3).build().unwrap();
+        for _ in 0..2 {
+            let outcomes: Vec<_> = loader.pass().unwrap().map(short).collect();
+            assert_eq!(outcomes, [Ok(vec![0, 1, 2]), Err((by, 4, 1))]);
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_fails_in_an_iterable_does_not_disturb_the_others() {
+    for failing in FAILING {
+        for persistent in [false, true] {
+            let dataset = iter_fn(move |worker: Option<WorkerInfo>| {
+                let id = worker.map_or(0, |worker| worker.id());
+                Ok((0..6).map(move |number| {
+                    if id == 1 && number == 3 { Err(failing.fail("no 3")) } else { Ok(10 * id as i64 + number) }
+                }))
+            });
+            let builder = Loader::iterable(dataset).num_workers(2).batch_size(2).persistent_workers(persistent);
+            let mut loader = builder.build().unwrap();
+            for _ in 0..2 {
+                let outcomes: Vec<_> = loader.pass().unwrap().map(short).collect();
+                let mut expected =
+                    vec![Ok(vec![0, 1]), Ok(vec![10, 11]), Ok(vec![2, 3]), Err((By::Worker(1), 3, 3)), Ok(vec![4, 5])];
+                if failing == Failing::Error {
+                    expected.push(Ok(vec![14, 15]));
+                }
+                assert_eq!(outcomes, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_error_comes_for_each_batch_that_fails_naming_its_worker_and_then_the_end() {
+    for failing in FAILING {
+        for (workers, persistent) in [(0, false), (1, true), (2, false), (3, true)] {
+            for kind in [Kind::Shared, Kind::Dealt] {
+                let options = Options { workers, persistent, ..Options::default() };
+                let bad = |number: usize| number % 7 == 4;
+                let mut loader =
+                    options.build(
+                        kind,
+                        move |number| {
+                            if bad(number) { Err(failing.fail(&format!("no {number}"))) } else { Ok(()) }
+                        },
+                    );
+                for _ in 0..2 {
+                    let mut pass = loader.pass().unwrap();
+                    for (task, batch) in options.expected(kind).into_iter().enumerate() {
+                        let outcome = short(pass.next().unwrap());
+                        let Some(&number) = batch.iter().find(|&&number| bad(number as usize)) else {
+                            assert_eq!(outcome, Ok(batch));
+                            continue;
+                        };
+                        let (by, index, at) = outcome.unwrap_err();
+                        assert_eq!((index, at), (number as usize, task));
+                        match (by, kind) {
+                            (By::Consumer, _) => assert_eq!(workers, 0),
+                            (By::Worker(id), Kind::Dealt) => assert_eq!(id, task % workers),
+                            (By::Worker(id), _) => assert!(id < workers),
+                        }
+                    }
+                    assert!(pass.next().is_none() && pass.next().is_none());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_users_own_error_is_kept_whole() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("sensor {0} is silent")]
+    struct Silent(u32);
+
+    for kind in crate::KINDS {
+        for workers in [0, 1] {
+            let options = Options { workers, ..Options::default() };
+            let mut loader = options.build(kind, |number| if number == 1 { Err(Silent(7).into()) } else { Ok(()) });
+            let error = loader.pass().unwrap().next().unwrap().unwrap_err();
+            let Error::Sample { source, .. } = &error else { panic!("{error}") };
+            assert!(matches!(source.downcast_ref(), Some(Silent(7))));
+            assert!(error.to_string().ends_with(&format!(
+                "failed in {}: sensor 7 is silent",
+                if workers == 0 { "the consumer's thread" } else { "worker 0" }
+            )));
+        }
+    }
+}
+
+#[test]
+fn a_collate_functions_error_or_panic_fails_a_batch_of_an_iterable_and_no_more() {
+    for failing in FAILING {
+        for workers in [0, 1] {
+            let dataset = iter_fn(|_| Ok((0..7_i64).map(Ok)));
+            let builder = Loader::iterable(dataset).num_workers(workers).batch_size(2).collate(move |samples| {
+                let first = samples.next().ok_or("no sample")??;
+                // The second one it does not even look at.
+                if first == 2 { Err(failing.fail("no pair")) } else { Ok(first) }
+            });
+            let mut loader = builder.build().unwrap();
+            for _ in 0..2 {
+                let outcomes: Vec<_> = loader.epoch().unwrap().collect();
+                match (failing, &outcomes[..]) {
+                    (_, [Ok(0), Err(Error::Sample { source, .. }), rest @ ..]) => {
+                        assert_eq!((failing, source.to_string()), (Failing::Error, "no pair".to_owned()));
+                        // The next batch begins with the sample that was not looked at.
+                        assert!(matches!(rest, [Ok(3), Ok(5)]), "{rest:?}");
+                    }
+                    (_, [Ok(0), Err(Error::Panic { message, .. })]) => {
+                        assert_eq!((failing, &message[..]), (Failing::Panic, "no pair"));
+                    }
+                    _ => panic!("{outcomes:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_does_not_fit_the_fields_is_an_error_of_an_iterables_batch() {
+    let dataset = iter_fn(|_| Ok((0..6).map(|number| Ok(vec![number as i64; if number == 3 { 2 } else { 4 }]))));
+    for workers in [0, 1] {
+        let mut loader = Loader::iterable(dataset.clone()).num_workers(workers).batch_size(2).build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch))).collect();
+        let [Ok(_), Err(error), Ok(last)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert!(matches!(error, Error::Sample { index: 3, task: 1, .. }), "{error}");
+        assert_eq!(last[..], [4, 4, 4, 4, 5, 5, 5, 5]);
+    }
+}

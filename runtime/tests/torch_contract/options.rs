@@ -1,0 +1,194 @@
+//! What single options mean: workers, prefetching, pinning.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use slotline::dataset::iter_fn;
+use slotline::loader::{Builder, LaneLoader, Warning};
+use slotline::{BoxError, Dataset, Error, worker_info};
+
+use crate::support::LONG;
+use crate::{KINDS, Kind, Loader, Options, nothing, numbers, stream};
+
+#[test]
+fn without_workers_all_is_done_in_the_calling_thread_and_with_workers_nothing_need_be() {
+    let here = thread::current().id();
+    for workers in [0, 2] {
+        for kind in KINDS {
+            let elsewhere = Arc::new(AtomicUsize::new(0));
+            let count = elsewhere.clone();
+            let options = Options { workers, ..Options::default() };
+            let mut loader = options.build(kind, move |_| {
+                count.fetch_add(usize::from(thread::current().id() != here), Ordering::SeqCst);
+                Ok(())
+            });
+            assert_eq!(loader.whole(), options.expected(kind));
+            assert_eq!(elsewhere.load(Ordering::SeqCst), if workers > 0 { options.len } else { 0 }, "{kind:?}");
+        }
+    }
+}
+
+/// Whether `done` comes to be true.
+fn comes(done: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !done() {
+        if begun.elapsed() > LONG {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn prefetch_factor_batches_for_each_worker_are_loaded_ahead_and_no_more() {
+    for (workers, prefetch) in [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2)] {
+        for kind in KINDS {
+            // Numbers read, and batches asked for.
+            let (read, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let options = Options { len: 60, batch_size: 2, workers, prefetch, ..Options::default() };
+            let (reads, asks) = (read.clone(), asked.clone());
+            // What the ring has beside those: the batch that is held, and one to make their number even.
+            let spare = if kind == Kind::Shared { 2 } else { 0 };
+            let mut loader = options.build(kind, move |_| {
+                if worker_info().is_some() {
+                    let begun = reads.fetch_add(1, Ordering::SeqCst) / 2;
+                    let most = asks.load(Ordering::SeqCst) + prefetch * workers + spare;
+                    assert!(begun < most, "{begun} batches are begun, and {most} may be");
+                }
+                Ok(())
+            });
+            read.store(0, Ordering::SeqCst);
+            for _ in 0..2 {
+                let mut pass = loader.pass().unwrap();
+                assert!(comes(|| read.load(Ordering::SeqCst) >= 2 * prefetch * workers), "{kind:?} {options:?}");
+                let mut left = 30;
+                while left > 0 {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(pass.next().unwrap().unwrap().len(), 2);
+                    left -= 1;
+                }
+                assert!(pass.next().is_none());
+                drop(pass);
+                read.store(0, Ordering::SeqCst);
+                asked.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// The sum of a batch, and whether it was pinned, by whom.
+type Sum = (i64, Option<usize>);
+
+/// What a collate function and a pin function of ours make of the numbers, from any kind of loader.
+fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Vec<Result<Sum, Error>>, Vec<Warning>) {
+    let pin = move |sum: &mut Sum| -> Result<(), BoxError> {
+        if fault == Some(sum.0) {
+            return Err(format!("cannot pin {}", sum.0).into());
+        }
+        assert_eq!(sum.1, None, "pinned twice");
+        sum.1 = Some(worker_info().map_or(usize::MAX, |worker| worker.id()));
+        Ok(())
+    };
+    macro_rules! sums {
+        ($builder:expr, $build:ident) => {{
+            let builder = $builder.batch_size(2).num_workers(workers).pin_memory(pin_memory).help(false);
+            let builder = builder.collate(|samples| {
+                let mut sum = 0;
+                while let Some(sample) = samples.next() {
+                    sum += sample?;
+                }
+                Ok((sum, None))
+            });
+            let mut loader = builder.pin_memory_with(pin).$build().unwrap();
+            (loader.epoch().unwrap().collect(), loader.warnings().to_vec())
+        }};
+    }
+    match kind {
+        Kind::Shared => sums!(Loader::builder(numbers(7, nothing)), build),
+        Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)), build_dealt),
+        Kind::Iterable => sums!(Loader::iterable(stream(7, nothing)), build),
+    }
+}
+
+#[test]
+fn a_pin_method_of_ones_own_is_run_once_on_each_batch_by_the_worker_that_made_it() {
+    for kind in KINDS {
+        for workers in [0, 1] {
+            let (outcomes, warnings) = sums(kind, workers, true, None);
+            let by = Some(if workers == 0 { usize::MAX } else { 0 });
+            let pinned: Vec<Sum> = outcomes.into_iter().map(Result::unwrap).collect();
+            assert_eq!(pinned, [(1, by), (5, by), (9, by), (6, by)]);
+            assert!(!warnings.contains(&Warning::NothingToPin), "{warnings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pin_method_is_not_run_unless_pin_memory_is_asked_for() {
+    for kind in KINDS {
+        let pinned: Vec<Sum> = sums(kind, 0, false, Some(1)).0.into_iter().map(Result::unwrap).collect();
+        assert_eq!(pinned, [(1, None), (5, None), (9, None), (6, None)]);
+    }
+}
+
+#[test]
+fn an_error_of_a_pin_method_is_its_batchs_and_the_next_one_comes() {
+    for kind in KINDS {
+        let outcomes = sums(kind, 1, true, Some(5)).0;
+        let [Ok(_), Err(error), Ok(_), Ok(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert!(matches!(error, Error::Sample { task: 1, source, .. } if source.to_string() == "cannot pin 5"));
+    }
+}
+
+#[test]
+fn pin_memory_for_a_collate_function_without_a_pin_method_is_a_warning() {
+    fn warned<D: Dataset>(builder: Builder<D>) -> Vec<Warning> {
+        builder.pin_memory(true).collate(|samples| Ok(samples.len())).build().unwrap().warnings().to_vec()
+    }
+    let warnings = warned(Loader::builder(numbers(7, nothing)));
+    assert_eq!(warnings, [Warning::NothingToPin]);
+    assert!(warnings[0].to_string().contains("pin_memory_with"));
+}
+
+#[test]
+fn batches_of_pinned_memory_are_the_same_batches() {
+    for kind in KINDS {
+        for workers in [0, 2] {
+            let options = Options { workers, pinned: true, ..Options::default() };
+            assert_eq!(options.build(kind, nothing).whole(), options.expected(kind));
+        }
+    }
+}
+
+#[test]
+fn more_workers_than_cores_is_a_warning_of_every_kind_of_loader() {
+    let cores = thread::available_parallelism().unwrap().get();
+    for kind in KINDS {
+        let loader = Options { workers: cores + 1, ..Options::default() }.build(kind, nothing);
+        assert!(loader.warnings().contains(&Warning::ManyWorkers { workers: cores + 1, cores }));
+    }
+}
+
+#[test]
+fn the_memory_of_a_loader_is_known_before_the_first_batch_and_the_same_after_a_pass() {
+    fn check<D: slotline::dataset::Loadable>(
+        loader: slotline::loader::Builder<D>,
+        build: impl Fn(Builder<D>) -> LaneLoader<D>,
+    ) {
+        let mut loader = build(loader.batch_size(4).num_workers(2).prefetch_factor(3));
+        // 6 to be filled, 1 held, and 1 in place of that which is held.
+        let (before, depth) = (loader.memory_ceiling(), loader.depth());
+        assert_eq!(depth, 8);
+        assert!(before >= depth * 4 * 8 && before < 1 << 20, "{before}");
+        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 4);
+        assert_eq!((loader.memory_ceiling(), loader.depth()), (before, depth));
+    }
+    check(Loader::builder(numbers(16, nothing)), |builder| builder.build_dealt().unwrap());
+    check(
+        Loader::iterable(iter_fn(|worker| Ok(worker.map_or(0..16, |w| w.share(16)).map(|i| Ok(i as i64))))),
+        |builder| builder.build().unwrap(),
+    );
+}

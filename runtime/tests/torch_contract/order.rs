@@ -1,0 +1,262 @@
+//! Which batches come, in which order, and how often.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use slotline::dataset::{Context, from_fn, iter_fn};
+use slotline::rng::Generator;
+use slotline::{BoxError, Dataset, worker_info};
+
+use crate::support::{self, Run};
+use crate::{KINDS, Loader, Options, Passes, both, in_turn, nothing, numbers, shares, stream, values};
+
+#[test]
+fn sequential_and_shuffled_batched_or_not_by_0_and_4_workers_the_order_is_the_samplers() {
+    for shuffle in [false, true] {
+        for batch_size in [None, Some(2), Some(7)] {
+            let run = Run { len: 20, batch_size: batch_size.unwrap_or(1), drop_last: false, shuffle, seed: 11 };
+            let expected = run.expected(3);
+            for workers in [0, 4] {
+                let builder = || run.over(numbers(20, nothing)).batch_size(batch_size);
+                for mut loader in both(|| support::prefetch(builder(), workers, 3)) {
+                    for pass in &expected {
+                        assert!(loader.whole().iter().eq(pass.iter().map(|batch| &batch.indices)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_iterable_datasets_order_is_its_own_batched_or_not_by_0_and_4_workers() {
+    for batch_size in [None, Some(2), Some(7)] {
+        for workers in [0, 4] {
+            let builder = Loader::iterable(stream(20, nothing)).batch_size(batch_size);
+            let mut loader = support::prefetch(builder, workers, 3).build().unwrap();
+            let expected = in_turn(&shares(20, workers), batch_size.unwrap_or(1), false);
+            for _ in 0..3 {
+                assert_eq!(loader.whole(), expected, "{batch_size:?} by {workers}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_batches_the_samples_themselves_come_and_have_no_dimension_more() {
+    let sample = |index: usize| (index as i64, [[index as f32; 3]; 2]);
+    let indices = |seed: u64| {
+        let mut generator = Generator::from_seed(seed);
+        generator.random_i64();
+        let mut order = Vec::<u64>::new();
+        generator.randperm_into(10, &mut order).unwrap();
+        order
+    };
+    for workers in [0, 2] {
+        for shuffle in [false, true] {
+            let order = if shuffle { indices(42) } else { (0..10).collect() };
+            let builder = Loader::builder(from_fn(10, move |index, _| Ok(sample(index)))).batch_size(None).seed(42);
+            let mut loader = builder.shuffle(shuffle).num_workers(workers).build().unwrap();
+            assert_eq!((loader.len(), loader.batch_size()), (Some(10), 1));
+            let mut pass = loader.epoch().unwrap();
+            for &index in &order {
+                let item = pass.next().unwrap().unwrap();
+                let (number, matrix) = item.tensors();
+                assert_eq!((number.shape(), matrix.shape()), (&[][..], &[2, 3][..]));
+                assert_eq!((number.as_slice(), item.indices()), (&[index as i64][..], &[index as i64][..]));
+                assert_eq!(matrix.as_slice(), [index as f32; 6]);
+            }
+            assert!(pass.next().is_none());
+        }
+        let stream = iter_fn(move |_| Ok((0..4).map(move |number| Ok(sample(number)))));
+        let mut loader = Loader::iterable(stream).batch_size(None).build().unwrap();
+        let shapes = loader.epoch().unwrap().map(|item| item.unwrap().tensors().1.shape().to_vec());
+        assert_eq!(shapes.collect::<Vec<_>>(), [[2, 3]; 4]);
+    }
+}
+
+#[test]
+fn without_batches_a_collate_function_converts_sample_by_sample() {
+    for workers in [0, 2] {
+        let builder = Loader::builder(numbers(5, nothing)).batch_size(None).num_workers(workers);
+        let mut loader = builder
+            .collate(|samples| {
+                assert_eq!(samples.len(), 1);
+                Ok(format!("no. {}", samples.next().ok_or("no sample")??))
+            })
+            .build()
+            .unwrap();
+        let texts: Vec<String> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        assert_eq!(texts, ["no. 0", "no. 1", "no. 2", "no. 3", "no. 4"]);
+    }
+}
+
+/// Has as many samples as is said at the time.
+struct Growing(Arc<AtomicUsize>);
+
+impl Dataset for Growing {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+}
+
+/// torch reads the length again at each pass; this difference is declared in the documentation of `slotline::torch`.
+#[test]
+fn a_dataset_that_grows_is_read_at_the_length_it_had_when_the_loader_was_built() {
+    let len = Arc::new(AtomicUsize::new(4));
+    for shuffle in [false, true] {
+        len.store(4, Ordering::SeqCst);
+        let builder = || Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle);
+        let mut loaders = both(builder);
+        len.store(10, Ordering::SeqCst);
+        for loader in &mut loaders {
+            for _ in 0..2 {
+                let seen: BTreeSet<i64> = loader.whole().concat().into_iter().collect();
+                assert!(seen.into_iter().eq(0..4) && loader.len() == Some(2));
+            }
+        }
+        for mut loader in both(builder) {
+            let seen: BTreeSet<i64> = loader.whole().concat().into_iter().collect();
+            assert!(seen.into_iter().eq(0..10) && loader.len() == Some(5));
+        }
+    }
+    // What has no length is read to its end, whatever that is when it comes.
+    let (now, len) = (Arc::new(AtomicUsize::new(4)), 4);
+    let end = now.clone();
+    let dataset = iter_fn(move |_| Ok(0..end.load(Ordering::SeqCst)).map(|all| all.map(|i| Ok(i as i64))));
+    let mut loader = Loader::iterable(dataset).build().unwrap();
+    assert_eq!(loader.whole().len(), len);
+    now.store(10, Ordering::SeqCst);
+    assert_eq!(loader.whole().len(), 10);
+}
+
+#[test]
+fn loaders_of_all_kinds_can_be_read_by_turns() {
+    for workers in [0, 2] {
+        let options = Options { workers, ..Options::default() };
+        let [mut first, mut second, mut third] = KINDS.map(|kind| options.build(kind, nothing));
+        for _ in 0..2 {
+            let passes = first.pass().unwrap().zip(second.pass().unwrap()).zip(third.pass().unwrap());
+            let expected = KINDS.map(|kind| options.expected(kind));
+            let mut count = 0;
+            for ((a, b), c) in passes {
+                let batches = [a, b, c].map(Result::unwrap);
+                assert_eq!(batches, std::array::from_fn(|kind| expected[kind][count].clone()));
+                count += 1;
+            }
+            assert_eq!(count, 7);
+        }
+    }
+}
+
+#[test]
+fn batch_i_is_made_by_worker_i_mod_num_workers_if_batches_are_dealt_out() {
+    for workers in [1, 2, 3] {
+        for prefetch in [1, 2, 3] {
+            let dataset = from_fn(31, |_, _| Ok(worker_info().map_or(-1, |worker| worker.id() as i64)));
+            let builder = Loader::builder(dataset).batch_size(2).shuffle(true).num_workers(workers);
+            let mut loader = builder.prefetch_factor(prefetch).build_dealt().unwrap();
+            for _ in 0..3 {
+                for (i, batch) in loader.whole().into_iter().enumerate() {
+                    assert!(batch.iter().all(|&worker| worker == (i % workers) as i64), "batch {i}: {batch:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_that_are_dealt_out_know_their_numbers_and_indices() {
+    let run = Run { len: 23, batch_size: 4, drop_last: false, shuffle: true, seed: 8 };
+    for workers in [0, 2] {
+        let dataset = support::items(run.len, |_, _| Ok(()));
+        let mut loader = run.over(dataset).num_workers(workers).build_dealt().unwrap();
+        for expected in run.expected(2) {
+            assert!(loader.epoch().unwrap().map(|batch| support::Got::from(&batch.unwrap())).eq(expected));
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_any_kind_outlives_its_loader() {
+    for workers in [0, 2] {
+        let dealt = Loader::builder(numbers(9, nothing)).batch_size(3).num_workers(workers).build_dealt();
+        let iterable = Loader::iterable(stream(9, nothing)).batch_size(3).num_workers(workers).build();
+        let (mut dealt, mut iterable) = (dealt.unwrap(), iterable.unwrap());
+        let one = dealt.epoch().unwrap().next().unwrap().unwrap();
+        let other = iterable.epoch().unwrap().next().unwrap().unwrap();
+        drop((dealt, iterable));
+        std::thread::spawn(move || assert_eq!((values(&one), values(&other)), (vec![0, 1, 2], vec![0, 1, 2])))
+            .join()
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_dataset_without_samples_or_with_less_than_a_batch_can_be_dealt_out() {
+    for workers in [0, 2] {
+        for (len, drop_last, batches) in [(0, false, 0), (0, true, 0), (5, false, 1), (5, true, 0)] {
+            let builder = Loader::builder(numbers(len, nothing)).batch_size(usize::MAX).drop_last(drop_last);
+            let mut loader = builder.num_workers(workers).build_dealt().unwrap();
+            assert!(loader.memory_ceiling() < 100_000, "no more than the dataset takes: {}", loader.memory_ceiling());
+            assert_eq!((loader.len(), loader.is_empty()), (Some(batches), batches == 0));
+            for _ in 0..3 {
+                assert_eq!(loader.whole(), vec![(0..len as i64).collect::<Vec<_>>(); batches]);
+            }
+        }
+    }
+}
+
+/// Numbers that are read by the batch, by workers that keep a list of what they were asked for.
+struct Bulk(Arc<Mutex<Vec<Vec<usize>>>>);
+
+impl Dataset for Bulk {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        11
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        _: &mut Context,
+        put: &mut dyn FnMut(i64) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.0.lock().unwrap().push(indices.to_vec());
+        indices.iter().try_for_each(|&index| put(index as i64))
+    }
+}
+
+#[test]
+fn bulk_loading_is_for_whole_batches_and_only_where_there_are_batches() {
+    for workers in [0, 2] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let builder = || Loader::builder(Bulk(asked.clone())).num_workers(workers);
+        for mut loader in both(|| builder().batch_size(4)) {
+            assert_eq!(loader.whole(), [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10]]);
+            let mut asked = std::mem::take(&mut *asked.lock().unwrap());
+            asked.sort();
+            assert_eq!(asked, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10]]);
+        }
+        for mut loader in both(|| builder().batch_size(None)) {
+            assert!(loader.whole().concat().into_iter().eq(0..11));
+            assert_eq!(asked.lock().unwrap().len(), 0);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Random numbers: what is drawn, from where, and how often.
+
+use std::collections::BTreeSet;
+
+use slotline::dataset::{Context, IterableDataset, from_fn};
+use slotline::rng::rand_core::Rng;
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::{BoxError, WorkerInfo};
+
+use crate::{KINDS, Kind, Loader, Options, Passes};
+
+/// A random number for each sample, so many over all workers.
+struct Drawing(usize);
+
+impl IterableDataset for Drawing {
+    type Sample<'a> = i64;
+    type Cursor = usize;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<usize, BoxError> {
+        Ok(worker.map_or(self.0, |worker| worker.share(self.0).len()))
+    }
+
+    fn next(&self, left: &mut usize, cx: &mut Context) -> Result<Option<i64>, BoxError> {
+        *left = left.wrapping_sub(1);
+        Ok((*left != usize::MAX).then(|| cx.rng().next_u64() as i64))
+    }
+}
+
+/// A loader whose samples are their random numbers.
+fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<SharedGenerator>) -> Box<dyn Passes> {
+    let dataset = from_fn(options.len, |_, cx| Ok(cx.rng().next_u64() as i64));
+    let by_index = options.set(Loader::builder(dataset)).shuffle(shuffle);
+    let iterable = options.set(Loader::iterable(Drawing(options.len)));
+    match kind {
+        Kind::Shared => Box::new(by_index.generator(generator).build().unwrap()),
+        Kind::Dealt => Box::new(by_index.generator(generator).build_dealt().unwrap()),
+        Kind::Iterable => Box::new(iterable.generator(generator).build().unwrap()),
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_passes_random_numbers_and_all() {
+    let passes = |kind, workers, persistent| -> Vec<Vec<i64>> {
+        let options = Options { workers, persistent, ..Options::default() };
+        let mut loader = drawing(&options, kind, kind != Kind::Iterable, Generator::from_seed(5));
+        (0..3).flat_map(|_| loader.whole()).collect()
+    };
+    for persistent in [false, true] {
+        for kind in KINDS {
+            let once = passes(kind, 2, persistent);
+            assert_eq!(once, passes(kind, 2, persistent));
+            let different: BTreeSet<i64> = once.concat().into_iter().collect();
+            assert_eq!(different.len(), 60, "no two samples have the same number");
+            // Neither who reads a sample nor how many do has any bearing on it, if it has an index.
+            if kind != Kind::Iterable {
+                assert_eq!(once, passes(Kind::Shared, 3, persistent));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_generator_is_drawn_from_for_base_seeds_and_the_random_sampler_and_nothing_else() {
+    const PASSES: usize = 3;
+    for (workers, persistent) in [(0, false), (2, false), (2, true)] {
+        let options = Options { workers, persistent, ..Options::default() };
+        // A base seed is two words; a pass of a shuffle is a permutation, and one more of which it needs nothing.
+        let seeds = 2 * if persistent { 1 } else { PASSES };
+        let permutations = PASSES * 2 * (options.len - 1);
+        for (kind, shuffle, words) in [
+            (Kind::Shared, false, seeds),
+            (Kind::Dealt, false, seeds),
+            (Kind::Iterable, false, seeds),
+            (Kind::Shared, true, seeds + permutations),
+            (Kind::Dealt, true, seeds + permutations),
+        ] {
+            let generator = SharedGenerator::from(Generator::from_seed(3));
+            let mut loader = drawing(&options, kind, shuffle, generator.clone());
+            (0..PASSES).for_each(|_| drop(loader.whole()));
+            assert_eq!(generator.lock().drawn(), words as u64, "{kind:?}, shuffle: {shuffle}, {options:?}");
+        }
+    }
+}

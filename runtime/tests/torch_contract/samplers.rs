@@ -1,0 +1,339 @@
+//! Samplers and batch samplers of the user's own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline::Error;
+use slotline::rng::Generator;
+use slotline::sampler::{
+    BatchSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SubsetRandomSampler,
+};
+
+use crate::support;
+use crate::{Loader, Passes, both, nothing, numbers, values};
+
+/// Every second index, from the end.
+struct Backwards(usize);
+
+impl Sampler for Backwards {
+    fn len(&self) -> usize {
+        self.0.div_ceil(2)
+    }
+
+    fn memory(&self) -> usize {
+        self.len() * size_of::<u32>()
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        order.u32_table().extend((0..self.0 as u32).rev().step_by(2));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_custom_sampler_decides_the_order_batched_or_not() {
+    for workers in [0, 3] {
+        let builder = || Loader::builder(numbers(9, nothing)).sampler(Backwards(9)).num_workers(workers);
+        for mut loader in both(|| builder().batch_size(2)) {
+            assert_eq!(loader.len(), Some(3));
+            for _ in 0..2 {
+                assert_eq!(loader.whole(), [vec![8, 6], vec![4, 2], vec![0]]);
+            }
+        }
+        for mut loader in both(|| builder().batch_size(2).drop_last(true)) {
+            assert_eq!((loader.len(), loader.whole()), (Some(2), vec![vec![8, 6], vec![4, 2]]));
+        }
+        for mut loader in both(|| builder().batch_size(None)) {
+            assert_eq!(loader.whole().concat(), [8, 6, 4, 2, 0]);
+        }
+    }
+}
+
+#[test]
+fn a_sampler_of_torchs_can_be_given_instead_of_shuffle() {
+    let order = |mut sampler: Box<dyn Sampler>| -> Vec<i64> {
+        let mut order = Order::default();
+        sampler.order(&mut Generator::new(), &mut order).unwrap();
+        (0..order.len()).map(|position| order.index(position) as i64).collect()
+    };
+    let random = || RandomSampler::new(9).unwrap().generator(Generator::from_seed(4));
+    let subset = || SubsetRandomSampler::new([8, 1, 1, 5]).generator(Generator::from_seed(4));
+    for workers in [0, 2] {
+        let builder = || Loader::builder(numbers(9, nothing)).batch_size(4).num_workers(workers);
+        for mut loader in both(|| builder().sampler(random())) {
+            assert_eq!(loader.whole().concat(), order(Box::new(random())));
+        }
+        for mut loader in both(|| builder().sampler(subset())) {
+            assert_eq!(loader.whole().concat(), order(Box::new(subset())));
+        }
+    }
+}
+
+#[test]
+fn a_custom_sampler_may_be_an_iterator_that_is_made_anew_for_each_pass() {
+    for workers in [0, 2] {
+        for drop_last in [false, true] {
+            let builder = Loader::builder(numbers(9, nothing)).batch_size(2).num_workers(workers).drop_last(drop_last);
+            let mut passes = 0;
+            let make = move || {
+                passes += 1;
+                vec![8, 3, 3, 0, passes]
+            };
+            let mut loader = builder.sampler_iter(make).build().unwrap();
+            assert_eq!(loader.len(), None);
+            for pass in 1..4_i64 {
+                let batches: Vec<_> = loader.epoch().unwrap().map(|batch| values(&batch.unwrap())).collect();
+                let all = [vec![8, 3], vec![3, 0], vec![pass]];
+                assert_eq!(batches, all[..if drop_last { 2 } else { 3 }]);
+            }
+        }
+        let builder = Loader::builder(numbers(9, nothing)).num_workers(workers);
+        let mut loader = builder.sampler_iter(|| 0..0).build().unwrap();
+        assert_eq!((0..3).map(|_| loader.epoch().unwrap().count()).sum::<usize>(), 0);
+    }
+}
+
+#[test]
+fn a_custom_sampler_without_an_end_is_read_as_the_pass_goes_and_no_further_than_the_ring() {
+    for (workers, prefetch) in [(0, 0), (1, 2), (3, 2)] {
+        for in_order in [true, false] {
+            let drawn = Arc::new(AtomicUsize::new(0));
+            let count = drawn.clone();
+            let builder = Loader::builder(numbers(10, nothing)).batch_size(4).in_order(in_order);
+            let endless = move || {
+                let count = count.clone();
+                (0..10).cycle().inspect(move |_| _ = count.fetch_add(1, Ordering::SeqCst))
+            };
+            let builder = support::prefetch(builder.sampler_iter(endless), workers, prefetch);
+            let mut loader = builder.build().unwrap();
+            let depth = loader.depth();
+            for taken in [1, 7, 100] {
+                drawn.store(0, Ordering::SeqCst);
+                let mut pass = loader.epoch().unwrap();
+                assert_eq!(pass.remaining(), None);
+                for task in 0..taken {
+                    let batch = pass.next().unwrap().unwrap();
+                    let first = batch.task() as i64 * 4;
+                    assert!(!in_order || batch.task() == task);
+                    assert_eq!(values(&batch), [first, first + 1, first + 2, first + 3].map(|index| index % 10));
+                }
+                drop(pass);
+                // Sees the pass to its end.
+                drop(loader.epoch().unwrap());
+                let most = 4 * (taken + depth) + 4 * depth;
+                assert!(drawn.load(Ordering::SeqCst) <= most, "{drawn:?} indices for {taken} batches");
+            }
+        }
+    }
+}
+
+/// Fails in the first pass and panics in the second.
+struct Late(u32);
+
+impl Sampler for Late {
+    fn len(&self) -> usize {
+        3
+    }
+
+    fn memory(&self) -> usize {
+        0
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        self.0 += 1;
+        match self.0 {
+            1 => return Err(SamplerError::NoSamples { sampler: "Late" }),
+            2 => panic!("too late"),
+            _ => *order = Order::Range(3),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sampler_that_fails_when_a_pass_begins_is_that_passs_error_and_the_next_one_is_whole() {
+    for workers in [0, 2] {
+        for mut loader in both(|| Loader::builder(numbers(3, nothing)).sampler(Late(0)).num_workers(workers)) {
+            let error = loader.pass().err().unwrap();
+            assert!(matches!(error, Error::Order(SamplerError::NoSamples { sampler: "Late" })), "{error}");
+            // It runs in the thread that begins the pass, and so its panic is seen there.
+            assert!(catch_unwind(AssertUnwindSafe(|| loader.pass().is_ok())).is_err());
+            assert_eq!(loader.whole(), [[0], [1], [2]]);
+        }
+    }
+}
+
+#[test]
+fn a_distributed_samplers_epoch_is_set_between_the_passes_of_its_loader() {
+    let expected = |rank, epoch| -> Vec<i64> {
+        let mut sampler = DistributedSampler::new(10, 3, rank).unwrap().seed(42);
+        sampler.set_epoch(epoch);
+        let mut order = Order::default();
+        sampler.order(&mut Generator::new(), &mut order).unwrap();
+        (0..order.len()).map(|position| order.index(position) as i64).collect()
+    };
+    for workers in [0, 2] {
+        for rank in 0..3 {
+            let builder = || {
+                let sampler = DistributedSampler::new(10, 3, rank).unwrap().seed(42);
+                (
+                    sampler.epoch(),
+                    Loader::builder(numbers(10, nothing)).batch_size(3).num_workers(workers).sampler(sampler),
+                )
+            };
+            let (shared, one) = builder();
+            let (dealt, other) = builder();
+            let mut loaders: [Box<dyn Passes>; 2] =
+                [Box::new(one.build().unwrap()), Box::new(other.build_dealt().unwrap())];
+            for epoch in [0, 1, 1, 7] {
+                shared.set(epoch);
+                dealt.set(epoch);
+                for loader in &mut loaders {
+                    assert_eq!(loader.whole().concat(), expected(rank, epoch));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_sampler_replaces_batch_size_shuffle_sampler_and_drop_last() {
+    let random = || RandomSampler::new(7).unwrap().generator(Generator::from_seed(1));
+    let mut order = Order::default();
+    random().order(&mut Generator::new(), &mut order).unwrap();
+    let order: Vec<i64> = (0..7).map(|position| order.index(position) as i64).collect();
+    for workers in [0, 2] {
+        for drop_last in [false, true] {
+            let sampler = || BatchSampler::new(random(), 3, drop_last).unwrap();
+            for mut loader in
+                both(|| Loader::builder(numbers(7, nothing)).num_workers(workers).batch_sampler(sampler()))
+            {
+                let batches = if drop_last { 2 } else { 3 };
+                assert_eq!(loader.len(), Some(batches));
+                assert!(loader.whole().into_iter().eq(order.chunks(3).take(batches)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_custom_batch_samplers_lists_may_differ_in_size_and_be_empty() {
+    let lists = [vec![4], vec![], vec![0, 1, 2], vec![3, 3], vec![]];
+    let expected: Vec<Vec<i64>> = lists.iter().map(|list| list.iter().map(|&index| index as i64).collect()).collect();
+    for workers in [0, 1, 3] {
+        let lists = lists.clone();
+        let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(3, move || lists.clone());
+        let mut loader = builder.num_workers(workers).build().unwrap();
+        assert_eq!((loader.len(), loader.batch_size()), (None, 3));
+        for _ in 0..3 {
+            let mut batches = Vec::new();
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                assert_eq!(batch.tensors().shape(), [batch.len()]);
+                batches.push(values(&batch));
+            }
+            assert_eq!(batches, expected);
+        }
+    }
+}
+
+#[test]
+fn a_custom_batch_sampler_may_have_no_end() {
+    for workers in [0, 2] {
+        let lists = || (0..5).cycle().map(|index| vec![index; index]);
+        let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(4, lists).num_workers(workers);
+        let mut loader = builder.build().unwrap();
+        for _ in 0..2 {
+            let sizes = loader.epoch().unwrap().take(23).map(|batch| batch.unwrap().len());
+            assert!(sizes.eq((0..5).cycle().take(23)));
+        }
+    }
+}
+
+#[test]
+fn a_list_longer_than_the_batch_sampler_said_is_the_error_of_its_batch() {
+    for workers in [0, 2] {
+        let lists = || [vec![0, 1], vec![0, 1, 2], vec![4]];
+        let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(2, lists).num_workers(workers);
+        let mut loader = builder.build().unwrap();
+        for _ in 0..2 {
+            let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| Ok::<_, Error>(values(&batch?))).collect();
+            let [Ok(first), Err(error), Ok(last)] = &outcomes[..] else { panic!("{outcomes:?}") };
+            assert_eq!((&first[..], &last[..]), (&[0, 1][..], &[4][..]));
+            assert!(matches!(error, Error::LongBatch { task: 1, len: 3, most: 2 }), "{error}");
+            let text = "the batch sampler gave 3 indices for batch 1, and said at most 2; raise max_batch_size";
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_samplers_iterator_is_an_error_in_its_place_and_the_end_of_that_pass() {
+    for workers in [0, 1, 3] {
+        for in_order in [true, false] {
+            let passes = AtomicUsize::new(0);
+            let lists = move || {
+                let good = if passes.fetch_add(1, Ordering::SeqCst) < 2 { 3 } else { usize::MAX };
+                (0..6).map(move |index| {
+                    assert!(index < good, "no more than {good}");
+                    [index]
+                })
+            };
+            let builder = Loader::builder(numbers(6, nothing)).batch_sampler_iter(1, lists);
+            let mut loader = builder.num_workers(workers).in_order(in_order).build().unwrap();
+            for _ in 0..2 {
+                let mut good = Vec::new();
+                let mut bad = Vec::new();
+                for outcome in loader.epoch().unwrap() {
+                    match outcome {
+                        Ok(batch) => good.push(batch.task()),
+                        Err(error) => bad.push(error),
+                    }
+                }
+                good.sort_unstable();
+                assert_eq!(good, [0, 1, 2]);
+                assert!(
+                    matches!(&bad[..], [Error::Sampler { task: 3, message, .. }] if message == "no more than 3"),
+                    "{bad:?}"
+                );
+            }
+            assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 6, "the next pass is whole");
+        }
+    }
+}
+
+#[test]
+fn an_index_that_the_dataset_lacks_is_its_batchs_error_whoever_gave_it() {
+    let dataset = || slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
+    for workers in [0, 2] {
+        let builder = Loader::builder(dataset()).num_workers(workers).sampler_iter(|| [2, 3, 0, usize::MAX]);
+        let mut loader = builder.build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch)[0])).collect();
+        assert!(matches!(outcomes[..], [Ok(12), Err(_), Ok(10), Err(_)]), "{outcomes:?}");
+        let builder =
+            Loader::builder(dataset()).num_workers(workers).batch_sampler_iter(2, || [[0, 1], [2, 3], [2, 0]]);
+        let mut loader = builder.build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch))).collect();
+        let [Ok(_), Err(error), Ok(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert!(matches!(error, Error::Panic { index: 3, task: 1, .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_an_iterator_gave_its_samples_keep_their_own_random_numbers_by_their_place_in_the_pass() {
+    use slotline::rng::rand_core::Rng;
+    let drawn = |workers| -> Vec<i64> {
+        let dataset = slotline::dataset::from_fn(5, |_, cx| Ok(cx.rng().next_u64() as i64));
+        let builder = Loader::builder(dataset).seed(2).num_workers(workers);
+        let mut loader =
+            builder.batch_sampler_iter(3, || [vec![0, 1], vec![], vec![2, 3, 4], vec![0]]).build().unwrap();
+        loader.epoch().unwrap().flat_map(|batch| values(&batch.unwrap())).collect()
+    };
+    let plain: Vec<i64> = {
+        let dataset = slotline::dataset::from_fn(6, |_, cx| Ok(cx.rng().next_u64() as i64));
+        let mut loader = Loader::builder(dataset).seed(2).build().unwrap();
+        loader.epoch().unwrap().map(|batch| values(&batch.unwrap())[0]).collect()
+    };
+    assert_eq!((drawn(0), drawn(3)), (plain.clone(), plain));
+}

@@ -1,0 +1,148 @@
+//! Batches as they are finished.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slotline::dataset::iter_fn;
+use slotline::worker_info;
+
+use crate::support::Latch;
+use crate::{KINDS, Kind, Loader, Options, Passes};
+
+/// A loader over so many numbers, one in a batch, of which the first comes when the latch is opened.
+fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box<dyn Passes> {
+    let slow = latch.clone();
+    let options = Options { len, batch_size: 1, in_order, ..Options::default() };
+    options.build(kind, move |index| {
+        // Not when it is read to learn the fields.
+        if index == 0 && worker_info().is_some() {
+            slow.wait();
+        }
+        Ok(())
+    })
+}
+
+/// What comes while the first one does not, and after it was let go.
+fn around(loader: &mut dyn Passes, meanwhile: usize, latch: &Latch) -> (Vec<i64>, Vec<i64>) {
+    let mut pass = loader.pass().unwrap();
+    let before = pass.by_ref().take(meanwhile).map(|batch| batch.unwrap()[0]).collect();
+    latch.open();
+    (before, pass.map(|batch| batch.unwrap()[0]).collect())
+}
+
+#[test]
+fn torchs_example_index_0_is_slow_and_out_of_order_dealt_out_1_3_4_5_6_7_8_9_0_2() {
+    let latch = Latch::default();
+    let mut loader = with_slow_first(Kind::Dealt, 10, false, &latch);
+    let (before, after) = around(&mut *loader, 8, &latch);
+    assert_eq!((before, after), (vec![1, 3, 4, 5, 6, 7, 8, 9], vec![0, 2]));
+}
+
+#[test]
+fn torchs_example_index_0_is_slow_and_out_of_order_from_one_ring_it_alone_is_late() {
+    let latch = Latch::default();
+    let mut loader = with_slow_first(Kind::Shared, 10, false, &latch);
+    let (before, after) = around(&mut *loader, 9, &latch);
+    assert_eq!((before, after), ((1..10).collect(), vec![0]));
+}
+
+#[test]
+fn torchs_example_index_0_is_slow_and_in_order_0_comes_first_all_the_same() {
+    for kind in [Kind::Shared, Kind::Dealt] {
+        let latch = Latch::default();
+        let mut loader = with_slow_first(kind, 10, true, &latch);
+        let opener = std::thread::spawn({
+            let latch = latch.clone();
+            move || {
+                latch.until_waiting(1);
+                latch.open();
+            }
+        });
+        assert_eq!(loader.whole().concat(), (0..10).collect::<Vec<_>>());
+        opener.join().unwrap();
+    }
+}
+
+#[test]
+fn one_slow_task_of_200_does_not_stop_the_others() {
+    for (kind, late) in [(Kind::Shared, 1), (Kind::Dealt, 2)] {
+        let latch = Latch::default();
+        let mut loader = with_slow_first(kind, 200, false, &latch);
+        let (mut before, after) = around(&mut *loader, 200 - late, &latch);
+        before.sort_unstable();
+        // Dealt out, what the slow worker was asked for beside it is late, too.
+        assert_eq!(after, [0, 2][..late], "{kind:?}");
+        assert!(before.into_iter().eq((1..200).filter(|task| !after.contains(task))));
+    }
+}
+
+#[test]
+fn an_iterable_worker_that_is_slow_does_not_stop_the_others() {
+    let latch = Latch::default();
+    let slow = latch.clone();
+    let dataset = iter_fn(move |worker| {
+        let (slow, id) = (slow.clone(), worker.map_or(0, |worker| worker.id()));
+        Ok((0..50).map(move |number| {
+            if id == 1 && number == 3 {
+                slow.wait();
+            }
+            Ok(100 * id as i64 + number)
+        }))
+    });
+    let builder = Loader::iterable(dataset).num_workers(3).in_order(false).batch_size(2);
+    let mut loader = builder.build().unwrap();
+    // 25 batches of each worker, of which worker 1 has given one.
+    let (before, after) = around(&mut loader, 51, &latch);
+    assert_eq!(after, (102..150).step_by(2).collect::<Vec<_>>());
+    for id in [0, 2] {
+        let of_one: Vec<i64> = before.iter().copied().filter(|first| first / 100 == id).collect();
+        assert_eq!(of_one, (100 * id..100 * id + 50).step_by(2).collect::<Vec<_>>(), "each worker's are in order");
+    }
+}
+
+#[test]
+fn out_of_order_every_batch_comes_whole_and_once_in_every_pass() {
+    for (workers, prefetch) in [(0, 0), (1, 1), (2, 3), (4, 2)] {
+        for persistent in [false, true] {
+            let options = Options { len: 50, workers, prefetch, persistent, in_order: false, ..Options::default() };
+            for kind in KINDS {
+                let mut expected = options.expected(kind);
+                expected.sort();
+                let mut loader = options.build(kind, |number| {
+                    (0..number % 7 * 500).for_each(|_| std::hint::spin_loop());
+                    Ok(())
+                });
+                for _ in 0..3 {
+                    let mut batches = loader.whole();
+                    batches.sort();
+                    assert_eq!(batches, expected, "{kind:?} {options:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn out_of_order_a_pass_left_beside_a_slow_task_ends_when_that_does() {
+    for kind in [Kind::Shared, Kind::Dealt] {
+        let latch = Latch::default();
+        let mut loader = with_slow_first(kind, 40, false, &latch);
+        let mut pass = loader.pass().unwrap();
+        assert_eq!(pass.by_ref().take(5).filter(Result::is_ok).count(), 5);
+        drop(pass);
+        let opened = Arc::new(AtomicBool::new(false));
+        let opener = std::thread::spawn({
+            let (latch, opened) = (latch.clone(), opened.clone());
+            move || {
+                latch.until_waiting(1);
+                opened.store(true, Ordering::SeqCst);
+                latch.open();
+            }
+        });
+        let mut next = loader.whole();
+        next.sort();
+        assert!(opened.load(Ordering::SeqCst), "the next pass waits for it");
+        assert!(next.concat().into_iter().eq(0..40));
+        opener.join().unwrap();
+    }
+}

@@ -1,0 +1,245 @@
+//! Workers: their seeds, what they know of themselves, and what they run before they load.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+use slotline::rng::Generator;
+use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
+
+use crate::{KINDS, Kind, Options, Passes, in_turn, nothing, numbers, shares, stream};
+
+/// A loader of a kind with a `worker_init`.
+pub(crate) fn with_init(
+    kind: Kind,
+    options: &Options,
+    work: impl crate::Work,
+    init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> Box<dyn Passes> {
+    let len = options.len;
+    match kind {
+        Kind::Shared => Box::new(options.set(Loader::builder(numbers(len, work))).worker_init(init).build().unwrap()),
+        Kind::Dealt => {
+            Box::new(options.set(Loader::builder(numbers(len, work))).worker_init(init).build_dealt().unwrap())
+        }
+        Kind::Iterable => Box::new(options.set(Loader::iterable(stream(len, work))).worker_init(init).build().unwrap()),
+    }
+}
+
+#[test]
+fn each_workers_seed_is_the_base_seed_and_its_number_and_other_ones_come_with_each_pass() {
+    for kind in KINDS {
+        for workers in [1, 2, 3] {
+            for persistent in [false, true] {
+                let seen = Arc::new(Mutex::new(BTreeSet::new()));
+                let see = seen.clone();
+                let options = Options { workers, persistent, seed: 9, ..Options::default() };
+                let mut loader = options.build(kind, move |_| {
+                    if let Some(worker) = worker_info() {
+                        see.lock().unwrap().insert((worker.id(), worker.num_workers(), worker.seed()));
+                    }
+                    Ok(())
+                });
+                let mut generator = Generator::from_seed(9);
+                let mut base = generator.random_i64() as u64;
+                for pass in 0..3 {
+                    seen.lock().unwrap().clear();
+                    drop(loader.whole());
+                    let seen = seen.lock().unwrap().clone();
+                    let all: BTreeSet<_> = (0..workers).map(|id| (id, workers, base.wrapping_add(id as u64))).collect();
+                    // Who is free takes the next batch of a shared ring: that may be one worker all the time.
+                    assert!(seen.is_subset(&all) && !seen.is_empty(), "{seen:?} in pass {pass}, {all:?}");
+                    assert!(kind == Kind::Shared || seen == all, "{seen:?} in pass {pass}, {all:?}");
+                    if !persistent {
+                        base = generator.random_i64() as u64;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Read-only it is by its type: it has no field that could be set, and what is given is a copy.
+#[test]
+fn worker_info_is_none_in_any_thread_but_a_workers_and_there_always_the_same() {
+    let here = thread::current().id();
+    for kind in KINDS {
+        for (workers, help) in [(0, false), (1, false), (2, false), (2, kind == Kind::Shared)] {
+            let first = Arc::new(Mutex::new(Vec::<(ThreadId, WorkerInfo)>::new()));
+            let known = first.clone();
+            let passes = Arc::new(AtomicUsize::new(0));
+            let pass = passes.clone();
+            let work = move |_: usize| {
+                let (info, thread) = (worker_info(), thread::current().id());
+                if pass.load(Ordering::SeqCst) == 0 {
+                    return Ok(());
+                }
+                assert_eq!(info.is_none(), thread == here);
+                // A thread that a worker starts is none.
+                assert_eq!(thread::spawn(worker_info).join().unwrap(), None);
+                let Some(info) = info else { return Ok(()) };
+                let mut known = known.lock().unwrap();
+                match known.iter().find(|(of, _)| *of == thread) {
+                    Some((_, known)) => assert_eq!(*known, info),
+                    None => known.push((thread, info)),
+                }
+                Ok(())
+            };
+            let options = Options { workers, ..Options::default() };
+            let mut loader: Box<dyn Passes> = match kind {
+                Kind::Shared => Box::new(options.set(Loader::builder(numbers(20, work))).help(help).build().unwrap()),
+                _ => options.build(kind, work),
+            };
+            assert_eq!(worker_info(), None);
+            for _ in 0..2 {
+                first.lock().unwrap().clear();
+                passes.fetch_add(1, Ordering::SeqCst);
+                for batch in loader.pass().unwrap() {
+                    batch.unwrap();
+                    assert_eq!(worker_info(), None);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn worker_init_runs_in_each_worker_before_it_loads_and_sees_its_seed() {
+    for kind in KINDS {
+        for workers in [1, 3] {
+            for persistent in [false, true] {
+                let options = Options { workers, persistent, ..Options::default() };
+                // Threads that are ready, and their infos; samples that came to a thread that is not.
+                let ready = Arc::new(Mutex::new(Vec::<(ThreadId, WorkerInfo)>::new()));
+                let early = Arc::new(AtomicUsize::new(0));
+                let (check, count) = (ready.clone(), early.clone());
+                let work = move |_: usize| {
+                    let me = (thread::current().id(), worker_info());
+                    let known = check.lock().unwrap().iter().any(|&(thread, info)| (thread, Some(info)) == me);
+                    count.fetch_add(usize::from(!known), Ordering::SeqCst);
+                    Ok(())
+                };
+                let list = ready.clone();
+                let init = move |info| {
+                    assert_eq!(worker_info(), Some(info));
+                    list.lock().unwrap().push((thread::current().id(), info));
+                    Ok(())
+                };
+                let mut loader = with_init(kind, &options, work, init);
+                early.store(0, Ordering::SeqCst);
+                let mut seeds = BTreeSet::new();
+                for pass in 0..3 {
+                    if !persistent {
+                        ready.lock().unwrap().clear();
+                    }
+                    assert_eq!(loader.whole(), options.expected(kind));
+                    let ready = ready.lock().unwrap();
+                    let mut ids: Vec<usize> = ready.iter().map(|(_, info)| info.id()).collect();
+                    ids.sort_unstable();
+                    assert!(ids.into_iter().eq(0..workers), "each once in pass {pass}: {ready:?}");
+                    seeds.extend(ready.iter().map(|(_, info)| info.seed()));
+                }
+                assert_eq!(early.load(Ordering::SeqCst), 0, "{kind:?} {options:?}");
+                assert_eq!(seeds.len(), if persistent { workers } else { 3 * workers });
+            }
+        }
+    }
+}
+
+#[test]
+fn worker_init_is_not_run_without_workers() {
+    for kind in KINDS {
+        let options = Options { workers: 0, ..Options::default() };
+        let mut loader = with_init(kind, &options, nothing, |_| panic!("there are no workers"));
+        assert_eq!(loader.whole(), options.expected(kind));
+    }
+}
+
+/// The batches that come if these of three workers do not take part.
+fn without(bad: &[usize], kind: Kind, options: &Options) -> Vec<Vec<i64>> {
+    let mut all = options.expected(kind);
+    if bad.len() == 3 {
+        all.clear();
+    } else if kind == Kind::Iterable {
+        let mut shares = shares(options.len, 3);
+        bad.iter().for_each(|&worker| shares[worker].clear());
+        all = in_turn(&shares, options.batch_size, options.drop_last);
+    }
+    all
+}
+
+#[test]
+fn errors_of_worker_init_come_first_and_the_pass_goes_on_with_the_others_if_there_are_any() {
+    for kind in KINDS {
+        for panics in [false, true] {
+            for persistent in [false, true] {
+                for bad in [vec![0], vec![2], vec![0, 1], vec![0, 1, 2]] {
+                    let options = Options { workers: 3, persistent, ..Options::default() };
+                    let armed = Arc::new(AtomicBool::new(true));
+                    let (arm, list) = (armed.clone(), bad.clone());
+                    let runs = Arc::new(AtomicUsize::new(0));
+                    let count = runs.clone();
+                    let init = move |info: WorkerInfo| {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        if !(arm.load(Ordering::SeqCst) && list.contains(&info.id())) {
+                            return Ok(());
+                        }
+                        assert!(!panics, "no init");
+                        Err("no init".into())
+                    };
+                    let mut loader = with_init(kind, &options, nothing, init);
+                    for (pass, armed_now) in [true, true, false, true].into_iter().enumerate() {
+                        armed.store(armed_now, Ordering::SeqCst);
+                        // Persistent workers that were ready once are so from then on.
+                        let bad = if !armed_now || (persistent && pass == 3) { &[] } else { &bad[..] };
+                        let mut outcomes = loader.pass().unwrap();
+                        for &worker in bad {
+                            let error = outcomes.next().unwrap().unwrap_err();
+                            let Error::WorkerInit { worker: id, source } = &error else { panic!("{error}") };
+                            assert_eq!(*id, worker);
+                            assert_eq!(source.to_string(), if panics { "panicked: no init" } else { "no init" });
+                            assert!(error.to_string().contains(&format!("worker {worker}")), "{error}");
+                        }
+                        let batches: Vec<_> = outcomes.map(Result::unwrap).collect();
+                        assert_eq!(batches, without(bad, kind, &options), "pass {pass} of {kind:?} without {bad:?}");
+                    }
+                    let expected = if persistent { 3 + 2 * bad.len() } else { 4 * 3 };
+                    assert_eq!(runs.load(Ordering::SeqCst), expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_calling_thread_that_is_told_to_help_loads_alone_if_worker_init_fails_in_all_workers() {
+    let here = thread::current().id();
+    let dataset = numbers(20, move |_| {
+        assert_eq!(thread::current().id(), here);
+        Ok(())
+    });
+    let builder = Loader::builder(dataset).num_workers(2).worker_init(|_| Err("no init".into())).help(true);
+    let mut loader = builder.build().unwrap();
+    for _ in 0..2 {
+        let outcomes: Vec<_> = loader.pass().unwrap().collect();
+        assert!(matches!(outcomes[..2], [Err(Error::WorkerInit { worker: 0, .. }), Err(Error::WorkerInit { .. })]));
+        assert!(outcomes[2..].iter().map(|batch| batch.as_ref().unwrap()[0]).eq(0..20));
+    }
+}
+
+#[test]
+fn a_pass_left_at_its_first_error_of_worker_init_has_no_bearing_on_the_next() {
+    for kind in KINDS {
+        let options = Options { workers: 3, ..Options::default() };
+        let armed = Arc::new(AtomicBool::new(true));
+        let arm = armed.clone();
+        let init = move |info: WorkerInfo| {
+            if arm.load(Ordering::SeqCst) && info.id() > 0 { Err("no init".into()) } else { Ok(()) }
+        };
+        let mut loader = with_init(kind, &options, nothing, init);
+        assert!(loader.pass().unwrap().next().unwrap().is_err());
+        armed.store(false, Ordering::SeqCst);
+        assert_eq!(loader.whole(), options.expected(kind));
+    }
+}
