@@ -109,8 +109,10 @@ fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
     });
     let builder = Loader::builder(dataset).batch_size(2).num_workers(1).part_size(1).help(false);
     let mut loader = builder.build().unwrap();
-    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let batch = pass.next().unwrap().unwrap();
     latch.until_waiting(1);
+    drop(pass);
     // Returns, after GRACE.
     drop(loader);
     assert!(!gone.load(Ordering::SeqCst));
