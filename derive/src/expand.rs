@@ -18,7 +18,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let shape = input::fields(input)?;
     let (generics, types) = (&input.generics, shape.iter().map(|field| &field.ty));
     let lifetime = unused(&quote!(#generics #(#types)*));
-    let lifetimes = Lifetimes::of(generics);
+    let lifetimes = Lifetimes::of(input);
     let batch = Batch {
         name: input::batch_name(input)?,
         // A struct without fields has no use for a lifetime, and the compiler refuses one.

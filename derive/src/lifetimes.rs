@@ -7,17 +7,24 @@
 use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
-use syn::{GenericParam, Generics, Lifetime, LifetimeParam, Result, Token, TypeParamBound, WherePredicate};
+use syn::{
+    DeriveInput, GenericParam, Generics, Lifetime, LifetimeParam, Result, Token, TypeParamBound, WherePredicate,
+};
 
-/// The lifetimes of a struct.
-pub(crate) struct Lifetimes(Vec<Ident>);
+/// The lifetimes of a struct, and its name.
+pub(crate) struct Lifetimes {
+    own: Vec<Ident>,
+    name: Ident,
+}
 
 impl Lifetimes {
-    pub(crate) fn of(generics: &Generics) -> Self {
-        Self(generics.lifetimes().map(|param| param.lifetime.ident.clone()).collect())
+    pub(crate) fn of(input: &DeriveInput) -> Self {
+        let own = input.generics.lifetimes().map(|param| param.lifetime.ident.clone()).collect();
+        Self { own, name: input.ident.clone() }
     }
 
-    /// These tokens, with `'static` for each of the lifetimes.
+    /// These tokens, with `'static` for each of the lifetimes, and the struct's name for `Self`, which is the batch
+    /// elsewhere.
     ///
     /// Tokens rather than types, so that it reaches into macros in the place of types, too.
     pub(crate) fn replace(&self, tokens: impl ToTokens) -> TokenStream {
@@ -30,9 +37,10 @@ impl Lifetimes {
                     replaced.set_span(group.span());
                     replaced.into()
                 }
-                TokenTree::Ident(name) if after_quote && self.0.contains(&name) => {
+                TokenTree::Ident(name) if after_quote && self.own.contains(&name) => {
                     Ident::new("static", name.span()).into()
                 }
+                TokenTree::Ident(name) if name == "Self" => self.name.clone().into(),
                 TokenTree::Punct(punct) => {
                     quoted = punct.as_char() == '\'' && punct.spacing() == Spacing::Joint;
                     punct.into()
@@ -67,7 +75,8 @@ impl Lifetimes {
     /// Leaves out of the bounds that something outlives what the samples borrow: a batch borrows nothing of it, and to
     /// outlive `'static` would be too much to ask.
     fn without_own(&self, bounds: &mut Punctuated<TypeParamBound, Token![+]>) {
-        let own = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(at) if self.0.contains(&at.ident));
+        let own =
+            |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(at) if self.own.contains(&at.ident));
         *bounds = std::mem::take(bounds).into_iter().filter(|bound| !own(bound)).collect();
     }
 }
@@ -84,7 +93,6 @@ pub(crate) fn unused(tokens: &TokenStream) -> Lifetime {
 #[cfg(test)]
 mod tests {
     use quote::quote;
-    use syn::DeriveInput;
 
     use super::*;
 
@@ -93,9 +101,10 @@ mod tests {
         let item: DeriveInput = syn::parse_quote!(
             struct S<'a, 'long>(&'a &'long u8);
         );
-        let lifetimes = Lifetimes::of(&item.generics);
-        let replaced = lifetimes.replace(quote!((&'a [u8], Foo<'long, 'b>, for<'c> fn(&'c a) -> long, shape!['a; 3])));
-        let expected = quote!((&'static [u8], Foo<'static, 'b>, for<'c> fn(&'c a) -> long, shape!['static; 3]));
+        let lifetimes = Lifetimes::of(&item);
+        let replaced =
+            lifetimes.replace(quote!((&'a [u8], Foo<'long, 'b>, for<'c> fn(&'c a) -> long, shape!['a; Self::N])));
+        let expected = quote!((&'static [u8], Foo<'static, 'b>, for<'c> fn(&'c a) -> long, shape!['static; S::N]));
         assert_eq!(replaced.to_string(), expected.to_string());
     }
 
@@ -105,7 +114,7 @@ mod tests {
             struct S<'a, 'b: 'a, T: Copy + 'a = u8, const N: usize = 2>(&'a T) where 'a: 'a, Foo<'b>: Fn(T);
         };
         let without = |lifetime: Option<&Lifetime>| {
-            let generics = Lifetimes::of(&item.generics).without(&item.generics, lifetime).unwrap();
+            let generics = Lifetimes::of(&item).without(&item.generics, lifetime).unwrap();
             let clause = &generics.where_clause;
             quote!(#generics #clause).to_string()
         };

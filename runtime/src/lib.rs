@@ -39,6 +39,7 @@ pub mod sampler;
 pub mod shape;
 pub mod source;
 pub mod tensor;
+mod tuples;
 pub mod value;
 mod wait;
 

@@ -129,6 +129,16 @@ where
     part: P,
 }
 
+/// A length of the struct's own.
+#[derive(Sample)]
+struct Block {
+    pixels: [u8; Self::LEN],
+}
+
+impl Block {
+    const LEN: usize = 3;
+}
+
 struct Windows<T>(Vec<T>);
 
 impl<T: Element> Dataset for Windows<T> {
@@ -163,6 +173,7 @@ fn generic_structs_have_generic_batches() {
     }
     check(|i| i as f32);
     check(|i| i as u16 * 300);
+    assert_eq!(Fields::of(&Block { pixels: [0; 3] }).as_slice()[0].shape(), [3]);
     let default: Window<'_, i64> = Window { values: &[1.0], edges: [0.5; 3], part: 1 };
     assert_eq!(Fields::of(&default).as_slice()[1].shape(), [3]);
 }

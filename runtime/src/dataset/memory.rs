@@ -6,6 +6,7 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
 use crate::sample::{AnyRow, Fields, Sample};
 use crate::tensor::Tensor;
+use crate::tuples::up_to_eight;
 
 /// Something with rows, each of which can be a sample or a part of one.
 ///
@@ -161,14 +162,7 @@ macro_rules! tuples {
     )*};
 }
 
-tuples! {
-    A 0;
-    A 0, B 1;
-    A 0, B 1, C 2;
-    A 0, B 1, C 2, D 3;
-    A 0, B 1, C 2, D 3, E 4;
-    A 0, B 1, C 2, D 3, E 4, F 5;
-}
+up_to_eight!(tuples);
 
 /// Arrays of equal length, whose rows are the samples (torch's `TensorDataset`).
 ///

@@ -3,6 +3,7 @@
 use super::{Context, Dataset};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
+use crate::tuples::up_to_eight;
 
 /// Datasets of equal length, whose samples at an index together are the sample (torch's `StackDataset`).
 ///
@@ -85,7 +86,7 @@ mod sealed {
 }
 
 macro_rules! tuples {
-    ($($($name:ident $place:tt $cx:ident),*;)*) => {$(
+    ($($($name:ident $place:tt),*;)*) => {$(
         impl<$($name: Dataset),*> sealed::Sealed for ($($name,)*) {}
 
         impl<$($name: Dataset),*> Datasets for ($($name,)*) {
@@ -97,9 +98,10 @@ macro_rules! tuples {
 
             #[inline]
             #[allow(unused_variables, clippy::unused_unit)] // No dataset at all.
+            #[allow(non_snake_case)] // A context goes by the name of its dataset's type.
             fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError> {
-                let [$($cx),*] = cx.parts();
-                Ok(($(self.$place.get(index, $cx)?,)*))
+                let [$($name),*] = cx.parts();
+                Ok(($(self.$place.get(index, $name)?,)*))
             }
 
             #[inline]
@@ -118,17 +120,8 @@ macro_rules! tuples {
     )*};
 }
 
-tuples! {
-    ;
-    A 0 a;
-    A 0 a, B 1 b;
-    A 0 a, B 1 b, C 2 c;
-    A 0 a, B 1 b, C 2 c, D 3 d;
-    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e;
-    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f;
-    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f, G 6 g;
-    A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f, G 6 g, H 7 h;
-}
+tuples! { ; }
+up_to_eight!(tuples);
 
 impl<T: Datasets> StackDataset<T> {
     /// These datasets, side by side.

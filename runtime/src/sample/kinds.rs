@@ -8,6 +8,7 @@ use crate::BoxError;
 use crate::array::AnyArray;
 use crate::dtype::Element;
 use crate::tensor::{AnyTensor, Tensor};
+use crate::tuples::up_to_eight;
 
 impl<T: Element> Sample for T {
     type Tensors<'b> = Tensor<'b, T>;
@@ -180,14 +181,5 @@ macro_rules! tuples {
     )*};
 }
 
-tuples! {
-    ;
-    A 0;
-    A 0, B 1;
-    A 0, B 1, C 2;
-    A 0, B 1, C 2, D 3;
-    A 0, B 1, C 2, D 3, E 4;
-    A 0, B 1, C 2, D 3, E 4, F 5;
-    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
-    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
-}
+tuples! { ; }
+up_to_eight!(tuples);

@@ -10,6 +10,7 @@ use crate::dtype::Element;
 use crate::sample::AnyRow;
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
+use crate::tuples::up_to_eight;
 
 macro_rules! from {
     ($($type:ty, |$it:ident| $value:expr;)*) => {$(
@@ -120,16 +121,7 @@ macro_rules! tuples {
     )*};
 }
 
-tuples! {
-    A 0;
-    A 0, B 1;
-    A 0, B 1, C 2;
-    A 0, B 1, C 2, D 3;
-    A 0, B 1, C 2, D 3, E 4;
-    A 0, B 1, C 2, D 3, E 4, F 5;
-    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
-    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
-}
+up_to_eight!(tuples);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,19 @@
+//! Which tuples there are implementations for.
+
+/// Calls the macro `$each` with every tuple of one to eight: a type parameter and a place for each part.
+macro_rules! up_to_eight {
+    ($each:ident) => {
+        $each! {
+            A 0;
+            A 0, B 1;
+            A 0, B 1, C 2;
+            A 0, B 1, C 2, D 3;
+            A 0, B 1, C 2, D 3, E 4;
+            A 0, B 1, C 2, D 3, E 4, F 5;
+            A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+            A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
+        }
+    };
+}
+
+pub(crate) use up_to_eight;
