@@ -76,7 +76,6 @@ fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
                     assert_eq!(Arc::strong_count(&alive), 2);
                     let kept: Vec<_> = loader.epoch().unwrap().take(2).map(Result::unwrap).collect();
                     drop(loader.epoch().unwrap());
-                    assert!(Arc::strong_count(&alive) >= 2 + kept.len());
                     drop(loader);
                     assert_eq!(Arc::strong_count(&alive), 1 + kept.len());
                 }};
