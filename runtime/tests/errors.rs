@@ -304,7 +304,7 @@ fn a_sampler_may_draw_less_than_it_said_and_more_only_where_batches_can_hold_it(
     assert_eq!(tasks(10, 8, 4), Ok(vec![4, 4, 2]));
     assert_eq!(tasks(2, 8, 100), Ok(vec![2]));
     let error = tasks(10, 8, 100).unwrap_err();
-    assert!(error.contains("the sampler drew 10 indices, and its len() was 8"), "{error}");
+    assert!(error.contains("the pass has 10 samples, and had 8 when the loader was built"), "{error}");
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub trait Dataset: Send + Sync + 'static {
         Self: 'a;
 
     /// How many samples there are. Indices are below it.
+    ///
+    /// May change from pass to pass: a loader without a sampler asks at the beginning of each.
     fn len(&self) -> usize;
 
     /// Whether there are no samples.

@@ -7,11 +7,12 @@ use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 use super::Loader;
 use super::builder::Builder;
 use super::crew::{Crew, usable_cores, worker_cores};
+use super::draw::From;
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::gate::Gate;
 use super::job::Reader;
-use super::options::{From, Kind, Options};
+use super::options::{Kind, Options};
 use super::pacer::Pacer;
 use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
@@ -32,18 +33,18 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
     /// them.
     pub fn build(mut self) -> Result<Loader<D, C>, BuildError> {
-        let draw = self.options.check(Kind::Shared(self.dataset.len()))?;
+        let len = self.dataset.len();
+        let draw = self.options.check(Kind::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, .. } = self.options;
         let ahead = self.options.ahead();
         // Two threads that take turns then write into the slots that are in their own caches: with an odd number of slots
         // a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
         let slots = ahead.saturating_add(self.options.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
         self.options.check_slots(slots)?;
-        let rows = draw.rows;
-        let order = match &draw.from {
-            From::Sampler(sampler, _) => sampler.memory(),
-            From::Feed(_) => slots.saturating_mul(rows).saturating_mul(size_of::<usize>()),
-        };
+        let rows = draw.rows(len);
+        let single = draw.batching.single;
+        let bulk = if self.dataset.reads_many() && !single { rows } else { 0 };
+        let order = draw.memory(len, slots).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let request = Request {
             fields: &|| fields_of(&self.dataset),
@@ -53,12 +54,11 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             pin_memory: self.options.pin_memory,
         };
         let made = self.collate.payloads(&request)?;
-        let bulk = (self.dataset.reads_many() && !draw.single).then_some(rows);
         let part_rows = match self.options.part_size {
             _ if !made.shared => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
             // Nobody to share with, or a dataset that reads a whole batch at once.
-            None if workers == 0 || bulk.is_some() => rows,
+            None if workers == 0 || bulk > 0 => rows,
             None => rows.div_ceil(MOST_PARTS),
         };
         let parts = rows.div_ceil(part_rows);
@@ -81,8 +81,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(init, persistent, workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let engine = Engine::new(self.dataset, self.collate, rows, draw.single, workers);
-        let reader = |place, worker| Reader::new(place, worker, pacer.clone(), bulk.unwrap_or_default());
+        let engine = Engine::new(self.dataset, self.collate, rows, single, workers);
+        let reader = |place, worker| Reader::new(place, worker, pacer.clone(), bulk);
         if let From::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
@@ -105,11 +105,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             shared,
             consumer,
             crew,
-            from: draw.from,
+            draw,
             generator: self.options.generator,
-            batch_size: draw.batch_size,
-            single: draw.single,
-            drop_last: draw.drop_last,
             hold: slots - ahead,
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             in_order,
@@ -130,6 +127,11 @@ impl Options {
         let (workers, cores) = (self.num_workers, usable_cores());
         (workers > cores).then_some(Warning::ManyWorkers { workers, cores })
     }
+}
+
+/// Bytes of the indices that each thread keeps for a bulk read of so many; `usize::MAX` if it is even more.
+pub(super) fn bulk_memory(bulk: usize, workers: usize) -> usize {
+    bulk.saturating_mul(workers.saturating_add(1)).saturating_mul(size_of::<usize>())
 }
 
 /// Checks that there is memory for the order of a pass.

@@ -196,14 +196,14 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
-    /// The sampler drew more indices than it had said when the loader was built, and the batches were made for those.
+    /// The pass has more samples than it had when the loader was built, and the batches were made for those.
     #[error(
-        "the sampler drew {len} indices, and its len() was {most} when the loader was built; let len() say the most it will draw"
+        "the pass has {len} samples, and had {most} when the loader was built, which its batches were made for; give a batch_size of {most} or less, or a sampler whose len() says the most that it will draw"
     )]
     LongOrder {
-        /// Indices of the pass.
+        /// Samples of the pass.
         len: usize,
-        /// `Sampler::len` before.
+        /// How many it had.
         most: usize,
     },
     /// More batches than a pass can count on a machine of this pointer width.

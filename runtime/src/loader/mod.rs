@@ -35,6 +35,7 @@ mod build;
 mod builder;
 mod collate;
 mod crew;
+mod draw;
 mod engine;
 mod error;
 mod gate;
@@ -61,16 +62,15 @@ pub use self::builder::{Builder, Values};
 pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
 use self::crew::Crew;
+use self::draw::{Draw, draw_base_seed};
 pub use self::error::{BuildError, By, Error, Warning};
 use self::job::Reader;
 pub use self::lanes::{LaneLoader, LanePass};
-use self::options::From;
 pub use self::pass::Pass;
 use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
 use crate::dataset::{Dataset, Loadable};
-use crate::rng::{SharedGenerator, default_generator};
-use crate::sampler::{Order, Sampler, SamplerError};
+use crate::rng::SharedGenerator;
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.
@@ -88,12 +88,9 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     own: Worker<Arc<Ring<C::Payload>>>,
     reader: Reader,
     crew: Crew,
-    from: From,
+    draw: Draw,
     /// `None`: the process's default generator.
     generator: Option<SharedGenerator>,
-    batch_size: usize,
-    single: bool,
-    drop_last: bool,
     /// How many batches can be held with all the others still there to be filled.
     hold: usize,
     timeout: Option<Duration>,
@@ -156,25 +153,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if !self.persistent || self.epochs == 0 {
             plan.seed = draw_base_seed(self.generator.as_ref());
         }
-        let (mut tasks, mut positions) = (None, 0);
-        match &mut self.from {
-            From::Sampler(sampler, own) => {
-                draw_order(&mut **sampler, *own, &mut plan.order)?;
-                let (len, rows) = (plan.order.len(), self.batch_size);
-                let most = self.shared.engine.rows;
-                if most < rows && len > most {
-                    return Err(Error::LongOrder { len, most });
-                }
-                let count = batches_of(len, rows, self.drop_last);
-                positions = if self.drop_last { count * rows } else { len };
-                tasks = Some(count);
-            }
-            From::Feed(make) => {
-                let feed = plan.feed.as_mut().expect("was made with the loader");
-                feed.start(make());
-            }
-        }
-        (plan.positions, plan.epoch) = (positions, self.epochs);
+        let engine = &self.shared.engine;
+        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan)?;
+        plan.epoch = self.epochs;
+        let positions = plan.positions;
         let seed = plan.seed;
         let failures = match &self.shared.gate {
             Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
@@ -194,8 +176,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler.
     pub fn len(&self) -> Option<usize> {
-        let From::Sampler(sampler, _) = &self.from else { return None };
-        Some(batches_of(sampler.len(), self.batch_size, self.drop_last))
+        let samples = self.draw.len(self.shared.engine.dataset.len())?;
+        Some(self.draw.batching.batches(samples))
     }
 
     /// Whether a pass surely has no batches.
@@ -210,7 +192,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// The most samples a batch has.
     pub fn batch_size(&self) -> usize {
-        self.batch_size
+        self.draw.batching.batch_size
     }
 
     /// How many batches there can be at once: those being filled, those ready, and those held.
@@ -296,33 +278,6 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     }
 }
 
-/// How many batches so many samples make.
-fn batches_of(samples: usize, batch_size: usize, drop_last: bool) -> usize {
-    if drop_last { samples / batch_size } else { samples.div_ceil(batch_size) }
-}
-
-/// Draws a base seed, from the default generator if there is no other.
-fn draw_base_seed(generator: Option<&SharedGenerator>) -> u64 {
-    let seed = match generator {
-        Some(generator) => generator.lock().random_i64(),
-        None => default_generator().random_i64(),
-    };
-    seed as u64
-}
-
-/// Draws the order of a pass.
-fn draw_order(sampler: &mut dyn Sampler, own: bool, order: &mut Order) -> Result<(), SamplerError> {
-    if own {
-        return sampler.order(&mut default_generator(), order);
-    }
-    // A sampler of the user's may do anything, such as starting a pass of another loader: not under the lock.
-    let mut copy = default_generator().clone();
-    let drawn = copy.drawn();
-    sampler.order(&mut copy, order)?;
-    default_generator().discard(copy.drawn().saturating_sub(drawn));
-    Ok(())
-}
-
 impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
     fn drop(&mut self) {
         self.shared.engine.set_abandoned(true);
@@ -334,7 +289,7 @@ impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
 impl<D: Dataset, C: Collate<D>> fmt::Debug for Loader<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
-            .field("batch_size", &self.batch_size)
+            .field("batch_size", &self.draw.batching.batch_size)
             .field("num_workers", &self.crew.len())
             .field("depth", &self.depth())
             .field("epochs", &self.epochs)

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::MOST_WORKERS;
 use super::crew::Affinity;
+use super::draw::{Batching, Draw, From, Make};
 use super::error::BuildError;
 use super::gate::Init;
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
-use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
+use crate::sampler::{RandomSampler, Sampler};
 use crate::wait::WaitStrategy;
 
 /// At most so many slots.
@@ -52,9 +53,6 @@ pub(super) enum BatchIndices {
     Iter { most: usize, make: Make<dyn Batches> },
 }
 
-/// Makes an iterator for each pass.
-pub(super) type Make<I> = Box<dyn FnMut() -> Box<I> + Send>;
-
 /// What is to be loaded, as far as the options depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -63,33 +61,6 @@ pub(super) enum Kind {
     /// Samples by index, dealt out in turn; so many.
     Dealt(usize),
     Iterable,
-}
-
-/// How a pass gets its indices, and into how large batches they go.
-pub(super) struct Draw {
-    pub(super) from: From,
-    /// Rows of a whole batch, at least 1.
-    pub(super) rows: usize,
-    /// Indices in a whole batch, as the user said; at least 1.
-    pub(super) batch_size: usize,
-    pub(super) drop_last: bool,
-    /// Samples themselves instead of batches.
-    pub(super) single: bool,
-}
-
-/// Where indices come from.
-pub(super) enum From {
-    /// A sampler, and whether it is the loader's own.
-    Sampler(Box<dyn Sampler>, bool),
-    /// The user's iterators.
-    Feed(Make<dyn Batches>),
-}
-
-impl From {
-    /// No indices.
-    pub(super) fn nothing() -> Self {
-        Self::Sampler(Box::new(SequentialSampler::new(0)), true)
-    }
 }
 
 impl Options {
@@ -181,62 +152,38 @@ impl Options {
         Ok(())
     }
 
-    /// Makes the sampler, and then checks the batch size, as torch does.
+    /// Says where indices come from, and then checks the batch size, as torch does.
     fn draw(&mut self, kind: Kind) -> Result<Draw, BuildError> {
-        let (Kind::Shared(len) | Kind::Dealt(len)) = kind else {
-            let batch_size = self.positive_batch_size()?;
-            let from = From::nothing();
-            let (drop_last, single) = (self.drop_last, self.batch_size.is_none());
-            return Ok(Draw { from, rows: batch_size, batch_size, drop_last, single });
-        };
         let sampler = match self.batch_sampler.take() {
             Some(BatchIndices::Drawn { sampler, batch_size, drop_last }) => {
-                let rows = batch_size.min(sampler.len()).max(1);
-                return Ok(Draw { from: From::Sampler(sampler, false), rows, batch_size, drop_last, single: false });
+                let batching = Batching { batch_size, drop_last, single: false };
+                return Ok(Draw { from: From::Sampler(sampler), batching });
             }
-            Some(BatchIndices::Iter { most: 0, .. }) => {
-                return Err(BuildError::Zero { option: "max_batch_size" });
-            }
+            Some(BatchIndices::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchIndices::Iter { most, make }) => {
-                let (rows, batch_size) = (most, most);
-                return Ok(Draw { from: From::Feed(make), rows, batch_size, drop_last: false, single: false });
+                let batching = Batching { batch_size: most, drop_last: false, single: false };
+                return Ok(Draw { from: From::Feed(make), batching });
             }
             None => self.sampler.take(),
         };
-        let own = sampler.is_none();
-        let sampler = sampler.map_or_else(|| self.default_sampler(len), Ok)?;
-        let (batch_size, drop_last) = (self.positive_batch_size()?, self.drop_last);
-        let single = self.batch_size.is_none();
-        Ok(match sampler {
-            Indices::Drawn(sampler) => {
-                // No batch has more rows than a pass has samples, however great the batch size.
-                let rows = batch_size.min(sampler.len()).max(1);
-                Draw { from: From::Sampler(sampler, own), rows, batch_size, drop_last, single }
-            }
-            Indices::Iter(mut make) => {
-                let batches =
-                    move || -> Box<dyn Batches> { Box::new(Chunks { indices: make(), batch_size, drop_last }) };
-                Draw { from: From::Feed(Box::new(batches)), rows: batch_size, batch_size, drop_last, single }
-            }
-        })
-    }
-
-    fn default_sampler(&self, len: usize) -> Result<Indices, BuildError> {
-        if !self.shuffle {
-            return Ok(Indices::Drawn(Box::new(SequentialSampler::new(len))));
+        if let (Kind::Shared(len) | Kind::Dealt(len), true, None) = (kind, self.shuffle, &sampler) {
+            // As torch, which makes the sampler of a loader when it makes the loader.
+            RandomSampler::new(len)?;
         }
-        let sampler = RandomSampler::new(len)?;
-        Ok(Indices::Drawn(match &self.generator {
-            Some(generator) => Box::new(sampler.generator(generator.clone())),
-            None => Box::new(sampler),
-        }))
-    }
-
-    fn positive_batch_size(&self) -> Result<usize, BuildError> {
-        match self.batch_size {
-            Some(0) => Err(BuildError::Zero { option: "batch_size" }),
-            batch_size => Ok(batch_size.unwrap_or(1)),
-        }
+        let batch_size = match self.batch_size {
+            Some(0) => return Err(BuildError::Zero { option: "batch_size" }),
+            batch_size => batch_size.unwrap_or(1),
+        };
+        let batching = Batching { batch_size, drop_last: self.drop_last, single: self.batch_size.is_none() };
+        let from = match sampler {
+            None if self.shuffle => From::Shuffled(self.generator.clone()),
+            None => From::Sequential,
+            Some(Indices::Drawn(sampler)) => From::Sampler(sampler),
+            Some(Indices::Iter(mut make)) => From::Feed(Box::new(move || {
+                Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
+            })),
+        };
+        Ok(Draw { from, batching })
     }
 
     /// The checks of what torch does not have.

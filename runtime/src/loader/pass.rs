@@ -89,7 +89,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     if let Some(failure) = lease.take_failure() {
                         return Some(Err(failure.into_error(task)));
                     }
-                    let tag = Tag { rows, single: loader.single, epoch: loader.pass.epoch };
+                    let tag = Tag { rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
                     return Some(Ok(C::deliver(Lease::Slot(lease, task), tag)));
                 }
                 Err(NextError::Empty) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use slotline::dataset::{Context, from_fn, iter_fn};
 use slotline::rng::Generator;
-use slotline::{BoxError, Dataset, worker_info};
+use slotline::{BoxError, Dataset, Error, worker_info};
 
 use crate::support::{self, Run};
 use crate::{KINDS, Loader, Options, Passes, both, in_turn, nothing, numbers, shares, stream, values};
@@ -107,27 +107,36 @@ impl Dataset for Growing {
     }
 }
 
-/// torch reads the length again at each pass; this difference is declared in the documentation of `slotline::torch`.
 #[test]
-fn a_dataset_that_grows_is_read_at_the_length_it_had_when_the_loader_was_built() {
+fn a_dataset_that_grows_is_read_at_the_length_that_it_has_when_a_pass_begins() {
     let len = Arc::new(AtomicUsize::new(4));
     for shuffle in [false, true] {
         len.store(4, Ordering::SeqCst);
-        let builder = || Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle);
-        let mut loaders = both(builder);
-        len.store(10, Ordering::SeqCst);
-        for loader in &mut loaders {
-            for _ in 0..2 {
+        let mut loaders = both(|| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle));
+        for (now, batches) in [(4, 2), (10, 5), (10, 5), (3, 2)] {
+            len.store(now, Ordering::SeqCst);
+            for loader in &mut loaders {
+                assert_eq!(loader.len(), Some(batches));
                 let seen: BTreeSet<i64> = loader.whole().concat().into_iter().collect();
-                assert!(seen.into_iter().eq(0..4) && loader.len() == Some(2));
+                assert!(seen.into_iter().eq(0..now as i64));
             }
         }
-        for mut loader in both(builder) {
-            let seen: BTreeSet<i64> = loader.whole().concat().into_iter().collect();
-            assert!(seen.into_iter().eq(0..10) && loader.len() == Some(5));
-        }
     }
-    // What has no length is read to its end, whatever that is when it comes.
+}
+
+#[test]
+fn a_dataset_that_outgrows_its_only_batch_is_an_error_that_says_what_to_do() {
+    let len = Arc::new(AtomicUsize::new(4));
+    let mut loader = Loader::builder(Growing(len.clone())).batch_size(6).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().len(), 4);
+    len.store(5, Ordering::SeqCst);
+    let error = loader.epoch().unwrap_err();
+    assert!(matches!(error, Error::LongOrder { len: 5, most: 4 }), "{error}");
+    assert!(error.to_string().contains("give a batch_size of 4 or less"), "{error}");
+}
+
+#[test]
+fn an_iterable_that_grows_is_read_to_its_end_whatever_that_is_when_it_comes() {
     let (now, len) = (Arc::new(AtomicUsize::new(4)), 4);
     let end = now.clone();
     let dataset = iter_fn(move |_| Ok(0..end.load(Ordering::SeqCst)).map(|all| all.map(|i| Ok(i as i64))));

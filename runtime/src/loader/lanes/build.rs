@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use slotline_core::spsc::Slot;
 
-use super::dealt::DealtHand;
-use super::iterable::{Engine as IterEngine, IterHand};
+use super::dealt::{DealtHand, DealtPasses};
+use super::iterable::{Engine as IterEngine, IterHand, IterPasses};
 use super::side::{Lane, Lanes};
 use super::slab::Slab;
 use super::worker::{Abandoned, Hand, LaneWorker, Reply, Request, Ring, Start};
-use super::{Home, LaneLoader, Own, Pass};
+use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
-use crate::loader::build::check_order;
+use crate::loader::Loader;
+use crate::loader::build::{bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
 use crate::loader::crew::{Crew, worker_cores};
+use crate::loader::draw::Batching;
 use crate::loader::engine::Engine;
-use crate::loader::error::{BuildError, Error};
+use crate::loader::error::BuildError;
 use crate::loader::job::Reader;
-use crate::loader::options::{Draw, From, Kind, Options};
+use crate::loader::options::{Kind, Options};
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
-use crate::loader::{Loader, batches_of, draw_order};
 use crate::sample::Fields;
 use crate::wait::Waiter;
 
@@ -59,14 +60,12 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
         let fields = || fields_of_first(&self.dataset.0, self.options.num_workers);
-        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, 0)?;
-        let samples = self.dataset.0.len();
+        let batching = draw.batching;
+        let made = make_cells(&self.options, &mut self.collate, &fields, batching.batch_size, 0)?;
         let engine = Arc::new(IterEngine {
             dataset: self.dataset,
             collate: self.collate,
-            rows: draw.rows,
-            drop_last: draw.drop_last,
-            single: draw.single,
+            batching,
             abandoned: Abandoned::default(),
             activities: (0..=self.options.num_workers).map(|_| Default::default()).collect(),
         });
@@ -78,7 +77,8 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
                 IterHand::new(engine.clone(), reader)
             }
         };
-        assemble(self.options, engine, made, &draw, samples, 0, hand, Box::new(|_| Ok(None)))
+        let passes = Box::new(IterPasses(engine.clone()));
+        assemble(self.options, engine, passes, made, batching, 0, hand)
     }
 }
 
@@ -94,40 +94,24 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     ///
     /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
     pub fn build_dealt(mut self) -> Result<LaneLoader<D, C>, BuildError> {
-        let mut draw = self.options.check(Kind::Dealt(self.dataset.len()))?;
-        let from = std::mem::replace(&mut draw.from, From::nothing());
-        let From::Sampler(mut sampler, own) = from else { unreachable!("was checked") };
-        let order = sampler.memory();
+        let len = self.dataset.len();
+        let draw = self.options.check(Kind::Dealt(len))?;
+        let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
+        let bulk = if self.dataset.reads_many() && !batching.single { rows } else { 0 };
+        let order = draw.memory(len, 0).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let fields = || fields_of(&self.dataset);
-        let made = make_cells(&self.options, &mut self.collate, &fields, &draw, order)?;
-        let (samples, workers) = (sampler.len(), self.options.num_workers);
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, draw.rows, draw.single, workers));
-        let scratch = if engine.bulk { draw.rows } else { 0 };
+        let made = make_cells(&self.options, &mut self.collate, &fields, rows, order)?;
+        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching.single, workers));
         let hand = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), scratch);
+                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), bulk);
                 DealtHand { engine: engine.clone(), reader }
             }
         };
-        let (batch_size, drop_last) = (draw.batch_size, draw.drop_last);
-        let home = engine.clone();
-        let begin = move |pass: Pass| {
-            // SAFETY: the loader draws only when no request is out.
-            let plan = unsafe { engine.plan_mut() };
-            draw_order(&mut *sampler, own, &mut plan.order)?;
-            let len = plan.order.len();
-            let most = engine.rows;
-            if most < batch_size && len > most {
-                return Err(Error::LongOrder { len, most });
-            }
-            let tasks = batches_of(len, batch_size, drop_last);
-            plan.positions = if drop_last { tasks * batch_size } else { len };
-            (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
-            Ok(Some(tasks))
-        };
-        assemble(self.options, home, made, &draw, Some(samples), order, hand, Box::new(begin))
+        let passes = Box::new(DealtPasses { engine: engine.clone(), draw });
+        assemble(self.options, engine, passes, made, batching, order, hand)
     }
 }
 
@@ -165,25 +149,23 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
     options: &Options,
     collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
-    draw: &Draw,
+    rows: usize,
     reserved: usize,
 ) -> Result<Made<C::Payload>, BuildError> {
     let slots = options.ahead().saturating_add(options.hold).saturating_add(usize::from(options.num_workers > 0));
     options.check_slots(slots)?;
-    collate.payloads(&Wanted { fields, rows: draw.rows, slots, reserved, pin_memory: options.pin_memory })
+    collate.payloads(&Wanted { fields, rows, slots, reserved, pin_memory: options.pin_memory })
 }
 
 /// Starts the workers, and puts everything together.
-#[allow(clippy::too_many_arguments)] // Each is one thing that the two kinds of loaders have their own of.
 fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     options: Options,
     home: Arc<dyn Home<D>>,
+    passes: Box<dyn Passes>,
     made: Made<C::Payload>,
-    draw: &Draw,
-    samples: Option<usize>,
+    batching: Batching,
     order: usize,
     hand: impl Fn(Option<usize>) -> H,
-    begin: Box<dyn FnMut(Pass) -> Result<Option<usize>, Error> + Send>,
 ) -> Result<LaneLoader<D, C>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
@@ -223,15 +205,12 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         lanes,
         crew,
         own,
-        draw: begin,
+        passes,
         has_init: init.is_some(),
         generator: options.generator,
         persistent: options.persistent_workers,
         seed: 0,
-        samples,
-        batch_size: draw.batch_size,
-        single: draw.single,
-        drop_last: draw.drop_last,
+        batching,
         hold: options.hold,
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         waits_for_release: options.wait_for_release,

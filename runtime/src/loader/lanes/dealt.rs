@@ -5,12 +5,14 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
+use super::super::draw::Draw;
 use super::super::engine::{Engine, Task};
+use super::super::error::Error;
 use super::super::job::{Activity, Reader};
 use super::super::plan::Indices;
 use super::super::work::Work;
-use super::Home;
 use super::worker::{Hand, Outcome, Request};
+use super::{Home, Pass, Passes};
 use crate::dataset::Dataset;
 
 impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
@@ -24,6 +26,26 @@ impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
 
     fn activities(&self) -> &[CachePadded<Activity>] {
         &self.activities
+    }
+}
+
+/// Draws the orders of passes.
+pub(super) struct DealtPasses<D: Dataset, C: Collate<D>> {
+    pub(super) engine: Arc<Engine<D, C>>,
+    pub(super) draw: Draw,
+}
+
+impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
+    fn samples(&self) -> Option<usize> {
+        self.draw.len(self.engine.dataset.len())
+    }
+
+    fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error> {
+        let engine = &*self.engine;
+        // SAFETY: the loader begins a pass only when no request is out.
+        let plan = unsafe { engine.plan_mut() };
+        (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
+        self.draw.begin(engine.dataset.len(), engine.rows, plan)
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
+use super::super::draw::Batching;
+use super::super::error::Error;
 use super::super::job::{Activity, Job, Put, Read, Reader};
 use super::super::work::{Cause, Failure, Work, dispose, guarded};
-use super::Home;
 use super::worker::{Abandoned, Hand, Outcome, Request};
+use super::{Home, Pass, Passes};
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 
@@ -18,11 +20,7 @@ use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_
 pub(super) struct Engine<D, C> {
     pub(super) dataset: Iterable<D>,
     pub(super) collate: C,
-    /// Rows of a whole batch, at least 1.
-    pub(super) rows: usize,
-    pub(super) drop_last: bool,
-    /// Whether there are no batches, but samples by themselves.
-    pub(super) single: bool,
+    pub(super) batching: Batching,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
@@ -39,6 +37,19 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
 
     fn activities(&self) -> &[CachePadded<Activity>] {
         &self.activities
+    }
+}
+
+/// Passes that nothing has to be drawn for.
+pub(super) struct IterPasses<D, C>(pub(super) Arc<Engine<D, C>>);
+
+impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
+    fn samples(&self) -> Option<usize> {
+        self.0.dataset.len()
+    }
+
+    fn begin(&mut self, _: Pass) -> Result<Option<usize>, Error> {
+        Ok(None)
     }
 }
 
@@ -116,8 +127,8 @@ where
             pass: (seed, request.epoch),
             activity,
             abandoned: &engine.abandoned,
-            rows: engine.rows,
-            single: engine.single,
+            rows: engine.batching.batch_size,
+            single: engine.batching.single,
             row: 0,
             number: self.number,
             answer: Answer::Fine,
@@ -142,7 +153,7 @@ where
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
         }
-        let nothing = ended && (row == 0 || (engine.drop_last && row < engine.rows));
+        let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
             // A panic there is reported as any panic is, and must not end the worker.
             drop(guarded(|| {
@@ -243,6 +254,6 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
 
 impl<D: IterableDataset, C> fmt::Debug for Engine<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("rows", &self.rows).field("drop_last", &self.drop_last).finish_non_exhaustive()
+        f.debug_struct("Engine").field("batching", &self.batching).finish_non_exhaustive()
     }
 }

@@ -39,9 +39,9 @@ pub(super) use self::slab::Taken;
 use self::worker::{Hand, Request};
 use super::collate::{Collate, Stack};
 use super::crew::Crew;
+use super::draw::{Batching, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
-use super::{batches_of, draw_base_seed};
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -61,17 +61,12 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     crew: Crew,
     /// Without workers: the calling thread's own hand.
     own: Option<Own<C::Payload>>,
-    /// Draws the order of a pass, and gives the number of its batches, if that is known.
-    draw: Box<dyn FnMut(Pass) -> Result<Option<usize>, Error> + Send>,
+    passes: Box<dyn Passes>,
     has_init: bool,
     generator: Option<SharedGenerator>,
     persistent: bool,
     seed: u64,
-    /// Samples of a pass, if known.
-    samples: Option<usize>,
-    batch_size: usize,
-    single: bool,
-    drop_last: bool,
+    batching: Batching,
     hold: usize,
     timeout: Option<Duration>,
     waits_for_release: bool,
@@ -100,6 +95,15 @@ struct Own<P> {
     over: bool,
 }
 
+/// What passes are made of.
+trait Passes: Send {
+    /// How many samples a pass has, if that is known.
+    fn samples(&self) -> Option<usize>;
+
+    /// Draws what a pass needs, and gives the number of its batches, if that is known.
+    fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error>;
+}
+
 /// What the threads of a lane loader share, as far as the loader must know it.
 trait Home<D>: Send + Sync {
     fn dataset(&self) -> &D;
@@ -123,7 +127,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             self.seed = draw_base_seed(self.generator.as_ref());
         }
         let (epoch, seed) = (self.epochs, self.seed);
-        let tasks = (self.draw)(Pass { epoch, seed })?;
+        let tasks = self.passes.begin(Pass { epoch, seed })?;
         self.epochs = self.epochs.wrapping_add(1);
         let request = Request { task: None, epoch, seed };
         let mut failures = Vec::new();
@@ -143,7 +147,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// How many batches a pass has, if that is known: of an iterable dataset by its own
     /// [`len`](crate::dataset::IterableDataset::len), and with several workers there may be more that are not full.
     pub fn len(&self) -> Option<usize> {
-        self.samples.map(|samples| batches_of(samples, self.batch_size, self.drop_last))
+        self.passes.samples().map(|samples| self.batching.batches(samples))
     }
 
     /// Whether a pass surely has no batches.
@@ -158,7 +162,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 
     /// The most samples a batch has.
     pub fn batch_size(&self) -> usize {
-        self.batch_size
+        self.batching.batch_size
     }
 
     /// How many batches there can be at once: those being filled, those ready, and those held.
@@ -206,7 +210,7 @@ impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
 impl<D: Loadable, C: Collate<D>> fmt::Debug for LaneLoader<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneLoader")
-            .field("batch_size", &self.batch_size)
+            .field("batch_size", &self.batching.batch_size)
             .field("num_workers", &self.crew.len())
             .field("depth", &self.depth())
             .field("epochs", &self.epochs)

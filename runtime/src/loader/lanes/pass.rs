@@ -25,6 +25,8 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     /// Batches and errors so far, and samples in them.
     delivered: usize,
     samples: usize,
+    /// How many samples an iterable dataset says that there are.
+    said: Option<usize>,
     /// The last answer was `Held`.
     held: bool,
     /// Nothing more comes.
@@ -41,7 +43,8 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         mut failures: Vec<(usize, BoxError)>,
     ) -> Self {
         failures.reverse();
-        Self { loader, epoch, dealt, delivered: 0, samples: 0, held: false, over: false, failures }
+        let said = loader.passes.samples().filter(|_| !dealt);
+        Self { loader, epoch, dealt, delivered: 0, samples: 0, said, held: false, over: false, failures }
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
@@ -79,8 +82,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     fn count(&mut self, rows: usize) {
         self.samples += rows;
         let loader = &mut *self.loader;
-        let iterable = !self.dealt;
-        if let Some(len) = loader.samples.filter(|&len| iterable && len < self.samples && !loader.overlong) {
+        if let Some(len) = self.said.filter(|&len| len < self.samples && !loader.overlong) {
             loader.overlong = true;
             let warning = Warning::Overlong { samples: self.samples, len };
             tracing::warn!("{warning}");
@@ -106,7 +108,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
                     self.count(rows);
-                    let tag = Tag { rows, single: self.loader.single, epoch: self.epoch };
+                    let tag = Tag { rows, single: self.loader.batching.single, epoch: self.epoch };
                     return Some(Ok(C::deliver(Lease::Taken(cell, task), tag)));
                 }
                 Next::Failed { failure, task } => {
