@@ -267,3 +267,55 @@ fn only_iterable_datasets_are_said_to_be_longer_than_they_say() {
     assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5);
     assert!(matches!(loader.warnings(), [Warning::Overlong { samples: 4, len: 3 }]));
 }
+
+#[test]
+fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind() {
+    for workers in [0, 1, 2, 8] {
+        for (factor, hold, in_order) in [(1, 1, true), (3, 4, true), (2, 2, false)] {
+            let map = || prefetch(Loader::builder(from_fn(37, |i, _| Ok(i as i64))), workers, factor);
+            let dataset = iter_fn(|worker: Option<WorkerInfo>| {
+                Ok(worker.map_or(0..37, |worker| worker.share(37)).map(|i| Ok(i as i64)))
+            });
+            /// What is kept must stay as it is while the passes go on, and come to its end on another thread.
+            macro_rules! leave {
+                ($builder:expr, $build:ident) => {{
+                    let builder = $builder.batch_size(3).hold(hold).in_order(in_order);
+                    let mut loader = builder.wait_for_release(true).$build().unwrap();
+                    let (sender, receiver) = std::sync::mpsc::channel();
+                    let drops = std::thread::spawn(move || receiver.into_iter().for_each(drop));
+                    for round in 0..60 {
+                        let mut pass = loader.epoch().unwrap();
+                        let mut kept = std::collections::VecDeque::new();
+                        for batch in pass.by_ref().take(round % 17) {
+                            let batch = batch.unwrap();
+                            let numbers = batch.tensors().as_slice().to_vec();
+                            kept.push_back((batch, numbers));
+                            assert!(kept.iter().all(|(batch, numbers)| batch.tensors().as_slice() == numbers));
+                            if kept.len() > hold
+                                && let Some((batch, _)) = kept.pop_front()
+                            {
+                                sender.send(batch).unwrap();
+                            }
+                        }
+                        if round % 3 == 0 {
+                            std::mem::forget(pass);
+                        }
+                        kept.into_iter().for_each(|(batch, _)| sender.send(batch).unwrap());
+                    }
+                    let mut seen: Vec<i64> = loader
+                        .epoch()
+                        .unwrap()
+                        .flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec())
+                        .collect();
+                    seen.sort_unstable();
+                    assert!(seen.into_iter().eq(0..37), "{workers} workers, prefetch_factor {factor}");
+                    drop(sender);
+                    drops.join().unwrap();
+                }};
+            }
+            leave!(prefetch(Loader::iterable(dataset), workers, factor), build);
+            leave!(map(), build_dealt);
+            leave!(map().sampler_iter(|| 0..37), build);
+        }
+    }
+}
