@@ -8,31 +8,61 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use slotline::array::Array;
-use slotline::dataset::{Dataset, TensorDataset, from_fn};
-use slotline::loader::Builder;
+use slotline::dataset::{Dataset, Loadable, TensorDataset, from_fn, iter_fn};
+use slotline::loader::LaneLoader;
 use slotline::rng::Generator;
 use slotline::sampler::{RandomSampler, Sampler};
-use slotline::{Batch, Loader};
+use slotline::{Batch, Error, Loader};
 
 const WORKERS: [usize; 3] = [0, 1, 2];
 
+/// A loader of either kind.
+trait Passes {
+    type Batch;
+
+    /// Goes through one pass; how many batches it had, and how long they took.
+    fn pass(&mut self, each: impl FnMut(&Self::Batch)) -> (u64, Duration);
+}
+
+/// Times the batches of a pass that has begun.
+fn timed<B>(pass: impl Iterator<Item = Result<B, Error>>, mut each: impl FnMut(&B)) -> (u64, Duration) {
+    let (start, mut seen) = (Instant::now(), 0);
+    for batch in pass {
+        each(&batch.unwrap());
+        seen += 1;
+    }
+    (seen, start.elapsed())
+}
+
+impl<D: Dataset> Passes for Loader<D> {
+    type Batch = Batch<D>;
+
+    fn pass(&mut self, each: impl FnMut(&Batch<D>)) -> (u64, Duration) {
+        timed(self.epoch().unwrap(), each)
+    }
+}
+
+impl<D: Loadable> Passes for LaneLoader<D> {
+    type Batch = Batch<D>;
+
+    fn pass(&mut self, each: impl FnMut(&Batch<D>)) -> (u64, Duration) {
+        timed(self.epoch().unwrap(), each)
+    }
+}
+
 /// Times whole passes until there were at least `batches` batches; the time of exactly that many.
-fn passes<D: Dataset>(loader: &mut Loader<D>, batches: u64, mut each: impl FnMut(&Batch<D>)) -> Duration {
+fn passes<L: Passes>(loader: &mut L, batches: u64, mut each: impl FnMut(&L::Batch)) -> Duration {
     let (mut seen, mut time) = (0, Duration::ZERO);
     while seen < batches {
-        let pass = loader.epoch().unwrap();
-        let start = Instant::now();
-        for batch in pass {
-            each(&batch.unwrap());
-            seen += 1;
-        }
-        time += start.elapsed();
+        let (more, took) = loader.pass(&mut each);
+        seen += more;
+        time += took;
     }
     time.mul_f64(batches as f64 / seen as f64)
 }
 
-fn build<D: Dataset>(builder: Builder<D>, workers: usize) -> Loader<D> {
-    let mut loader = builder.num_workers(workers).build().unwrap();
+/// A loader that has run once.
+fn warm<L: Passes>(mut loader: L) -> L {
     passes(&mut loader, 1, |_| ());
     loader
 }
@@ -42,7 +72,21 @@ fn zero_cost(c: &mut Criterion) {
     let mut group = c.benchmark_group("zero-cost batches");
     for workers in WORKERS {
         let dataset = from_fn(200_000, |index, _| Ok(index as i64));
-        let mut loader = build(Loader::builder(dataset), workers);
+        let mut loader = warm(Loader::builder(dataset).num_workers(workers).build().unwrap());
+        group.bench_function(BenchmarkId::new("workers", workers), |b| {
+            b.iter_custom(|batches| passes(&mut loader, batches, |batch| drop(black_box(batch.tensors()))));
+        });
+    }
+    group.finish();
+}
+
+/// Batches of one number that come one after the other, through a ring for each worker.
+fn zero_cost_iterable(c: &mut Criterion) {
+    let mut group = c.benchmark_group("zero-cost batches of an iterable dataset");
+    for workers in WORKERS {
+        let dataset =
+            iter_fn(|worker| Ok(worker.map_or(0..200_000, |worker| worker.share(200_000)).map(|i| Ok(i as i64))));
+        let mut loader = warm(Loader::iterable(dataset).num_workers(workers).build().unwrap());
         group.bench_function(BenchmarkId::new("workers", workers), |b| {
             b.iter_custom(|batches| passes(&mut loader, batches, |batch| drop(black_box(batch.tensors()))));
         });
@@ -83,7 +127,7 @@ fn gather(c: &mut Criterion) {
         let images = Array::new(images.clone(), &[IMAGES, 28, 28]).unwrap();
         let dataset = TensorDataset::new((images, labels.clone())).unwrap();
         let builder = Loader::builder(dataset).batch_size(BATCH).shuffle(true).seed(42).drop_last(true);
-        let mut loader = build(builder, workers);
+        let mut loader = warm(builder.num_workers(workers).build().unwrap());
         group.bench_function(BenchmarkId::new("workers", workers), |b| {
             b.iter_custom(|batches| passes(&mut loader, batches, |batch| drop(black_box(batch.tensors()))));
         });
@@ -94,6 +138,6 @@ fn gather(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(4));
-    targets = zero_cost, gather
+    targets = zero_cost, zero_cost_iterable, gather
 }
 criterion_main!(benches);
