@@ -2,6 +2,8 @@
 
 use std::collections::TryReserveError;
 
+use crate::BoxError;
+
 /// Why a sampler could not be made, or could not draw an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -102,4 +104,7 @@ pub enum SamplerError {
         /// What the allocator said.
         source: TryReserveError,
     },
+    /// A sampler of the user's own failed, for whatever reason; made of a [`BoxError`] by `into`.
+    #[error(transparent)]
+    Other(#[from] BoxError),
 }
