@@ -271,9 +271,10 @@ impl<D, C> Builder<D, C> {
 
     /// How many batches the caller means to keep while it asks for the next one.
     ///
-    /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of them and asking for another
-    /// batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch while as many others go by as
-    /// the ring has slots, since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
+    /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of
+    /// them and asking for another batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch
+    /// while as many others go by as the ring has slots, since each batch has its slot;
+    /// [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self

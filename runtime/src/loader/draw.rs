@@ -75,11 +75,11 @@ impl Draw {
         match &mut self.from {
             From::Sequential => *order = Order::Range(dataset),
             From::Shuffled(generator) => {
-                let sampler = RandomSampler::new(dataset)?;
-                match generator {
-                    Some(generator) => sampler.generator(generator.clone()).order(&mut default_generator(), order)?,
-                    None => { sampler }.order(&mut default_generator(), order)?,
+                let mut sampler = RandomSampler::new(dataset)?;
+                if let Some(generator) = generator {
+                    sampler = sampler.generator(generator.clone());
                 }
+                sampler.order(&mut default_generator(), order)?;
             }
             From::Sampler(sampler) => draw_from(&mut **sampler, order)?,
             From::Feed(make) => {

@@ -52,8 +52,8 @@
 //! - collates tuples, lists and texts of one length with each other, named tuples of different types (cut to the
 //!   shortest), texts with anything, and anything with a map or a named tuple that is empty.
 //!
-//! Texts are a list wherever they stand; torch has a tuple of those inside of a container. Integers beyond i64, which torch can't collate, become a u64 tensor if the samples have them as `u64`. Keys of maps
-//! are texts.
+//! Texts are a list wherever they stand; torch has a tuple of those inside of a container. Integers beyond i64, which
+//! torch can't collate, become a u64 tensor if the samples have them as `u64`. Keys of maps are texts.
 //!
 //! # Sharing, depth and size
 //!

@@ -125,6 +125,27 @@ fn a_dataset_that_grows_is_read_at_the_length_that_it_has_when_a_pass_begins() {
 }
 
 #[test]
+fn a_dataset_that_becomes_empty_has_no_batches_in_order_and_cannot_be_shuffled_until_it_grows_again() {
+    let len = Arc::new(AtomicUsize::new(4));
+    let builder = |shuffle| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle).seed(1);
+    for shuffle in [false, true] {
+        let (mut shared, mut dealt) = (builder(shuffle).build().unwrap(), builder(shuffle).build_dealt().unwrap());
+        len.store(0, Ordering::SeqCst);
+        assert_eq!((shared.len(), dealt.len()), (Some(0), Some(0)));
+        if shuffle {
+            let errors = [shared.epoch().unwrap_err(), dealt.epoch().unwrap_err()];
+            assert!(errors.iter().all(|error| matches!(error, Error::Order(_))), "{errors:?}");
+        } else {
+            assert_eq!((shared.epoch().unwrap().count(), dealt.epoch().unwrap().count()), (0, 0));
+        }
+        len.store(5, Ordering::SeqCst);
+        assert_eq!(shared.whole().len(), 3);
+        assert_eq!(dealt.whole().len(), 3);
+        len.store(4, Ordering::SeqCst);
+    }
+}
+
+#[test]
 fn a_dataset_that_outgrows_its_only_batch_is_an_error_that_says_what_to_do() {
     let len = Arc::new(AtomicUsize::new(4));
     let mut loader = Loader::builder(Growing(len.clone())).batch_size(6).build().unwrap();

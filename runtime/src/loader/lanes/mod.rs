@@ -128,7 +128,6 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         }
         let (epoch, seed) = (self.epochs, self.seed);
         let tasks = self.passes.begin(Pass { epoch, seed })?;
-        self.epochs = self.epochs.wrapping_add(1);
         let request = Request { task: None, epoch, seed };
         let mut failures = Vec::new();
         match &mut self.own {
@@ -141,6 +140,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
                 self.lanes.begin(request, tasks, self.has_init);
             }
         }
+        self.epochs = self.epochs.wrapping_add(1);
         Ok(LanePass::new(self, epoch, tasks.is_some(), failures))
     }
 
