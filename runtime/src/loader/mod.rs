@@ -16,6 +16,9 @@
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
 //! reorder whole batches).
 //!
+//! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
+//! own; what is said here holds for it but for what its documentation names.
+//!
 //! # When things go wrong
 //!
 //! | what | outcome |

@@ -1,10 +1,12 @@
 //! Which batches come, in which order, and how often.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use slotline::dataset::{Context, from_fn, iter_fn};
+use slotline::array::Array;
+use slotline::dataset::{Context, TensorDataset, from_fn, iter_fn};
 use slotline::rng::Generator;
 use slotline::{BoxError, Dataset, Error, worker_info};
 
@@ -289,4 +291,29 @@ fn bulk_loading_is_for_whole_batches_and_only_where_there_are_batches() {
             assert_eq!(asked.lock().unwrap().len(), 0);
         }
     }
+}
+
+/// The README's program, with what it prints as a text.
+fn readmes_program() -> Result<String, BoxError> {
+    let (features, labels) = ((0..20).map(|x| x as f32).collect(), (0..10_i64).collect::<Vec<_>>());
+    let dataset = TensorDataset::new((Array::new(features, &[10, 2])?, labels))?;
+    let loader = slotline::Loader::builder(dataset);
+    let mut loader = loader.batch_size(4).shuffle(true).num_workers(2).seed(42).build()?;
+    let mut printed = String::new();
+    for epoch in 0..2 {
+        for batch in loader.epoch()? {
+            let batch = batch?;
+            let (features, labels) = batch.tensors();
+            writeln!(printed, "{epoch} {:?} {:?}", labels.as_slice(), features.as_slice().iter().sum::<f32>())?;
+        }
+    }
+    Ok(printed)
+}
+
+#[test]
+fn the_readmes_program_prints_what_the_readme_says_that_torch_printed() {
+    let readme = include_str!("../../../README.md");
+    let (_, rest) = readme.split_once("Both print\n\n```text\n").unwrap();
+    let (torchs, _) = rest.split_once("```").unwrap();
+    assert_eq!(readmes_program().unwrap(), torchs);
 }
