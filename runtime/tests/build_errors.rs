@@ -150,7 +150,7 @@ fn an_unknown_core_is_an_error_and_known_ones_are_taken() {
     let error = ten().num_workers(2).affinity(Affinity::Cores(vec![usize::MAX])).build().unwrap_err();
     let first = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
     let mut loader = ten().num_workers(3).affinity(Affinity::Cores(vec![first])).build().unwrap();
-    assert!(!loader.warnings().iter().any(|warning| matches!(warning, Warning::NotPinned { .. })));
+    assert!(!loader.warnings().iter().any(|warning| matches!(warning, Warning::NotBound { .. })));
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 10);
 }
 

@@ -76,4 +76,11 @@ fn each_pass_draws_a_base_seed_and_then_what_its_sampler_wants() {
         [&[&[5, 6, 1, 2], &[0, 8, 9, 3], &[7, 4]], &[&[2, 8, 1, 5], &[6, 9, 3, 7], &[0, 4]]],
         4279532810384561223,
     );
+
+    // Two loaders at once: one after the other, as torch's with workers.
+    manual_seed(42);
+    let mut loaders = [0, 1].map(|_| ten().batch_size(None).shuffle(true).num_workers(1).build().unwrap());
+    let passes = loaders.each_mut().map(|loader| loader.epoch().unwrap());
+    let orders = passes.map(|pass| batches(pass).concat());
+    assert_eq!(orders, [[8, 0, 9, 1, 4, 5, 6, 3, 2, 7], [4, 6, 9, 3, 7, 5, 2, 0, 1, 8]]);
 }

@@ -106,7 +106,7 @@ impl Crew {
         // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts,
         // which must not happen in the middle of a pass.
         let not_bound = refused.iter().filter(|&(_, _, done)| !done);
-        warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotPinned { worker, core }));
+        warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotBound { worker, core }));
         Ok(crew)
     }
 

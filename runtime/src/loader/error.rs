@@ -246,7 +246,7 @@ fn doing(busy: &[(usize, usize)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Something that a loader can do without, said once when it is built (and through `tracing`).
+/// Something that does not keep a loader from loading, said once, when it is noticed (and through `tracing`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -276,7 +276,7 @@ pub enum Warning {
         len: usize,
     },
     /// A worker could not be bound to its core.
-    NotPinned {
+    NotBound {
         /// The worker.
         worker: usize,
         /// The core.
@@ -307,7 +307,7 @@ impl fmt::Display for Warning {
                 f,
                 "the iterable dataset's len() is {len}, and a pass has given {samples} samples: with several workers each must give a part only (worker_info tells which), or len() must say more"
             ),
-            Self::NotPinned { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
+            Self::NotBound { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
         }
     }
 }

@@ -211,7 +211,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.memory_ceiling
     }
 
-    /// What the loader does without.
+    /// What was noticed when the loader was built.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

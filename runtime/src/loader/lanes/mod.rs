@@ -176,7 +176,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         self.memory_ceiling
     }
 
-    /// What the loader does without, and what it noticed.
+    /// What was noticed when the loader was built, and since.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
