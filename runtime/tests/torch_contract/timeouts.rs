@@ -147,8 +147,11 @@ fn a_loader_dropped_with_a_worker_stuck_in_an_iterable_leaves_it_behind_with_its
         Ok(())
     });
     let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(1).build().unwrap();
-    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let batch = pass.next().unwrap().unwrap();
+    // Not before: a worker does not begin what nobody waits for.
     latch.until_waiting(1);
+    drop(pass);
     // Returns, after GRACE.
     drop(loader);
     assert!(!gone.load(Ordering::SeqCst));
