@@ -7,11 +7,10 @@ use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 use super::Loader;
 use super::builder::Builder;
 use super::crew::{Crew, usable_cores, worker_cores};
-use super::draw::From;
+use super::draw::{Batching, From};
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
-use super::gate::Gate;
-use super::job::Reader;
+use super::gate::{Gate, Start};
 use super::options::{Kind, Options};
 use super::pacer::Pacer;
 use super::payloads::{Payloads, Request, fields_of};
@@ -43,7 +42,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         self.options.check_slots(slots)?;
         let rows = draw.rows(len);
         let single = draw.batching.single;
-        let bulk = if self.dataset.reads_many() && !single { rows } else { 0 };
+        let bulk = bulk(&self.dataset, rows, draw.batching);
         let order = draw.memory(len, slots).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let request = Request {
@@ -79,17 +78,16 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
         let persistent = self.options.persistent_workers;
         let init = self.options.worker_init.filter(|_| workers > 0);
-        let gate = init.map(|init| Gate::new(init, persistent, workers));
+        let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let engine = Engine::new(self.dataset, self.collate, rows, single, workers);
-        let reader = |place, worker| Reader::new(place, worker, pacer.clone(), bulk);
+        let engine = Engine::new(self.dataset, self.collate, rows, single, bulk, workers);
         if let From::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
         }
         let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate });
         let hands = (0..workers).map(|id| {
-            let (shared, mut reader) = (shared.clone(), reader(id, Some(id)));
+            let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), pacer.clone()));
             move || {
                 let worker = Worker::new(shared.ring.clone());
                 shared.work(&worker, &mut reader);
@@ -101,7 +99,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         }
         Ok(Loader {
             own: Worker::new(ring),
-            reader: reader(workers, None),
+            reader: shared.engine.reader(None, pacer.clone()),
             shared,
             consumer,
             crew,
@@ -127,6 +125,12 @@ impl Options {
         let (workers, cores) = (self.num_workers, usable_cores());
         (workers > cores).then_some(Warning::ManyWorkers { workers, cores })
     }
+}
+
+/// Indices that each thread keeps for bulk reads: those of a whole batch, or none where samples are read one by one, as they
+/// are without batches.
+pub(super) fn bulk(dataset: &impl Dataset, rows: usize, batching: Batching) -> usize {
+    if dataset.reads_many() && !batching.single { rows } else { 0 }
 }
 
 /// Bytes of the indices that each thread keeps for a bulk read of so many; `usize::MAX` if it is even more.

@@ -4,12 +4,12 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use super::collate::Collate;
-use super::job::{Activity, MapJob, Reader};
+use super::job::{Abandoned, Activity, MapJob, Reader};
+use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
 use super::work::{Failure, Work, guarded};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
@@ -22,12 +22,11 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) rows: usize,
     /// Whether there are no batches, but samples by themselves.
     pub(super) single: bool,
-    /// Whether batches are read by [`Dataset::get_many`].
-    pub(super) bulk: bool,
+    /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
+    bulk: usize,
     /// Written by the consumer between two passes, read by whoever has a claim.
     plan: UnsafeCell<Plan>,
-    /// The pass is given up: whatever is still being filled will be thrown away.
-    abandoned: AtomicBool,
+    pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
 }
@@ -44,20 +43,16 @@ pub(super) struct Task<'a> {
     pub(super) indices: Indices<'a>,
 }
 
-impl<D: Loadable, C: Collate<D>> Engine<D, C> {
-    /// Whether the pass is given up.
-    pub(super) fn set_abandoned(&self, abandoned: bool) {
-        self.abandoned.store(abandoned, Ordering::Relaxed);
-    }
-}
-
 impl<D: Dataset, C: Collate<D>> Engine<D, C> {
-    pub(super) fn new(dataset: D, collate: C, rows: usize, single: bool, workers: usize) -> Self {
+    pub(super) fn new(dataset: D, collate: C, rows: usize, single: bool, bulk: usize, workers: usize) -> Self {
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan, abandoned) = (UnsafeCell::default(), AtomicBool::new(false));
-        // One sample is no bulk.
-        let bulk = dataset.reads_many() && !single;
+        let (plan, abandoned) = (UnsafeCell::default(), Abandoned::default());
         Self { dataset, collate, rows, single, bulk, plan, abandoned, activities }
+    }
+
+    /// The reader of a worker, or of the consumer.
+    pub(super) fn reader(&self, worker: Option<usize>, pacer: Pacer) -> Reader {
+        Reader::new(worker.unwrap_or(self.workers()), worker, pacer, self.bulk)
     }
 
     /// How many workers there are.
@@ -118,7 +113,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             scratch: &mut reader.scratch,
             activity,
             abandoned: &self.abandoned,
-            bulk: self.bulk,
+            bulk: self.bulk > 0,
             single: self.single,
         };
         let outcome = guarded(|| {

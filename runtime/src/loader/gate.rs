@@ -5,20 +5,46 @@
 //! has run. Without a `worker_init` there is no gate: a worker begins when it is first needed.
 
 use std::fmt;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::work::guarded;
+use super::work::{Cause, guarded};
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
 
 /// The user's code that runs in each worker before it loads.
 pub(super) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
 
-pub(super) struct Gate {
-    init: Init,
-    /// Whether a worker runs it once only, and not before each pass.
+/// That code, for one worker.
+#[derive(Clone)]
+pub(super) struct Start {
+    init: Arc<Init>,
+    /// Whether to run it once only, and not before each pass.
     persistent: bool,
+    /// Whether it has run without a failure.
+    done: bool,
+}
+
+impl Start {
+    pub(super) fn new(init: Init, persistent: bool) -> Self {
+        Self { init: Arc::new(init), persistent, done: false }
+    }
+
+    /// Runs it, if it is to be run, in the worker's thread.
+    pub(super) fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
+        set_worker_info(Some(info));
+        if self.persistent && self.done {
+            return Ok(());
+        }
+        let outcome = guarded(|| (self.init)(info)).map_err(Cause::into_error);
+        self.done = outcome.is_ok();
+        outcome
+    }
+}
+
+pub(super) struct Gate {
+    /// What each worker runs.
+    start: Start,
     workers: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -40,8 +66,8 @@ struct State {
 }
 
 impl Gate {
-    pub(super) fn new(init: Init, persistent: bool, workers: usize) -> Self {
-        Self { init, persistent, workers, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(start: Start, workers: usize) -> Self {
+        Self { start, workers, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
@@ -80,7 +106,7 @@ impl Gate {
 
     /// The gate as one worker sees it.
     pub(super) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { gate: self, worker, passes: 0, done: false }
+        Visitor { gate: self, worker, passes: 0, start: self.start.clone() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -106,8 +132,7 @@ pub(super) struct Visitor<'a> {
     worker: usize,
     /// Passes that it took part in.
     passes: u64,
-    /// Whether the code has run without a failure.
-    done: bool,
+    start: Start,
 }
 
 impl Visitor<'_> {
@@ -125,25 +150,22 @@ impl Visitor<'_> {
         self.passes = state.passes;
         let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
         drop(state);
-        set_worker_info(Some(info));
-        let outcome = if gate.persistent && self.done { Ok(()) } else { guarded(|| (gate.init)(info)) };
-        self.done = outcome.is_ok();
+        let outcome = self.start.run(info);
+        let ready = outcome.is_ok();
         let mut state = gate.lock();
-        if let Err(cause) = outcome {
-            state.failures.push((self.worker, cause.into_error()));
-        }
+        state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
         gate.changed.notify_all();
         // The consumer may give the pass up before it opens the gate, and begin another one.
         while state.open < self.passes && state.passes == self.passes && !state.closed {
             state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Some(self.done && state.open == self.passes)
+        Some(ready && state.open == self.passes)
     }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("persistent", &self.persistent).finish_non_exhaustive()
+        f.debug_struct("Gate").field("persistent", &self.start.persistent).finish_non_exhaustive()
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct MapJob<'a, D> {
     pub(super) cx: &'a mut Context,
     pub(super) scratch: &'a mut Vec<usize>,
     pub(super) activity: &'a Activity,
-    pub(super) abandoned: &'a AtomicBool,
+    pub(super) abandoned: &'a Abandoned,
     /// The row that is being read.
     pub(super) at: usize,
     /// Whether the dataset reads many at once.
@@ -115,7 +115,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
 
     #[inline]
     fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
+        self.abandoned.get()
     }
 
     #[inline]
@@ -166,6 +166,21 @@ enum ManyError {
     Fewer { wanted: usize, given: usize },
     #[error("get_many was asked for {wanted} samples and put more")]
     More { wanted: usize },
+}
+
+/// Whether a pass is given up: whatever is still being filled will be thrown away.
+#[derive(Debug, Default)]
+pub(super) struct Abandoned(AtomicBool);
+
+impl Abandoned {
+    #[inline]
+    pub(super) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, abandoned: bool) {
+        self.0.store(abandoned, Ordering::Relaxed);
+    }
 }
 
 /// One thread that fills batches.

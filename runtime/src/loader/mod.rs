@@ -232,7 +232,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// Gives up the current pass.
     fn abandon(&mut self) {
-        self.shared.engine.set_abandoned(true);
+        self.shared.engine.abandoned.set(true);
         self.shared.ring.seal();
     }
 
@@ -260,7 +260,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Ended | NextError::Held | NextError::Closed) => break,
             }
         }
-        self.shared.engine.set_abandoned(false);
+        self.shared.engine.abandoned.set(false);
         self.pass = Progress::default();
         Ok(())
     }
@@ -283,7 +283,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
 impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
     fn drop(&mut self) {
-        self.shared.engine.set_abandoned(true);
+        self.shared.engine.abandoned.set(true);
         self.shared.close();
         self.crew.join();
     }

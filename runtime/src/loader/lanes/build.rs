@@ -8,18 +8,19 @@ use super::dealt::{DealtHand, DealtPasses};
 use super::iterable::{Engine as IterEngine, IterHand, IterPasses};
 use super::side::{Lane, Lanes};
 use super::slab::Slab;
-use super::worker::{Abandoned, Hand, LaneWorker, Reply, Request, Ring, Start};
+use super::worker::{Hand, LaneWorker, Reply, Request, Ring};
 use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::Loader;
-use crate::loader::build::{bulk_memory, check_order};
+use crate::loader::build::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
 use crate::loader::crew::{Crew, worker_cores};
 use crate::loader::draw::Batching;
 use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
-use crate::loader::job::Reader;
+use crate::loader::gate::Start;
+use crate::loader::job::{Abandoned, Reader};
 use crate::loader::options::{Kind, Options};
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
@@ -97,18 +98,15 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Dealt(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
-        let bulk = if self.dataset.reads_many() && !batching.single { rows } else { 0 };
+        let bulk = bulk(&self.dataset, rows, batching);
         let order = draw.memory(len, 0).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&self.options, &mut self.collate, &fields, rows, order)?;
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching.single, workers));
+        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching.single, bulk, workers));
         let hand = {
             let engine = engine.clone();
-            move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), bulk);
-                DealtHand { engine: engine.clone(), reader }
-            }
+            move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }
         };
         let passes = Box::new(DealtPasses { engine: engine.clone(), draw });
         assemble(self.options, engine, passes, made, batching, order, hand)
@@ -174,7 +172,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
-    let init = options.worker_init.map(Arc::new);
+    let start = options.worker_init.map(|init| Start::new(init, options.persistent_workers));
     let mut lanes = Vec::with_capacity(workers);
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
@@ -184,10 +182,8 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         lanes.push(Lane::new(ask, answers));
-        let persistent = options.persistent_workers;
-        let start = init.clone().map(|init| Start { init, persistent, done: false });
         let (slab, hand) = (slab.clone(), hand(Some(id)));
-        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start, hand };
+        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start: start.clone(), hand };
         hands.push(move || worker.work());
     }
     let lanes = Lanes::new(lanes, slab, any, prefetch);
@@ -206,7 +202,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         crew,
         own,
         passes,
-        has_init: init.is_some(),
+        has_init: start.is_some(),
         generator: options.generator,
         persistent: options.persistent_workers,
         seed: 0,

@@ -21,7 +21,7 @@ impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
     }
 
     fn set_abandoned(&self, abandoned: bool) {
-        Self::set_abandoned(self, abandoned);
+        self.abandoned.set(abandoned);
     }
 
     fn activities(&self) -> &[CachePadded<Activity>] {

@@ -1,15 +1,14 @@
 //! The worker's end of a lane.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use slotline_core::spsc::{self, Slot};
 
-use super::super::gate::Init;
-use super::super::work::{Cause, Work, guarded};
+use super::super::gate::Start;
+use super::super::work::Work;
 use super::slab::Slab;
 use crate::BoxError;
-use crate::dataset::{WorkerInfo, set_worker_info};
+use crate::dataset::WorkerInfo;
 use crate::wait::Waiter;
 
 /// A ring of a lane, in either direction.
@@ -51,26 +50,6 @@ pub(in crate::loader) trait Hand<P>: Send {
     fn fill(&mut self, request: Request, task: usize, work: &Work<P>) -> Outcome;
 }
 
-/// A worker's `worker_init`.
-pub(super) struct Start {
-    pub(super) init: Arc<Init>,
-    /// Whether to run it once only.
-    pub(super) persistent: bool,
-    pub(super) done: bool,
-}
-
-impl Start {
-    fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
-        set_worker_info(Some(info));
-        if self.persistent && self.done {
-            return Ok(());
-        }
-        let outcome = guarded(|| (self.init)(info)).map_err(Cause::into_error);
-        self.done = outcome.is_ok();
-        outcome
-    }
-}
-
 /// A worker, with its ends of the two rings.
 pub(super) struct LaneWorker<P, H> {
     pub(super) id: usize,
@@ -97,20 +76,5 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
             };
             reply.publish();
         }
-    }
-}
-
-/// Whether a pass is given up.
-#[derive(Debug, Default)]
-pub(in crate::loader) struct Abandoned(AtomicBool);
-
-impl Abandoned {
-    #[inline]
-    pub(in crate::loader) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(in crate::loader) fn set(&self, abandoned: bool) {
-        self.0.store(abandoned, Ordering::Relaxed);
     }
 }
