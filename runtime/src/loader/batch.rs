@@ -22,6 +22,8 @@ pub struct Batch<D> {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
+    /// Its number in the pass.
+    pub(super) task: usize,
     pub(super) rows: usize,
     /// It is a sample and no batch: tensors lack the first dimension.
     pub(super) single: bool,
@@ -75,7 +77,7 @@ impl<D> Batch<D> {
     /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
     #[inline]
     pub fn task(&self) -> usize {
-        self.lease.task()
+        self.tag.task
     }
 
     /// The number of its pass, from 0.

@@ -7,7 +7,7 @@ use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 use super::Loader;
 use super::builder::Builder;
 use super::crew::{Crew, usable_cores, worker_cores};
-use super::draw::{Batching, From};
+use super::draw::{Batching, Origin};
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::gate::{Gate, Start};
@@ -81,7 +81,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
         let engine = Engine::new(self.dataset, self.collate, rows, single, bulk, workers);
-        if let From::Feed(_) = draw.from {
+        if let Origin::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Loader;
 use super::collate::{Stack, With};
 use super::crew::Affinity;
-use super::options::{BatchIndices, Indices, Options};
+use super::options::{BatchSampling, Options, Sampling};
 use super::plan::Lists;
 use super::samples::Samples;
 use crate::BoxError;
@@ -167,7 +167,7 @@ impl<D, C> Builder<D, C> {
     /// A sampler without a generator of its own draws from a copy of the process's default one, which then goes on by as
     /// many draws: so the sampler may itself use loaders, and other threads don't wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
-        self.options.sampler = Some(Indices::Drawn(Box::new(sampler)));
+        self.options.sampler = Some(Sampling::Drawn(Box::new(sampler)));
         self
     }
 
@@ -192,7 +192,7 @@ impl<D, C> Builder<D, C> {
         I: IntoIterator<Item = usize>,
         I::IntoIter: Send + 'static,
     {
-        self.options.sampler = Some(Indices::Iter(Box::new(move || Box::new(make().into_iter()))));
+        self.options.sampler = Some(Sampling::Iter(Box::new(move || Box::new(make().into_iter()))));
         self
     }
 
@@ -202,7 +202,7 @@ impl<D, C> Builder<D, C> {
     /// [`batch_sampler_iter`](Self::batch_sampler_iter).
     pub fn batch_sampler<S: Sampler + 'static>(mut self, sampler: BatchSampler<S>) -> Self {
         let (sampler, batch_size, drop_last) = sampler.into_parts();
-        self.options.batch_sampler = Some(BatchIndices::Drawn { sampler: Box::new(sampler), batch_size, drop_last });
+        self.options.batch_sampler = Some(BatchSampling::Drawn { sampler: Box::new(sampler), batch_size, drop_last });
         self
     }
 
@@ -229,7 +229,7 @@ impl<D, C> Builder<D, C> {
         I::IntoIter: Send + 'static,
     {
         let make = Box::new(move || -> Box<dyn super::plan::Batches> { Box::new(Lists(make().into_iter())) });
-        self.options.batch_sampler = Some(BatchIndices::Iter { most: max_batch_size, make });
+        self.options.batch_sampler = Some(BatchSampling::Iter { most: max_batch_size, make });
         self
     }
 

@@ -7,12 +7,12 @@ use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 
 /// Where a loader's indices come from, and the batches that they go into.
 pub(super) struct Draw {
-    pub(super) from: From,
+    pub(super) from: Origin,
     pub(super) batching: Batching,
 }
 
 /// Where indices come from.
-pub(super) enum From {
+pub(super) enum Origin {
     /// The dataset from its start to its end, as it is when the pass begins.
     Sequential,
     /// A permutation of it, drawn from this generator or the process's own.
@@ -47,9 +47,9 @@ impl Draw {
     /// How many indices a pass has over a dataset of this length; `None` if only its end will tell.
     pub(super) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {
-            From::Sequential | From::Shuffled(_) => Some(dataset),
-            From::Sampler(sampler) => Some(sampler.len()),
-            From::Feed(_) => None,
+            Origin::Sequential | Origin::Shuffled(_) => Some(dataset),
+            Origin::Sampler(sampler) => Some(sampler.len()),
+            Origin::Feed(_) => None,
         }
     }
 
@@ -61,10 +61,10 @@ impl Draw {
     /// Bytes of an order of a dataset of this length, or of the lists of `slots` batches; `usize::MAX` if it is even more.
     pub(super) fn memory(&self, dataset: usize, slots: usize) -> usize {
         match &self.from {
-            From::Sequential => 0,
-            From::Shuffled(_) => RandomSampler::new(dataset).map_or(0, |sampler| sampler.memory()),
-            From::Sampler(sampler) => sampler.memory(),
-            From::Feed(_) => slots.saturating_mul(self.batching.batch_size).saturating_mul(size_of::<usize>()),
+            Origin::Sequential => 0,
+            Origin::Shuffled(_) => RandomSampler::new(dataset).map_or(0, |sampler| sampler.memory()),
+            Origin::Sampler(sampler) => sampler.memory(),
+            Origin::Feed(_) => slots.saturating_mul(self.batching.batch_size).saturating_mul(size_of::<usize>()),
         }
     }
 
@@ -73,16 +73,16 @@ impl Draw {
     pub(super) fn begin(&mut self, dataset: usize, rows: usize, plan: &mut Plan) -> Result<Option<usize>, Error> {
         let order = &mut plan.order;
         match &mut self.from {
-            From::Sequential => *order = Order::Range(dataset),
-            From::Shuffled(generator) => {
+            Origin::Sequential => *order = Order::Range(dataset),
+            Origin::Shuffled(generator) => {
                 let mut sampler = RandomSampler::new(dataset)?;
                 if let Some(generator) = generator {
                     sampler = sampler.generator(generator.clone());
                 }
                 sampler.order(&mut default_generator(), order)?;
             }
-            From::Sampler(sampler) => draw_from(&mut **sampler, order)?,
-            From::Feed(make) => {
+            Origin::Sampler(sampler) => draw_from(&mut **sampler, order)?,
+            Origin::Feed(make) => {
                 plan.feed.as_mut().expect("was made with the loader").start(make());
                 return Ok(None);
             }

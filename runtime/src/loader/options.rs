@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::MOST_WORKERS;
 use super::crew::Affinity;
-use super::draw::{Batching, Draw, From, Make};
+use super::draw::{Batching, Draw, Make, Origin};
 use super::error::BuildError;
 use super::gate::Init;
 use super::plan::{Batches, Chunks};
@@ -22,8 +22,8 @@ const PREFETCH: usize = 2;
 pub(super) struct Options {
     pub(super) batch_size: Option<usize>,
     pub(super) shuffle: bool,
-    pub(super) sampler: Option<Indices>,
-    pub(super) batch_sampler: Option<BatchIndices>,
+    pub(super) sampler: Option<Sampling>,
+    pub(super) batch_sampler: Option<BatchSampling>,
     pub(super) num_workers: usize,
     pub(super) prefetch_factor: Option<usize>,
     pub(super) persistent_workers: bool,
@@ -42,13 +42,13 @@ pub(super) struct Options {
 }
 
 /// What [`Builder::sampler`](super::Builder::sampler) and its like were given.
-pub(super) enum Indices {
+pub(super) enum Sampling {
     Drawn(Box<dyn Sampler>),
     Iter(Make<dyn Iterator<Item = usize> + Send>),
 }
 
 /// What [`Builder::batch_sampler`](super::Builder::batch_sampler) and its like were given.
-pub(super) enum BatchIndices {
+pub(super) enum BatchSampling {
     Drawn { sampler: Box<dyn Sampler>, batch_size: usize, drop_last: bool },
     Iter { most: usize, make: Make<dyn Batches> },
 }
@@ -155,14 +155,14 @@ impl Options {
     /// Says where indices come from, and then checks the batch size, as torch does.
     fn draw(&mut self, kind: Kind) -> Result<Draw, BuildError> {
         let sampler = match self.batch_sampler.take() {
-            Some(BatchIndices::Drawn { sampler, batch_size, drop_last }) => {
+            Some(BatchSampling::Drawn { sampler, batch_size, drop_last }) => {
                 let batching = Batching { batch_size, drop_last, single: false };
-                return Ok(Draw { from: From::Sampler(sampler), batching });
+                return Ok(Draw { from: Origin::Sampler(sampler), batching });
             }
-            Some(BatchIndices::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
-            Some(BatchIndices::Iter { most, make }) => {
+            Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
+            Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
-                return Ok(Draw { from: From::Feed(make), batching });
+                return Ok(Draw { from: Origin::Feed(make), batching });
             }
             None => self.sampler.take(),
         };
@@ -176,10 +176,10 @@ impl Options {
         };
         let batching = Batching { batch_size, drop_last: self.drop_last, single: self.batch_size.is_none() };
         let from = match sampler {
-            None if self.shuffle => From::Shuffled(self.generator.clone()),
-            None => From::Sequential,
-            Some(Indices::Drawn(sampler)) => From::Sampler(sampler),
-            Some(Indices::Iter(mut make)) => From::Feed(Box::new(move || {
+            None if self.shuffle => Origin::Shuffled(self.generator.clone()),
+            None => Origin::Sequential,
+            Some(Sampling::Drawn(sampler)) => Origin::Sampler(sampler),
+            Some(Sampling::Iter(mut make)) => Origin::Feed(Box::new(move || {
                 Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
             })),
         };
@@ -207,7 +207,7 @@ impl Options {
         if self.help == Some(true) && self.num_workers > 0 {
             return clash(lanes, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
         }
-        if matches!(draw.from, From::Feed(_)) {
+        if matches!(draw.from, Origin::Feed(_)) {
             return clash(lanes, "an iterator as sampler", "use build, where whoever is free takes the next batch");
         }
         Ok(())

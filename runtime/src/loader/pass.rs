@@ -89,8 +89,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     if let Some(failure) = lease.take_failure() {
                         return Some(Err(failure.into_error(task)));
                     }
-                    let tag = Tag { rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
-                    return Some(Ok(C::deliver(Lease::Slot(lease, task), tag)));
+                    let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
+                    return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));

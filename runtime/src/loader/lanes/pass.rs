@@ -108,8 +108,8 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
                     self.count(rows);
-                    let tag = Tag { rows, single: self.loader.batching.single, epoch: self.epoch };
-                    return Some(Ok(C::deliver(Lease::Taken(cell, task), tag)));
+                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
+                    return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
