@@ -2,14 +2,12 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline::loader::Error;
-use support::{LONG, Latch, items};
+use support::{Gone, Latch, items};
 
 #[test]
 fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
@@ -92,16 +90,10 @@ fn a_timeout_beyond_any_clock_is_no_timeout() {
 
 #[test]
 fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
-    let (latch, gone) = (Latch::default(), Arc::new(AtomicBool::new(false)));
-    struct Told(Arc<AtomicBool>);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-    let (stuck, told) = (latch.clone(), Told(gone.clone()));
+    let (latch, gone) = (Latch::default(), Gone::default());
+    let (stuck, told) = (latch.clone(), gone.telltale());
     let dataset = from_fn(8, move |index, cx| {
-        assert!(!told.0.load(Ordering::SeqCst), "the dataset is there while a worker runs it");
+        assert!(!told.is_gone(), "the dataset is there while a worker runs it");
         if index == 3 && cx.worker().is_some() {
             stuck.wait();
         }
@@ -115,13 +107,9 @@ fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
     drop(pass);
     // Returns, after GRACE.
     drop(loader);
-    assert!(!gone.load(Ordering::SeqCst));
+    assert!(!gone.is_gone());
     // The worker now writes its row, into memory that is still there.
     latch.open();
-    let begun = std::time::Instant::now();
-    while !gone.load(Ordering::SeqCst) {
-        assert!(begun.elapsed() < LONG, "the worker never went");
-        std::thread::yield_now();
-    }
+    gone.until();
     assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
 }

@@ -2,6 +2,7 @@
 //! agree with, and a latch to hold up a worker.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -207,5 +208,46 @@ impl Latch {
         let (guard, timeout) = changed.wait_timeout_while(guard, LONG, |state| state.waiting < threads).unwrap();
         drop(guard);
         assert!(!timeout.timed_out(), "too few threads came to the latch");
+    }
+}
+
+/// Whether something is gone, as what it owns says when it is dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone(Arc<AtomicBool>);
+
+/// What says so.
+pub(crate) struct Telltale(Gone);
+
+impl Gone {
+    /// To be owned by what is watched.
+    pub(crate) fn telltale(&self) -> Telltale {
+        Telltale(self.clone())
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is.
+    pub(crate) fn until(&self) {
+        let begun = std::time::Instant::now();
+        while !self.is_gone() {
+            assert!(begun.elapsed() < LONG, "the worker never went");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Telltale {
+    /// Whether it has said so already.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+}
+
+impl Drop for Telltale {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::SeqCst);
     }
 }

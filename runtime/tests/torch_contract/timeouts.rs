@@ -1,12 +1,10 @@
 //! Waits that are given up. Of loaders with one ring see `tests/timeouts.rs`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use slotline::{Error, Loader, worker_info};
 
-use crate::support::{LONG, Latch};
+use crate::support::{Gone, Latch};
 use crate::workers::with_init;
 use crate::{KINDS, Kind, Options, Outcomes, Passes, nothing, numbers, stream, values};
 
@@ -131,16 +129,10 @@ fn a_timeout_beyond_any_clock_is_none_for_a_ring_of_each_worker_too() {
 #[test]
 fn a_loader_dropped_with_a_worker_stuck_in_an_iterable_leaves_it_behind_with_its_memory() {
     let latch = Latch::default();
-    let gone = Arc::new(AtomicBool::new(false));
-    struct Told(Arc<AtomicBool>);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-    let (stuck, told) = (latch.clone(), Told(gone.clone()));
+    let gone = Gone::default();
+    let (stuck, told) = (latch.clone(), gone.telltale());
     let dataset = stream(8, move |number| {
-        assert!(!told.0.load(Ordering::SeqCst), "the dataset is there while a worker runs it");
+        assert!(!told.is_gone(), "the dataset is there while a worker runs it");
         if number == 3 {
             stuck.wait();
         }
@@ -154,13 +146,9 @@ fn a_loader_dropped_with_a_worker_stuck_in_an_iterable_leaves_it_behind_with_its
     drop(pass);
     // Returns, after GRACE.
     drop(loader);
-    assert!(!gone.load(Ordering::SeqCst));
+    assert!(!gone.is_gone());
     // The worker now writes its row, into memory that is still there.
     latch.open();
-    let begun = std::time::Instant::now();
-    while !gone.load(Ordering::SeqCst) {
-        assert!(begun.elapsed() < LONG, "the worker never went");
-        std::thread::yield_now();
-    }
+    gone.until();
     assert_eq!(values(&batch), [0, 1]);
 }
