@@ -118,7 +118,7 @@ impl<T: Element> Array<T> {
         unsafe { self.data.get_unchecked(start..start + self.row_len) }
     }
 
-    /// Hints to the CPU that row `i` is about to be read: its first four cache lines.
+    /// Hints to the CPU that row `i` is about to be read: its first 16 cache lines.
     ///
     /// Does nothing if there is no such row, and on machines other than x86-64.
     #[inline]

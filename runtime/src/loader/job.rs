@@ -54,8 +54,8 @@ impl<D: Loadable> fmt::Debug for Read<'_, D> {
     }
 }
 
-/// How many rows ahead a gather asks for its memory.
-const AHEAD: usize = 2;
+/// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
+const AHEAD: usize = 8;
 
 /// Rows of a batch whose samples are had by index.
 #[derive(Debug)]
