@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Memory that batches are written into, whatever it comes from.
@@ -28,7 +29,7 @@ pub const ALIGN: usize = 4096;
 /// What huge pages need.
 const HUGE: usize = 2 << 20;
 
-/// Anonymous pages: on huge ones if the system has them, zeroed, and touched, so that no batch meets a page fault.
+/// Anonymous pages: on huge ones if the system has them, and zeroed. Touched before use, so that no batch meets a page fault.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -43,7 +44,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps and touches `len` bytes, rounded up to whole pages.
+    /// Maps `len` bytes, rounded up to whole pages.
     ///
     /// # Errors
     ///
@@ -64,33 +65,40 @@ impl Pages {
         let skip = if spare > 0 { first.as_ptr().align_offset(HUGE) } else { 0 };
         // SAFETY: the skip is less than the spare bytes.
         let start = unsafe { first.add(skip) };
-        let pages = Self { start, len, mapped: (mapped, size), locked: false };
-        pages.touch();
-        Ok(pages)
+        #[cfg(target_os = "linux")]
+        if len >= HUGE {
+            // SAFETY: advice about our own pages, and only that: without huge pages there are small ones.
+            unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        }
+        Ok(Self { start, len, mapped: (mapped, size), locked: false })
     }
 
-    /// Gets the pages from the system now, huge ones where it can.
-    fn touch(&self) {
-        #[cfg(target_os = "linux")]
-        {
-            let start = self.start.as_ptr().cast();
-            // SAFETY: advice about our own pages; it changes none of their contents.
-            let populated = unsafe {
-                if self.len >= HUGE {
-                    // Only advice: without huge pages there are small ones.
-                    libc::madvise(start, self.len, libc::MADV_HUGEPAGE);
-                }
-                libc::madvise(start, self.len, libc::MADV_POPULATE_WRITE)
-            };
-            if populated == 0 {
-                return;
-            }
+    /// Gets the first bytes' pages from the system now, or all of them if it cannot do that later while others write into
+    /// them. `true` if that was all.
+    pub(crate) fn touch(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(self.len);
+        if self.populate(0..bytes) {
+            return bytes == self.len;
         }
-        // Kernels before 5.14, and other systems.
         for offset in (0..self.len).step_by(ALIGN) {
-            // SAFETY: inside the pages, which are ours.
+            // SAFETY: inside the pages, which are ours, and nobody else's yet.
             unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
         }
+        true
+    }
+
+    /// Gets the pages of these bytes from the system, huge ones where it can; their contents stay as they are. `false` if
+    /// it will not: then they come when they are first written.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many bytes.
+    pub(crate) fn populate(&self, bytes: Range<usize>) -> bool {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.len);
+        let first = bytes.start / ALIGN * ALIGN;
+        // SAFETY: within the pages.
+        let start = unsafe { self.start.as_ptr().add(first) };
+        system::populate(start, bytes.end - first)
     }
 
     /// Locks the pages into memory.
@@ -129,6 +137,22 @@ impl Drop for Pages {
 impl fmt::Debug for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pages").field("len", &self.len).field("locked", &self.locked).finish_non_exhaustive()
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    /// Linux from 5.14 on.
+    pub(super) fn populate(start: *mut u8, len: usize) -> bool {
+        // SAFETY: advice that changes no contents, whatever the address.
+        unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    pub(super) fn populate(_start: *mut u8, _len: usize) -> bool {
+        false
     }
 }
 
@@ -180,13 +204,16 @@ mod tests {
     #[test]
     fn pages_are_aligned_zeroed_and_ours() {
         for len in [0, 1, ALIGN, ALIGN + 1, HUGE, 3 * HUGE + 5] {
-            let pages = Pages::new(len).unwrap();
+            let mut pages = Pages::new(len).unwrap();
+            assert!(pages.touch(usize::MAX));
             assert_eq!(pages.start().as_ptr().align_offset(if len >= HUGE { HUGE } else { ALIGN }), 0);
             assert!(pages.len() >= len && pages.len().is_multiple_of(ALIGN));
             // SAFETY: the pages are ours alone.
             let bytes = unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr(), pages.len()) };
             assert!(bytes.iter().all(|&byte| byte == 0));
             bytes.fill(7);
+            pages.populate(len / 2..len);
+            assert!(bytes.iter().all(|&byte| byte == 7), "what is there already stays as it is");
         }
     }
 

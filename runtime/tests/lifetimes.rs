@@ -54,7 +54,7 @@ fn batches_of_one_pass_stay_as_they_are_during_the_next() {
 #[test]
 fn in_order_a_batch_can_be_kept_until_the_ring_comes_round_to_it() {
     for workers in [0, 2] {
-        let mut loader = RUN.over(fine()).num_workers(workers).hold(3).build().unwrap();
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).hold(3).build().unwrap();
         let depth = loader.depth();
         let mut pass = loader.epoch().unwrap();
         let kept = pass.next().unwrap().unwrap();
@@ -124,7 +124,7 @@ fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
 #[test]
 fn a_leaked_batch_costs_its_slot_and_is_found_out() {
     for workers in [0, 2] {
-        let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
         let depth = loader.depth();
         let mut pass = loader.epoch().unwrap();
         std::mem::forget(pass.next().unwrap().unwrap());
@@ -391,7 +391,7 @@ fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
 #[test]
 fn asking_again_with_every_slot_still_held_ends_the_pass_and_the_next_one_is_whole() {
     for workers in [0, 2] {
-        let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
         let depth = loader.depth();
         let all: Vec<_> = loader.epoch().unwrap().collect();
         assert_eq!(all.len(), depth + 1);

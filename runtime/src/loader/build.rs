@@ -34,25 +34,33 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     pub fn build(mut self) -> Result<Loader<D, C>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Shared(len))?;
-        let Options { num_workers: workers, in_order, timeout, .. } = self.options;
-        let ahead = self.options.ahead();
-        // Two threads that take turns then write into the slots that are in their own caches: with an odd number of slots
-        // a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
-        let slots = ahead.saturating_add(self.options.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
-        self.options.check_slots(slots)?;
+        let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
+        let lists = match draw.from {
+            Origin::Feed(_) => {
+                // A user's iterator is asked for no more than torch would ask it for.
+                self.options.settle_prefetch(usize::MAX);
+                self.options.slots()?
+            }
+            _ => self.options.slots().map(|_| 0)?,
+        };
         let rows = draw.rows(len);
         let single = draw.batching.single;
         let bulk = bulk(&self.dataset, rows, draw.batching);
-        let order = draw.memory(len, slots).saturating_add(bulk_memory(bulk, workers));
+        let order = draw.memory(len, lists).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
-        let request = Request {
+        let options = &mut self.options;
+        let made = self.collate.payloads(Request {
             fields: &|| fields_of(&self.dataset),
             rows,
-            slots,
+            slots: &mut |bytes| {
+                options.settle_prefetch(bytes);
+                options.slots()
+            },
             reserved: order,
-            pin_memory: self.options.pin_memory,
-        };
-        let made = self.collate.payloads(&request)?;
+            pin_memory,
+            touchers: workers,
+        })?;
+        let (ahead, slots) = (self.options.ahead(), made.payloads.len());
         let part_rows = match self.options.part_size {
             _ if !made.shared => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
@@ -62,6 +70,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         };
         let parts = rows.div_ceil(part_rows);
         let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
+        // Who said how much to claim wants no other pace.
+        let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
         let words = slots * size_of::<Slot<Work<C::Payload>>>();
         let memory_ceiling = made.bytes.saturating_add(order).saturating_add(words);
         let mut warnings = made.warnings;
@@ -85,15 +95,21 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
         }
-        let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate });
+        let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
+        let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate, shares, untouched });
         let hands = (0..workers).map(|id| {
-            let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), pacer.clone()));
+            let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), watching.clone()));
             move || {
                 let worker = Worker::new(shared.ring.clone());
                 shared.work(&worker, &mut reader);
             }
         });
-        let crew = Crew::start(hands, &cores, &mut warnings, || shared.close())?;
+        let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
+        let crew = Crew::start(hands, &cores, &mut warnings, || {
+            drop(building.take());
+            shared.close();
+        })?;
+        drop(building);
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -108,7 +124,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             hold: slots - ahead,
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             in_order,
-            helps: workers == 0 || (helps && timeout.is_zero()),
+            helps: workers == 0 || shares,
             waits_for_release: self.options.wait_for_release,
             persistent,
             memory_ceiling,

@@ -25,7 +25,7 @@ use crate::wait::WaitStrategy;
 /// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | an order of one's own |
 /// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | batches of one's own |
 /// | [`num_workers`](Self::num_workers) | 0 | threads; 0: all in the calling thread |
-/// | [`prefetch_factor`](Self::prefetch_factor) | 2 | batches in the ring for each worker |
+/// | [`prefetch_factor`](Self::prefetch_factor) | 2, or more if batches are small | batches in the ring for each worker |
 /// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
 /// | [`worker_init`](Self::worker_init) | none | runs in each worker before a pass |
 /// | [`hold`](Self::hold) | 1 | batches that the caller keeps while it asks for the next |
@@ -239,7 +239,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// How many batches are loaded ahead for each worker: 2 unless said. Needs a worker.
+    /// How many batches are loaded ahead for each worker. Needs a worker.
+    ///
+    /// Unless said, it is 2; or of small batches as many as fit into 64 KiB, up to 32, where a dataset is read by index, not
+    /// through a user's iterator of indices or a [collate function](Self::collate), and not by [`build_dealt`](Self::build_dealt).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
         self

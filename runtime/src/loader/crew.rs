@@ -118,6 +118,8 @@ impl Crew {
     /// Waits for the threads to end, but not for ever.
     pub(super) fn join(&mut self) {
         let all = self.threads.len();
+        // Some may nap.
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
         let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;

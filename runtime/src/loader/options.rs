@@ -15,8 +15,10 @@ use crate::wait::WaitStrategy;
 
 /// At most so many slots.
 const MOST_SLOTS: usize = 1 << 20;
-/// Batches in the ring for each worker, unless said.
+/// Batches in the ring for each worker, unless said, and the most of them if they are small: as many as make `SMALL` bytes.
 const PREFETCH: usize = 2;
+const MOST_PREFETCH: usize = 32;
+const SMALL: usize = 64 << 10;
 
 /// Everything but what is loaded and how it is collated.
 pub(super) struct Options {
@@ -218,9 +220,26 @@ impl Options {
         self.prefetch_factor.unwrap_or(PREFETCH)
     }
 
+    /// Decides how many batches are loaded ahead, if that was not said: the more the smaller they are, for then it costs
+    /// next to nothing, and a slow sample among quick ones has others of its kind to go with.
+    pub(super) fn settle_prefetch(&mut self, batch_bytes: usize) {
+        let fits = (SMALL / batch_bytes.max(1)).clamp(PREFETCH, MOST_PREFETCH);
+        self.prefetch_factor.get_or_insert(fits);
+    }
+
     /// Slots that are there to be filled while the caller holds its own.
     pub(super) fn ahead(&self) -> usize {
         self.prefetch().saturating_mul(self.num_workers).max(1)
+    }
+
+    /// Slots of a ring that all workers share.
+    ///
+    /// Their number is even: two threads that take turns then write into the slots that are in their own caches. With an odd
+    /// number a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
+    pub(super) fn slots(&self) -> Result<usize, BuildError> {
+        let slots = self.ahead().saturating_add(self.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
+        self.check_slots(slots)?;
+        Ok(slots)
     }
 
     /// Checks that so many slots and workers can be counted.

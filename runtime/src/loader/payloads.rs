@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use super::collate::{Collate, Region, Stack, With};
 use super::error::{BuildError, Warning};
@@ -10,8 +11,10 @@ use super::work::last_words;
 use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
 use crate::dataset::{Context, Dataset, Loadable};
-use crate::sample::{Fields, Layout};
+use crate::sample::{FIELD_ALIGN, Fields, Layout};
 
+/// How much memory a worker touches at once: the system takes about a tenth of a millisecond for that.
+const STEP: usize = 2 << 20;
 /// How many samples are tried to learn the fields.
 const PROBES: usize = 16;
 
@@ -23,15 +26,18 @@ type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 pub struct Request<'a> {
     pub(super) fields: Ask<'a>,
     pub(super) rows: usize,
-    pub(super) slots: usize,
+    /// How many slots, where a batch takes so many bytes of each; `usize::MAX` if that is not known.
+    pub(super) slots: &'a mut dyn FnMut(usize) -> Result<usize, BuildError>,
     /// Bytes of memory to leave for other things.
     pub(super) reserved: usize,
     pub(super) pin_memory: bool,
+    /// Workers that will touch the memory of what is not the first slot.
+    pub(super) touchers: usize,
 }
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("rows", &self.rows).field("slots", &self.slots).finish_non_exhaustive()
+        f.debug_struct("Request").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 
@@ -44,20 +50,48 @@ pub struct Made<P> {
     pub(super) warnings: Vec<Warning>,
     /// Whether several workers can fill one slot.
     pub(super) shared: bool,
+    pub(super) untouched: Option<Untouched>,
+}
+
+/// Memory of slots that the system has promised but not given yet: all but the first one's, if there are workers to see to
+/// it. They do so before their first claim and side by side, so that the first batch need not wait for it.
+#[derive(Debug)]
+pub(super) struct Untouched {
+    pages: Arc<Pages>,
+    /// Bytes from slot to slot.
+    slot: usize,
+    slots: usize,
+    /// Held while the loader is being built: starting a thread has to wait for one that gets memory.
+    pub(super) building: Mutex<()>,
+}
+
+impl Untouched {
+    /// Gets a worker's share of it from the system, bit by bit.
+    pub(super) fn touch(&self, worker: usize, workers: usize) {
+        drop(self.building.lock().unwrap_or_else(PoisonError::into_inner));
+        for slot in (1 + worker..self.slots).step_by(workers) {
+            let end = (slot + 1) * self.slot;
+            for start in (slot * self.slot..end).step_by(STEP) {
+                self.pages.populate(start..end.min(start + STEP));
+                // The caller may be waiting for a core.
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 /// How the slots of a collation are made. Sealed, as [`Collate`] is.
 #[doc(hidden)]
 pub trait Payloads<D: Loadable>: Collate<D> {
     /// Makes the slots.
-    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError>;
+    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Self::Payload>, BuildError>;
 }
 
 impl<D: Loadable> Payloads<D> for Stack {
-    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Region>, BuildError> {
-        let slots = request.slots;
+    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Region>, BuildError> {
         let layout = Arc::new(Layout::new((request.fields)()?, request.rows)?);
-        let batch = layout.size.max(1).next_multiple_of(ALIGN);
+        let batch = slot_size(layout.size);
+        let slots = (request.slots)(batch)?;
         let bytes = batch as u128 * slots as u128;
         let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
         let fits = bytes <= u128::from(available);
@@ -65,6 +99,8 @@ impl<D: Loadable> Payloads<D> for Stack {
             return Err(BuildError::Memory { slots, batch, bytes, available });
         };
         let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
+        let first = if request.touchers > 0 && !request.pin_memory { batch } else { len };
+        let all = pages.touch(first);
         let mut warnings = Vec::new();
         if request.pin_memory
             && let Err(reason) = pages.lock()
@@ -72,12 +108,15 @@ impl<D: Loadable> Payloads<D> for Stack {
             warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
         }
         let (bytes, shared) = (pages.len(), !layout.is_sequential());
-        let arena: Arc<dyn Memory> = Arc::new(pages);
+        let pages = Arc::new(pages);
+        let untouched =
+            (!all).then(|| Untouched { pages: pages.clone(), slot: batch, slots, building: Mutex::default() });
+        let arena: Arc<dyn Memory> = pages;
         let payloads = (0..slots).map(|slot| {
-            // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up to pages.
+            // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
-        Ok(Made { payloads: payloads.collect(), bytes, warnings, shared })
+        Ok(Made { payloads: payloads.collect(), bytes, warnings, shared, untouched })
     }
 }
 
@@ -85,15 +124,20 @@ impl<D: Loadable, F, T> Payloads<D> for With<F, T>
 where
     Self: Collate<D, Payload = Mutex<Option<T>>>,
 {
-    fn payloads(&mut self, request: &Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
+    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
         if !request.pin_memory {
             self.pin = None;
         }
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
-        let payloads = (0..request.slots).map(|_| Default::default()).collect();
-        Ok(Made { payloads, bytes: 0, warnings, shared: false })
+        let payloads = (0..(request.slots)(usize::MAX)?).map(|_| Default::default()).collect();
+        Ok(Made { payloads, bytes: 0, warnings, shared: false, untouched: None })
     }
+}
+
+/// Bytes from slot to slot: whole pages, or where a batch is less than one, whole fields' alignments.
+fn slot_size(layout: usize) -> usize {
+    layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }
 
 /// The fields of a sample: as the dataset says, or as the first readable one has them.

@@ -9,7 +9,9 @@ use super::collate::Collate;
 use super::engine::{Engine, Task};
 use super::gate::Gate;
 use super::job::Reader;
+use super::payloads::Untouched;
 use super::plan::{Drawn, Feed, Indices, Plan};
+use super::rest::Rest;
 use super::work::{Cause, Failure, Work};
 use crate::dataset::{Dataset, Loadable};
 use crate::wait::Waiter;
@@ -25,6 +27,9 @@ pub(super) struct Shared<D: Loadable, C: Collate<D>> {
     pub(super) part_rows: usize,
     /// Where workers run the user's code before each pass.
     pub(super) gate: Option<Gate>,
+    /// Whether the consumer makes batches, too, so that workers can leave them to it.
+    pub(super) shares: bool,
+    pub(super) untouched: Option<Untouched>,
 }
 
 impl<D: Loadable, C: Collate<D>> Shared<D, C> {
@@ -40,10 +45,20 @@ impl<D: Loadable, C: Collate<D>> Shared<D, C> {
 impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     /// A worker's whole life.
     pub(super) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
+        if let Some(untouched) = &self.untouched {
+            untouched.touch(reader.place, self.engine.workers());
+        }
+        let mut rest = Rest::default();
+        let mut fill = |claim, reader: &mut Reader| {
+            self.fill(claim, reader);
+            if self.shares && reader.pacer.is_tiny() {
+                rest.nap(|| self.ring.claimed());
+            }
+        };
         let Some(gate) = &self.gate else {
             loop {
                 match worker.claim(reader.pacer.parts()) {
-                    Ok(claim) => self.fill(claim, reader),
+                    Ok(claim) => fill(claim, reader),
                     Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
                     Err(_) => return,
                 }
@@ -52,7 +67,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         let mut visit = gate.visitor(reader.place);
         while let Some(ready) = visit.next_pass() {
             while ready && let Ok(claim) = worker.claim(reader.pacer.parts()) {
-                self.fill(claim, reader);
+                fill(claim, reader);
             }
         }
     }

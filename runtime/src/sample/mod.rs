@@ -59,7 +59,7 @@ pub use self::columns::Columns;
 #[doc(inline)]
 pub use self::derive::Sample;
 pub use self::kinds::{AnyRow, Lazy};
-pub(crate) use self::layout::Layout;
+pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::misfit::Misfit;
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};

@@ -152,7 +152,14 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
 ) -> Result<Made<C::Payload>, BuildError> {
     let slots = options.ahead().saturating_add(options.hold).saturating_add(usize::from(options.num_workers > 0));
     options.check_slots(slots)?;
-    collate.payloads(&Wanted { fields, rows, slots, reserved, pin_memory: options.pin_memory })
+    collate.payloads(Wanted {
+        fields,
+        rows,
+        slots: &mut |_| Ok(slots),
+        reserved,
+        pin_memory: options.pin_memory,
+        touchers: 0,
+    })
 }
 
 /// Starts the workers, and puts everything together.
