@@ -70,10 +70,14 @@ impl Shape {
     /// # Errors
     ///
     /// [`ShapeError::TooManyDims`] if this shape has [`MAX_DIMS`] dimensions already.
+    #[inline]
     pub fn stacked(&self, rows: usize) -> Result<Shape, ShapeError> {
-        let too_many = |_| ShapeError::TooManyDims { found: self.dims.len() + 1 };
-        let mut dims = self.dims.clone();
-        dims.insert(0, rows).map_err(too_many)?;
+        if self.dims.is_full() {
+            return Err(ShapeError::TooManyDims { found: self.dims.len() + 1 });
+        }
+        // One by one: for so few, moving them on as a block takes longer.
+        let mut dims = heapless::Vec::new();
+        dims.extend(std::iter::once(rows).chain(self.dims.iter().copied()));
         Ok(Shape { dims })
     }
 

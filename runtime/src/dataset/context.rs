@@ -35,7 +35,17 @@ impl Context {
         Self { worker, ..Self::default() }
     }
 
-    /// Says which pass the samples belong to; before each of them, as a dataset may have put another context here.
+    /// Starts a sample of a pass. Both are said each time, as a dataset may have put another context here.
+    #[inline]
+    pub(crate) fn start(&mut self, seed: u64, epoch: u32, position: usize) {
+        if !self.parts.is_empty() {
+            self.start_pass(seed, epoch);
+        }
+        (self.seed, self.epoch) = (seed, epoch);
+        self.start_sample(position);
+    }
+
+    /// Says which pass the samples belong to.
     pub(crate) fn start_pass(&mut self, seed: u64, epoch: u32) {
         (self.seed, self.epoch) = (seed, epoch);
         for (i, part) in self.parts.iter_mut().enumerate() {
@@ -48,9 +58,14 @@ impl Context {
     pub(crate) fn start_sample(&mut self, position: usize) {
         (self.position, self.first) = (position as u64, position as u64);
         self.rng = None;
-        for part in &mut self.parts {
-            part.start_sample(position);
+        if !self.parts.is_empty() {
+            self.start_parts(position);
         }
+    }
+
+    #[inline(never)]
+    fn start_parts(&mut self, position: usize) {
+        self.parts.iter_mut().for_each(|part| part.start_sample(position));
     }
 
     /// Goes to sample `place`, from 0, of those that are [read together](super::Dataset::get_many): random numbers and the

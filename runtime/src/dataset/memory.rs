@@ -93,7 +93,7 @@ impl<T: Element> Sample for ArrayRow<'_, T> {
         fields.fixed(T::DTYPE, self.shape);
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(self, row: &mut crate::sample::Row<'_>) -> Result<(), BoxError> {
         Ok(row.write(self.data, self.shape)?)
     }

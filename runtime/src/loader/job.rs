@@ -103,8 +103,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         let index = self.indices.at(row);
         self.at = row;
         self.activity.index.store(index, Ordering::Relaxed);
-        self.cx.start_pass(self.plan.seed, self.plan.epoch);
-        self.cx.start_sample(self.first + row);
+        self.cx.start(self.plan.seed, self.plan.epoch, self.first + row);
         let sample = self.dataset.get(index, self.cx)?;
         Ok(Some(Read { row, index, sample }))
     }
@@ -143,8 +142,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         self.scratch.clear();
         self.scratch.extend(rows.map(|row| self.indices.at(row)));
         self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
-        self.cx.start_pass(self.plan.seed, self.plan.epoch);
-        self.cx.start_sample(self.first + first);
+        self.cx.start(self.plan.seed, self.plan.epoch, self.first + first);
         let (mut given, at) = (0, &mut self.at);
         *at = first;
         let indices = &self.scratch[..];

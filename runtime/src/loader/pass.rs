@@ -69,9 +69,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
-            if loader.helps && !loader.consumer.is_ready() && loader.help() {
-                continue;
-            }
+            let helped = loader.helps && !loader.consumer.is_ready() && loader.help();
             match loader.consumer.try_next() {
                 Ok(lease) => {
                     let (task, rows) = match loader.pass.tasks {
@@ -92,6 +90,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
                     return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
+                // What was made comes later, or was a part.
+                Err(NextError::Empty) if helped => {}
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
                     let consumer = &mut loader.consumer;

@@ -17,7 +17,7 @@ impl<T: Element> Sample for T {
         fields.fixed(T::DTYPE, &[]);
     }
 
-    #[inline]
+    #[inline(always)] // As `MapJob::next`.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_one(self)?)
     }
@@ -165,7 +165,7 @@ macro_rules! tuples {
                 $(fields.named($place, &self.$place);)*
             }
 
-            #[inline]
+            #[inline(always)]
             #[allow(unused_variables)]
             fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
                 $(self.$place.write(row)?;)*

@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// If dtype, shape, or the number of elements differ from what was declared.
-    #[inline]
+    #[inline(always)]
     pub fn write<T: Element>(&mut self, data: &[T], shape: &[usize]) -> Result<(), Misfit> {
         let column = self.fixed(T::DTYPE, shape)?;
         if column.elements != data.len() {
@@ -65,7 +65,7 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// If dtype or shape differ from what was declared.
-    #[inline]
+    #[inline(always)]
     pub fn write_one<T: Element>(&mut self, value: T) -> Result<(), Misfit> {
         self.fill(&[])?[0] = value;
         Ok(())
@@ -76,7 +76,7 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// If dtype or shape differ from what was declared.
-    #[inline]
+    #[inline(always)]
     pub fn fill<T: Element>(&mut self, shape: &[usize]) -> Result<&mut [T], Misfit> {
         let column = self.fixed(T::DTYPE, shape)?;
         Ok(self.elements(column))
@@ -183,7 +183,7 @@ impl<'a> Row<'a> {
 
     /// The next field. It counts as written (`next`) only when it is, so that a sample which swallows an error is found
     /// out in `finish`.
-    #[inline]
+    #[inline(always)]
     fn column(&self) -> Result<&'a Column, Misfit> {
         let (layout, next) = (self.layout, self.next);
         let count = || Problem::Count { declared: layout.columns.len(), found: next + 1 };
@@ -204,7 +204,7 @@ impl<'a> Row<'a> {
     }
 
     /// The next field, if it is one of fixed shape, and this one.
-    #[inline]
+    #[inline(always)]
     fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Misfit> {
         let column = self.column()?;
         if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.kind != Kind::Fixed {
@@ -214,7 +214,7 @@ impl<'a> Row<'a> {
     }
 
     /// The memory of the next field, which was found to be `column`, of `T`; it counts as written.
-    #[inline]
+    #[inline(always)]
     fn elements<T: Element>(&mut self, column: &Column) -> &mut [T] {
         debug_assert_eq!(column.field.dtype, T::DTYPE);
         self.next += 1;
