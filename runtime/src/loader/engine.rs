@@ -102,11 +102,17 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
+        let known = match task.indices {
+            Indices::List(_) => rows.end,
+            _ if self.workers() > 0 => rows.end,
+            _ => plan.positions - task.first,
+        };
         let mut job = MapJob {
             dataset: &self.dataset,
             plan,
             indices: task.indices,
             at: rows.start,
+            known,
             rows,
             first: task.first,
             cx: &mut reader.cx,

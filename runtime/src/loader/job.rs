@@ -65,6 +65,9 @@ pub(super) struct MapJob<'a, D> {
     pub(super) indices: Indices<'a>,
     /// Rows still to be read, within the batch.
     pub(super) rows: Range<usize>,
+    /// Rows whose indices are known and which this thread will read: those of the job, or with nobody else to read them the
+    /// ones of later batches, too.
+    pub(super) known: usize,
     /// The position of the batch's row 0 in the pass.
     pub(super) first: usize,
     pub(super) cx: &'a mut Context,
@@ -80,9 +83,12 @@ pub(super) struct MapJob<'a, D> {
 }
 
 impl<D: Dataset> MapJob<'_, D> {
-    /// Asks for the memory of the first rows.
+    /// Asks for the memory of the first rows, unless the job before did.
     #[inline]
     pub(super) fn prefetch_first(&self) {
+        if self.known > self.rows.end && self.first > 0 {
+            return;
+        }
         for row in self.rows.clone().take(AHEAD) {
             self.dataset.prefetch(self.indices.at(row));
         }
@@ -97,7 +103,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
             return Ok(None);
         }
         let Some(row) = self.rows.next() else { return Ok(None) };
-        if row + AHEAD < self.rows.end {
+        if row + AHEAD < self.known {
             self.dataset.prefetch(self.indices.at(row + AHEAD));
         }
         let index = self.indices.at(row);
