@@ -28,6 +28,9 @@ pub(super) struct Geometry {
     pub(super) parts: usize,
     slot_shift: u32,
     lap_shift: u32,
+    /// The bits below a slot, and below a lap: shifting takes longer than looking them up.
+    below_slot: usize,
+    below_lap: usize,
 }
 
 impl Geometry {
@@ -40,17 +43,18 @@ impl Geometry {
         // Eight bits tell laps apart with ease; half a word counts parts (see `Slot::pending`).
         assert!(lap_shift + 8 <= usize::BITS, "too many slots and parts for the pointer width");
         assert!(bits_for(parts) < usize::BITS / 2 - 1, "too many parts for the pointer width");
-        Self { depth, parts, slot_shift, lap_shift }
+        let (below_slot, below_lap) = (mask(slot_shift), mask(lap_shift));
+        Self { depth, parts, slot_shift, lap_shift, below_slot, below_lap }
     }
 
     #[inline]
     pub(super) const fn part(self, cursor: usize) -> usize {
-        (cursor & mask(self.slot_shift)) >> FLAG_BITS
+        (cursor & self.below_slot) >> FLAG_BITS
     }
 
     #[inline]
     pub(super) const fn slot(self, cursor: usize) -> usize {
-        (cursor & mask(self.lap_shift)) >> self.slot_shift
+        (cursor & self.below_lap) >> self.slot_shift
     }
 
     #[inline]
@@ -75,7 +79,7 @@ impl Geometry {
     #[inline]
     pub(super) const fn next_ticket(self, cursor: usize) -> usize {
         if self.slot(cursor) + 1 < self.depth {
-            (cursor & !mask(self.slot_shift)) + (1 << self.slot_shift) + (cursor & FLAGS)
+            (cursor & !self.below_slot) + (1 << self.slot_shift) + (cursor & FLAGS)
         } else {
             (self.lap(cursor).wrapping_add(1) << self.lap_shift) + (cursor & FLAGS)
         }
@@ -102,7 +106,7 @@ impl Geometry {
     /// The first part of the cursor's ticket, flags dropped.
     #[inline]
     pub(super) const fn ticket_start(self, cursor: usize) -> usize {
-        cursor & !mask(self.slot_shift)
+        cursor & !self.below_slot
     }
 
     /// The first position of lap `lap`.
