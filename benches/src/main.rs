@@ -53,6 +53,10 @@ struct Report {
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
+    /// Leave out the peers that are programs of their own: burn, which takes a while to build, and those with torch
+    #[arg(long)]
+    no_programs: bool,
+
     #[command(flatten)]
     out: Out,
 }
@@ -81,7 +85,7 @@ fn measure(report: Report) -> Result<()> {
     let rounds = report.rounds.unwrap_or(if report.quick { 2 } else { 11 }).max(1);
     let sections = if report.only.is_empty() { Section::value_variants().to_vec() } else { report.only };
     let data = tempfile::tempdir()?;
-    let programs = if sections.iter().any(|section| section.has_programs()) {
+    let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
         find::programs(&crate_dir().join("peers"), &build_dir()?, &report.torch)
     } else {
         Vec::new()
