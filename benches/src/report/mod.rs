@@ -23,8 +23,9 @@ fn about(section: Section) -> (&'static str, &'static str) {
         Section::W1 => ("W1: items that cost nothing", "200,000 numbers that are their index, one in a batch."),
         Section::W2 => (
             "W2: small images, shuffled",
-            "60,000 × 28 × 28 bytes with an i64 label, in memory, 64 in a batch. The plain loops get their order as a \
-             present; all others draw it in the time that is measured.",
+            "60,000 × 28 × 28 bytes with an i64 label, in memory, 64 in a batch. All draw their order in \
+             the time that is measured, but the plain loops, which get it as a present; those are on one thread or on two, \
+             and prefetching ones hint at the row 8 ahead.",
         ),
         Section::W3 => {
             ("W3: large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, 32 in a batch.")
@@ -36,8 +37,8 @@ fn about(section: Section) -> (&'static str, &'static str) {
         Section::W6 => ("W6: to the first batch", "W3 from building the loader to its first batch."),
         Section::W7 => (
             "W7: slow samples among quick ones",
-            "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need 424 ms for \
-             the sleep alone, two and the loop's own thread 283.",
+            "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need at least half \
+             of what one thread needs, with the loop's own thread a third.",
         ),
         Section::Size => (
             "Cost against size",

@@ -20,6 +20,8 @@ const BAR: u32 = 20;
 const MARGINS: u32 = 64;
 /// Where bars begin, and where at most they end.
 const BARS: (i32, i32) = (260, 830);
+/// Room for the names of curves.
+const LEGEND: u32 = 220;
 const TEXT: (&str, u32) = ("sans-serif", 13);
 const LINES: [RGBColor; 6] = [
     RGBColor(31, 111, 235),
@@ -60,29 +62,37 @@ fn bars(sheet: &Sheet, section: Section, path: &Path) -> Drawn {
     let heights: Vec<u32> = columns.iter().map(|c| MARGINS + BAR * sheet.heat(section, c).count() as u32).collect();
     let root = SVGBackend::new(path, (WIDTH, heights.iter().sum())).into_drawing_area();
     root.fill(&WHITE)?;
+    let spreads: Vec<Spread> =
+        columns.iter().flat_map(|column| sheet.heat(section, column)).filter_map(quartiles).collect();
+    let Some((low, _)) = range(spreads.iter().map(|spread| spread.low)) else { return Ok(()) };
+    let Some((_, high)) = range(spreads.iter().map(|spread| spread.high)) else { return Ok(()) };
     let mut rest = root.clone();
     for (column, height) in columns.iter().zip(heights) {
         let (panel, below) = rest.split_vertically(height);
-        bar_panel(sheet, section, column, &panel)?;
+        bar_panel(sheet, section, column, (low.log10() - 0.2, high.log10() + 0.05), &panel)?;
         rest = below;
     }
     root.present()?;
     Ok(())
 }
 
+fn quartiles(time: &Time) -> Option<Spread> {
+    Spread::of(time.values.iter().copied())
+}
+
 /// Bars from the fastest to the slowest, on a logarithmic axis, with lines from quartile to quartile.
-fn bar_panel(sheet: &Sheet, section: Section, column: &Column, area: &Area<'_>) -> Drawn {
+fn bar_panel(sheet: &Sheet, section: Section, column: &Column, (low, high): (f64, f64), area: &Area<'_>) -> Drawn {
     let mut times: Vec<(&Time, Spread)> =
-        sheet.heat(section, column).filter_map(|time| Some((time, Spread::of(time.values.iter().copied())?))).collect();
+        sheet.heat(section, column).filter_map(|time| Some((time, quartiles(time)?))).collect();
     times.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
-    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
-    let (low, high) = (first.1.low.log10() - 0.2, last.1.high.log10() + 0.05);
+    let Some(first) = times.first() else { return Ok(()) };
     let x = |value: f64| BARS.0 + ((value.log10() - low) / (high - low) * f64::from(BARS.1 - BARS.0)) as i32;
     let title = format!("{}: {} (logarithmic)", heading(column), first.0.unit);
     area.draw_text(&title, &("sans-serif", 15).into_text_style(area), (10, 10))?;
     let bottom = 34 + (BAR as usize * times.len()) as i32;
     for digits in low.floor() as i32..=high.ceil() as i32 {
-        for step in [1.0, 2.0, 5.0] {
+        // Wide axes have powers of ten alone.
+        for &step in if high - low < 2.5 { &[1.0, 2.0, 5.0][..] } else { &[1.0] } {
             let value = step * 10_f64.powi(digits);
             if (low..high).contains(&value.log10()) {
                 let (at, grey) = (x(value), RGBColor(210, 210, 210));
@@ -125,6 +135,7 @@ fn curves(
     root.fill(&WHITE)?;
     let columns = sheet.columns(section);
     for (i, (area, title)) in root.split_evenly((titles.len(), 1)).iter().zip(titles).enumerate() {
+        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
         let times: Vec<&Time> =
             columns.iter().flat_map(|column| sheet.heat(section, column)).filter(|time| panel(time) == i).collect();
         let points: Vec<(String, f64, f64)> =
@@ -137,7 +148,7 @@ fn curves(
                 names.push(name);
             }
         }
-        let mut chart = ChartBuilder::on(area);
+        let mut chart = ChartBuilder::on(&area);
         chart.caption(title, ("sans-serif", 15)).margin(10).x_label_area_size(30).y_label_area_size(60);
         let y = (low / 1.5..high * 1.5).log_scale();
         let series = |name: &String| -> Vec<(f64, f64)> {
@@ -147,15 +158,20 @@ fn curves(
         macro_rules! finish {
             ($chart:expr) => {{
                 let mut chart = $chart;
-                chart.configure_mesh().y_label_formatter(&|y| short(*y)).x_label_formatter(&|x| number(*x)).draw()?;
+                let mut mesh = chart.configure_mesh();
+                mesh.light_line_style(TRANSPARENT).y_labels(8);
+                mesh.y_label_formatter(&|y| short(*y)).x_label_formatter(&|x| number(*x)).draw()?;
                 for (name, color) in names.iter().zip(LINES) {
                     let points = series(name);
                     chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
-                    let line = chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
-                    line.label(name.as_str()).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
+                    chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
                 }
-                chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
             }};
+        }
+        for (i, (name, color)) in names.iter().zip(LINES).enumerate() {
+            let y = 50 + i as i32 * BAR as i32;
+            legend.draw(&PathElement::new([(4, y), (24, y)], color.stroke_width(2)))?;
+            legend.draw_text(name, &TEXT.into_text_style(&legend), (32, y - 7))?;
         }
         if logarithmic {
             finish!(chart.build_cartesian_2d((left..right).log_scale(), y)?);

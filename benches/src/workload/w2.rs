@@ -57,9 +57,9 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
         entries.extend(external::entries(setup, "w2", workers, expected(images, BATCH)));
         entries.extend([
             limits::gather(images, BATCH, 1, None, "plain loop"),
-            limits::gather(images, BATCH, 1, Some(8), "plain loop, rows prefetched 8 ahead"),
-            limits::gather(images, BATCH, 2, None, "two plain loops on two threads"),
-            limits::gather(images, BATCH, 2, Some(8), "two plain loops on two threads, rows prefetched 8 ahead"),
+            limits::gather(images, BATCH, 1, Some(8), "plain loop, prefetching"),
+            limits::gather(images, BATCH, 2, None, "two plain loops"),
+            limits::gather(images, BATCH, 2, Some(8), "two plain loops, prefetching"),
         ]);
         recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
     }

@@ -35,10 +35,8 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
         entries.extend(rust_peers(&crops, &plan));
         let total = crops.total();
         entries.extend(external::entries(setup, "w4", workers, move |batches| (batches as f64, Some(total))));
-        entries.extend([
-            limits::widen(crops, BATCH, 1, "plain loop"),
-            limits::widen(crops, BATCH, 2, "two plain loops on two threads"),
-        ]);
+        entries
+            .extend([limits::widen(crops, BATCH, 1, "plain loop"), limits::widen(crops, BATCH, 2, "two plain loops")]);
         recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
     }
     Ok(())

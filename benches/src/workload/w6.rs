@@ -43,8 +43,27 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
         entries.push(Entry::new(queue.name(), Kind::Peer, Ok(contender)));
     }
     entries.extend(external::entries(setup, "w6", workers, |_| (1.0, None)));
+    fresh_pages(true);
     recorder.heat(Heat { case: String::new(), workers, unit: Unit::MillisPerPass, entries });
+    fresh_pages(false);
     Ok(())
+}
+
+/// Whether large memory is given back when it is freed: a program's first batch gets fresh pages, but glibc would keep those
+/// of the round before.
+fn fresh_pages(fresh: bool) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // Its values at the start of a program, and those that it comes to by itself.
+        let (map, trim) = if fresh { (128 << 10, 128 << 10) } else { (32 << 20, 64 << 20) };
+        // SAFETY: these settings may be changed at any time, by any thread.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, map);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, trim);
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = fresh;
 }
 
 /// Times `make`; what it made is looked at, and dropped, afterwards.
