@@ -20,6 +20,9 @@ import itertools
 import json
 import sys
 import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 PERIOD = 251  # byte i of all images is i * 31 % 251, label j is j
@@ -56,7 +59,7 @@ class Numbers:
 
 class BulkNumbers(Numbers):
     def __getitems__(self, indices):
-        return torch.tensor(indices)
+        return torch.from_numpy(np.array(indices))
 
 
 class Images:
@@ -87,8 +90,8 @@ class Images:
 
 class BulkImages(Images):
     def __getitems__(self, indices):
-        indices = torch.tensor(indices)
-        return self.images[indices], self.labels[indices]
+        indices = torch.from_numpy(np.array(indices))  # this and index_select are the fast ways
+        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
 
 class MappedImages(Images):
@@ -228,6 +231,9 @@ class Torch:
     def batches(self):
         return iter(self.loader or self.make())
 
+    def end(self, batches):
+        """The workers of a first batch end with its iterator."""
+
 
 class Grain:
     """A pipeline repeated for ever, so that its processes persist; a pass is as many batches as the dataset has."""
@@ -245,7 +251,6 @@ class Grain:
         self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=args.workers))
         self.iterator = None if plan.first_batch else iter(self.pipeline)
         self.ahead = 4 * args.workers
-        self.at = 0
 
     def settle(self):
         """Takes the batches made ahead, so that the clock sees only what is made while it runs."""
@@ -254,7 +259,12 @@ class Grain:
                 pass
 
     def batches(self):
-        return itertools.islice(self.iterator or iter(self.pipeline), self.count)
+        return itertools.islice(self.iterator, self.count) if self.iterator else iter(self.pipeline)
+
+    def end(self, batches):
+        """Ends the processes of a first batch."""
+        if not self.iterator:
+            batches.close()
 
 
 class Ledger:
@@ -270,12 +280,15 @@ class Ledger:
         self.count += 1
 
 
+@dataclass
 class Plan:
     """How a workload is read."""
 
-    def __init__(self, batch_size, shuffle=False, drop_last=False, in_order=True, first_batch=False):
-        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
-        self.in_order, self.first_batch = in_order, first_batch
+    batch_size: int
+    shuffle: bool = False
+    drop_last: bool = False
+    in_order: bool = True
+    first_batch: bool = False  # each pass builds a loader and takes one batch
 
     def samples(self, size):
         if self.first_batch:
@@ -316,14 +329,12 @@ def jpegs(args, bulk, tensors):
     if not paths:
         raise Absent("no JPEGs in the data directory")
     files = [np.fromfile(path, np.uint8) for path in paths]
-    for package, decode in (("torchvision", decode_with_torchvision), ("PIL", decode_with_pillow)):
-        try:
-            if tensors or package == "PIL":
-                __import__(package)
-                return Jpegs(files, decode)
-        except ImportError:
-            pass
-    raise Absent("no package that decodes JPEGs")
+    decoders = {"torchvision": decode_with_torchvision} if tensors else {}
+    decoders["PIL"] = decode_with_pillow
+    for package, decode in decoders.items():
+        if find_spec(package):
+            return Jpegs(files, decode)
+    raise Absent("none of " + ", ".join(decoders) + " is installed")
 
 
 def import_peer(peer):
@@ -333,8 +344,6 @@ def import_peer(peer):
         import numpy as np
 
         if peer == "grain":
-            from importlib.metadata import version
-
             import grain
 
             return version("grain")
@@ -351,7 +360,8 @@ def timed_pass(loader, dataset, plan):
     loader.settle()
     count, total = 0, None
     begin = time.perf_counter()
-    for batch in loader.batches():
+    batches = loader.batches()
+    for batch in batches:
         labels = dataset.checked(batch)
         if total is None:  # one sum for each place in a batch: cheaper than one sum a batch
             total = labels + 0
@@ -362,6 +372,7 @@ def timed_pass(loader, dataset, plan):
         if plan.first_batch:
             break
     seconds = time.perf_counter() - begin
+    loader.end(batches)
     return {"batches": count, "seconds": seconds, "check": int(total.sum())}
 
 
@@ -377,7 +388,7 @@ def main():
     parser.add_argument("--data", required=True, type=Path)
     args = parser.parse_args()
     try:
-        version = import_peer(args.peer)
+        release = import_peer(args.peer)
         dataset, plan = workload(args)
     except Absent as why:
         return say({"absent": str(why)})
@@ -387,13 +398,15 @@ def main():
     loader = (Grain if args.peer == "grain" else Torch)(args, dataset, plan)
 
     take = Ledger(len(dataset), not plan.shuffle and plan.in_order)
-    for batch in loader.batches():
+    batches = loader.batches()
+    for batch in batches:
         dataset.verify(batch, take)
         if plan.first_batch:
             break
+    loader.end(batches)
     if take.count != plan.samples(len(dataset)):
         raise ValueError(f"a pass of {take.count} samples instead of {plan.samples(len(dataset))}")
-    say({"ready": True, "peer": args.peer, "version": version})
+    say({"ready": True, "peer": args.peer, "version": release})
 
     for line in map(str.strip, sys.stdin):
         if line == "quit":
