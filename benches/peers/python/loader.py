@@ -18,6 +18,8 @@ import ctypes
 import io
 import itertools
 import json
+import multiprocessing
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -209,30 +211,29 @@ class Torch:
     """A DataLoader; its workers persist from pass to pass, but not where the pass is a first batch."""
 
     def __init__(self, args, dataset, plan):
-        workers = {}
+        self.limit = 1 if plan.first_batch else None
+        options = {"batch_size": plan.batch_size, "shuffle": plan.shuffle, "drop_last": plan.drop_last}
+        options |= {"num_workers": args.workers, "in_order": plan.in_order}
         if args.workers:
-            workers = {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
+            options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
         if hasattr(dataset, "__getitems__"):
-            workers["collate_fn"] = whole
-        self.make = lambda: torch.utils.data.DataLoader(
-            dataset,
-            batch_size=plan.batch_size,
-            shuffle=plan.shuffle,
-            drop_last=plan.drop_last,
-            num_workers=args.workers,
-            in_order=plan.in_order,
-            **workers,
-        )
+            options["collate_fn"] = whole
+        self.make = lambda: torch.utils.data.DataLoader(dataset, **options)
         self.loader = None if plan.first_batch else self.make()
 
     def settle(self):
         """Nothing is made ahead of a pass."""
 
     def batches(self):
-        return iter(self.loader or self.make())
+        self.running = iter(self.loader or self.make())
+        return itertools.islice(self.running, self.limit)
 
-    def end(self, batches):
-        """The workers of a first batch end with its iterator."""
+    def end(self):
+        """Ends the workers of a first batch."""
+        self.running = None
+
+    def quit(self):
+        """The workers end with the program."""
 
 
 class Grain:
@@ -243,28 +244,37 @@ class Grain:
         if plan.shuffle:
             pipeline = pipeline.shuffle(seed=0)
         pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
-        self.count = len(pipeline)
-        # The same order in every pass, so that any `count` batches in a row hold each sample once. No reading
-        # threads: the documented advice for data that are in memory.
+        self.limit = 1 if plan.first_batch else len(pipeline)
+        # The same order in every pass, so that as many batches in a row hold each sample once wherever they begin. No
+        # reading threads: the documented advice for data that are in memory.
         pipeline = pipeline.repeat(reseed_each_epoch=False)
         pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
         self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=args.workers))
-        self.iterator = None if plan.first_batch else iter(self.pipeline)
+        self.persists = not plan.first_batch
+        self.running = iter(self.pipeline) if self.persists else None
         self.ahead = 4 * args.workers
 
     def settle(self):
         """Takes the batches made ahead, so that the clock sees only what is made while it runs."""
-        if self.iterator:
-            for _ in itertools.islice(self.iterator, self.ahead):
+        if self.persists:
+            for _ in itertools.islice(self.running, self.ahead):
                 pass
 
     def batches(self):
-        return itertools.islice(self.iterator, self.count) if self.iterator else iter(self.pipeline)
+        if not self.persists:
+            self.running = iter(self.pipeline)
+        return itertools.islice(self.running, self.limit)
 
-    def end(self, batches):
+    def end(self):
         """Ends the processes of a first batch."""
-        if not self.iterator:
-            batches.close()
+        if not self.persists:
+            self.running.close()
+
+    def quit(self):
+        """Ends the program and kills the processes, which now and then take 25 seconds to end when they are asked to."""
+        for process in multiprocessing.active_children():
+            process.kill()
+        os._exit(0)
 
 
 class Ledger:
@@ -325,16 +335,14 @@ def workload(args):
 def jpegs(args, bulk, tensors):
     if bulk:
         raise Absent("the same as torch: there is nothing to gather in bulk")
-    paths = sorted((args.data / "jpeg").glob("*.jpg"))
-    if not paths:
+    files = [np.fromfile(path, np.uint8) for path in sorted((args.data / "jpeg").glob("*.jpg"))]
+    if not files:
         raise Absent("no JPEGs in the data directory")
-    files = [np.fromfile(path, np.uint8) for path in paths]
-    decoders = {"torchvision": decode_with_torchvision} if tensors else {}
-    decoders["PIL"] = decode_with_pillow
-    for package, decode in decoders.items():
-        if find_spec(package):
-            return Jpegs(files, decode)
-    raise Absent("none of " + ", ".join(decoders) + " is installed")
+    if tensors and find_spec("torchvision"):
+        return Jpegs(files, decode_with_torchvision)
+    if find_spec("PIL"):
+        return Jpegs(files, decode_with_pillow)
+    raise Absent("no package that decodes JPEGs")
 
 
 def import_peer(peer):
@@ -356,12 +364,11 @@ def import_peer(peer):
         raise Absent(str(error)) from error
 
 
-def timed_pass(loader, dataset, plan):
+def timed_pass(loader, dataset):
     loader.settle()
     count, total = 0, None
     begin = time.perf_counter()
-    batches = loader.batches()
-    for batch in batches:
+    for batch in loader.batches():
         labels = dataset.checked(batch)
         if total is None:  # one sum for each place in a batch: cheaper than one sum a batch
             total = labels + 0
@@ -369,10 +376,8 @@ def timed_pass(loader, dataset, plan):
             total[: len(labels)] += labels
         count += 1
         del batch, labels
-        if plan.first_batch:
-            break
     seconds = time.perf_counter() - begin
-    loader.end(batches)
+    loader.end()
     return {"batches": count, "seconds": seconds, "check": int(total.sum())}
 
 
@@ -398,12 +403,9 @@ def main():
     loader = (Grain if args.peer == "grain" else Torch)(args, dataset, plan)
 
     take = Ledger(len(dataset), not plan.shuffle and plan.in_order)
-    batches = loader.batches()
-    for batch in batches:
+    for batch in loader.batches():
         dataset.verify(batch, take)
-        if plan.first_batch:
-            break
-    loader.end(batches)
+    loader.end()
     if take.count != plan.samples(len(dataset)):
         raise ValueError(f"a pass of {take.count} samples instead of {plan.samples(len(dataset))}")
     say({"ready": True, "peer": args.peer, "version": release})
@@ -413,7 +415,8 @@ def main():
             break
         if line != "pass":
             raise ValueError(f"unknown command {line}")
-        say(timed_pass(loader, dataset, plan))
+        say(timed_pass(loader, dataset))
+    loader.quit()
 
 
 if __name__ == "__main__":
