@@ -1,0 +1,424 @@
+"""PyTorch's DataLoader and Grain as peers of the loader comparison.
+
+Use: loader.py --peer PEER --workload W --workers N --data DIR
+
+    torch        torch.utils.data.DataLoader over __getitem__, with its own collation
+    torch-bulk   the same over __getitems__, which gathers a whole batch at once
+    grain        grain.MapDataset: reads, shuffles, batches; worker processes by mp_prefetch
+
+One warm-up pass, in which every byte is checked, then a line {"ready": true, ...}; then one timed pass for each line
+`pass` on stdin, answered by {"batches": ..., "seconds": ..., "check": ...}; `quit` or the end of input ends the
+program. A peer that isn't installed or can't do a workload is answered by {"absent": "why"}. Bad content: a message on
+stderr and exit code 1. Beside numpy it needs what the peer needs; for w5 torch decodes with torchvision if that is
+there, with Pillow if not, and Grain with Pillow.
+"""
+
+import argparse
+import ctypes
+import io
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+PERIOD = 251  # byte i of all images is i * 31 % 251, label j is j
+CROP = 1024
+CROPS = 16_000
+MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+class Absent(Exception):
+    """The peer isn't here, or can't do the workload."""
+
+
+class Numbers:
+    """W1 and W7: the sample is its index, after a sleep in W7."""
+
+    def __init__(self, count, sleeps):
+        self.count, self.sleeps = count, sleeps
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.sleeps:
+            time.sleep(0.050 if index % 16 == 15 else 0.001)
+        return index
+
+    def verify(self, batch, take):
+        for number in batch:
+            take(int(number))
+
+    def checked(self, batch):
+        return batch
+
+
+class BulkNumbers(Numbers):
+    def __getitems__(self, indices):
+        return torch.from_numpy(np.array(indices))
+
+
+class Images:
+    """W2, W3 and W6: images and labels in memory, as numpy arrays or as tensors."""
+
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.images[index], self.labels[index]
+
+    def verify(self, batch, take):
+        images, labels = (np.asarray(part) for part in batch)
+        rows = images.reshape(len(images), -1)
+        pattern = np.resize(image_bytes(), rows.shape[1] + PERIOD)
+        for row, label in zip(rows, labels, strict=True):
+            take(int(label))
+            first = int(label) * len(row) % PERIOD
+            if not np.array_equal(row, pattern[first : first + len(row)]):
+                raise ValueError(f"wrong bytes in image {label}")
+
+    def checked(self, batch):
+        return batch[1]
+
+
+class BulkImages(Images):
+    def __getitems__(self, indices):
+        indices = torch.from_numpy(np.array(indices))  # this and index_select are the fast ways
+        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
+
+
+class MappedImages(Images):
+    """Grain pickles a source for its workers, which start afresh: this one maps the same file there instead."""
+
+    def __init__(self, path, shape):
+        self.made_by = path, shape
+        size = int(np.prod(shape))
+        if not path.exists() or path.stat().st_size != size:
+            np.resize(image_bytes(), size).tofile(path)
+        super().__init__(np.memmap(path, np.uint8, "r", shape=shape).view(np.ndarray), np.arange(shape[0]))
+
+    def __reduce__(self):
+        return MappedImages, self.made_by
+
+
+def image_bytes():
+    return (np.arange(PERIOD) * 31 % PERIOD).astype(np.uint8)
+
+
+class Tokens:
+    """W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last, y the first."""
+
+    def __init__(self, path, wrap):
+        self.made_by = path, wrap
+        self.wrap = wrap  # what makes a numpy array one of the peer's
+        self.tokens = np.memmap(path, np.uint16, "r").view(np.ndarray)
+
+    def __reduce__(self):
+        return type(self), self.made_by
+
+    def __len__(self):
+        return CROPS
+
+    def start(self, k):
+        word = 2**64 - 1
+        k = (k + 0x9E3779B97F4A7C15) & word
+        k = ((k ^ (k >> 30)) * 0xBF58476D1CE4E5B9) & word
+        k = ((k ^ (k >> 27)) * 0x94D049BB133111EB) & word
+        return (k ^ (k >> 31)) % (len(self.tokens) - CROP)
+
+    def __getitem__(self, index):
+        start = self.start(index)
+        wide = self.wrap(self.tokens[start : start + CROP + 1].astype(np.int64))
+        return wide[:-1], wide[1:]
+
+    def verify(self, batch, take):
+        for x, y in zip(*(np.asarray(part) for part in batch), strict=True):
+            start = self.start(take.count)
+            wanted = np.arange(start, start + CROP + 1) * 7919 % 50257
+            if not (np.array_equal(x, wanted[:-1]) and np.array_equal(y, wanted[1:])):
+                raise ValueError(f"wrong token in crop {take.count}")
+            take(take.count)
+
+    def checked(self, batch):
+        return batch[0][:, 0]
+
+
+class BulkTokens(Tokens):
+    def __getitems__(self, indices):
+        x, y = np.empty((2, len(indices), CROP), np.int64)
+        for row, index in enumerate(indices):
+            start = self.start(index)
+            x[row] = self.tokens[start : start + CROP]
+            y[row] = self.tokens[start + 1 : start + CROP + 1]
+        return self.wrap(x), self.wrap(y)
+
+
+class Jpegs:
+    """W5: JPEGs in memory, decoded, resized to 224 x 224 and normalised, with their numbers as labels."""
+
+    def __init__(self, files, decode):
+        self.files, self.decode = files, decode
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        return self.decode(self.files[index]), index
+
+    def verify(self, batch, take):
+        images, labels = (np.asarray(part) for part in batch)
+        for image, label in zip(images, labels, strict=True):
+            take(int(label))
+            if image.shape != (3, 224, 224) or not np.array_equal(image, np.asarray(self[int(label)][0])):
+                raise ValueError(f"wrong pixels in image {label}")
+
+    def checked(self, batch):
+        return batch[1]
+
+
+def decode_with_torchvision(file):
+    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.transforms.v2 import functional
+
+    image = decode_jpeg(torch.from_numpy(file), mode=ImageReadMode.RGB)
+    image = functional.to_dtype(functional.resize(image, [224, 224], antialias=True), torch.float32, scale=True)
+    return functional.normalize(image, MEAN, DEVIATION)
+
+
+def decode_with_pillow(file):
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(file)).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    image = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
+    mean, deviation = (np.array(three, np.float32)[:, None, None] for three in (MEAN, DEVIATION))
+    return (image - mean) / deviation
+
+
+def whole(samples):
+    return samples
+
+
+class Torch:
+    """A DataLoader; its workers persist from pass to pass, but not where the pass is a first batch."""
+
+    def __init__(self, args, dataset, plan):
+        self.limit = 1 if plan.first_batch else None
+        options = {"batch_size": plan.batch_size, "shuffle": plan.shuffle, "drop_last": plan.drop_last}
+        options |= {"num_workers": args.workers, "in_order": plan.in_order}
+        if args.workers:
+            options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
+        if hasattr(dataset, "__getitems__"):
+            options["collate_fn"] = whole
+        self.make = lambda: torch.utils.data.DataLoader(dataset, **options)
+        self.loader = None if plan.first_batch else self.make()
+
+    def settle(self):
+        """Nothing is made ahead of a pass."""
+
+    def batches(self):
+        self.running = iter(self.loader or self.make())
+        return itertools.islice(self.running, self.limit)
+
+    def end(self):
+        """Ends the workers of a first batch."""
+        self.running = None
+
+    def quit(self):
+        """The workers end with the program."""
+
+
+class Grain:
+    """A pipeline repeated for ever, so that its processes persist; a pass is as many batches as the dataset has."""
+
+    def __init__(self, args, dataset, plan):
+        pipeline = grain.MapDataset.source(dataset)
+        if plan.shuffle:
+            pipeline = pipeline.shuffle(seed=0)
+        pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
+        self.limit = 1 if plan.first_batch else len(pipeline)
+        # The same order in every pass, so that as many batches in a row hold each sample once wherever they begin. No
+        # reading threads: the documented advice for data that are in memory.
+        pipeline = pipeline.repeat(reseed_each_epoch=False)
+        pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
+        self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=args.workers))
+        self.persists = not plan.first_batch
+        self.running = iter(self.pipeline) if self.persists else None
+        self.ahead = 4 * args.workers
+
+    def settle(self):
+        """Takes the batches made ahead, so that the clock sees only what is made while it runs."""
+        if self.persists:
+            for _ in itertools.islice(self.running, self.ahead):
+                pass
+
+    def batches(self):
+        if not self.persists:
+            self.running = iter(self.pipeline)
+        return itertools.islice(self.running, self.limit)
+
+    def end(self):
+        """Ends the processes of a first batch."""
+        if not self.persists:
+            self.running.close()
+
+    def quit(self):
+        """Ends the program. Asked to end, the processes now and then take 25 seconds: they get two."""
+        closing = threading.Thread(target=self.running.close, daemon=True)
+        closing.start()
+        closing.join(2)
+        for process in multiprocessing.active_children():
+            process.kill()
+        os._exit(0)
+
+
+class Ledger:
+    """What a pass delivered: every label at most once and, where the order is kept, in order."""
+
+    def __init__(self, size, ordered):
+        self.seen, self.ordered, self.count = bytearray(size), ordered, 0
+
+    def __call__(self, label):
+        if not 0 <= label < len(self.seen) or self.seen[label] or (self.ordered and label != self.count):
+            raise ValueError(f"label {label} came as number {self.count}")
+        self.seen[label] = 1
+        self.count += 1
+
+
+@dataclass
+class Plan:
+    """How a workload is read."""
+
+    batch_size: int
+    shuffle: bool = False
+    drop_last: bool = False
+    in_order: bool = True
+    first_batch: bool = False  # each pass builds a loader and takes one batch
+
+    def samples(self, size):
+        if self.first_batch:
+            return self.batch_size
+        return size // self.batch_size * self.batch_size if self.drop_last else size
+
+
+def workload(args):
+    """The dataset and the plan of the workload, as the peer wants them."""
+    name, bulk, tensors = args.workload, args.peer == "torch-bulk", args.peer != "grain"
+    if bulk and name[:2] in ("w5", "w7"):
+        raise Absent("the same as torch: there is nothing to gather in bulk")
+    if name == "w1":
+        return (BulkNumbers if bulk else Numbers)(20_000, False), Plan(1)
+    if name in ("w2", "w3", "w6"):
+        shape = (60_000, 28, 28) if name == "w2" else (2_000, 3, 224, 224)
+        plan = Plan(64 if name == "w2" else 32, shuffle=True, drop_last=name == "w2", first_batch=name == "w6")
+        if not tensors:
+            return MappedImages(args.data / f"images-{shape[0]}.u8", shape), plan
+        images = torch.from_numpy(np.resize(image_bytes(), shape))
+        return (BulkImages if bulk else Images)(images, torch.arange(shape[0])), plan
+    if name == "w4":
+        wrap = torch.from_numpy if tensors else whole
+        return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
+    if name == "w5":
+        return jpegs(args, tensors), Plan(32)
+    if name in ("w7-1", "w7-8", "w7-1-arrival", "w7-8-arrival"):
+        if name.endswith("arrival") and not tensors:
+            raise Absent("grain always keeps the order")
+        return Numbers(200, True), Plan(int(name[3]), in_order=not name.endswith("arrival"))
+    raise Absent("this peer knows no such workload")
+
+
+def jpegs(args, tensors):
+    files = [np.fromfile(path, np.uint8) for path in sorted((args.data / "jpeg").glob("*.jpg"))]
+    if not files:
+        raise Absent("no JPEGs in the data directory")
+    if tensors and find_spec("torchvision"):
+        return Jpegs(files, decode_with_torchvision)
+    if find_spec("PIL"):
+        return Jpegs(files, decode_with_pillow)
+    raise Absent("no package that decodes JPEGs")
+
+
+def import_peer(peer):
+    """Imports the peer's packages; gives its version."""
+    global np, torch, grain
+    try:
+        import numpy as np
+
+        if peer == "grain":
+            import grain
+
+            return version("grain")
+        import torch
+
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        return torch.__version__.split("+")[0]
+    except ImportError as error:
+        raise Absent(str(error)) from error
+
+
+def timed_pass(loader, dataset):
+    loader.settle()
+    count, total = 0, None
+    begin = time.perf_counter()
+    for batch in loader.batches():
+        labels = dataset.checked(batch)
+        if total is None:  # one sum for each place in a batch: cheaper than one sum a batch
+            total = labels + 0
+        else:
+            total[: len(labels)] += labels
+        count += 1
+        del batch, labels
+    seconds = time.perf_counter() - begin
+    loader.end()
+    return {"batches": count, "seconds": seconds, "check": int(total.sum())}
+
+
+def say(answer):
+    print(json.dumps(answer), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", required=True, choices=["torch", "torch-bulk", "grain"])
+    for name, kind in (("--workload", str), ("--workers", int), ("--data", Path)):
+        parser.add_argument(name, required=True, type=kind)
+    args = parser.parse_args()
+    try:
+        release = import_peer(args.peer)
+        dataset, plan = workload(args)
+    except Absent as why:
+        return say({"absent": str(why)})
+    if plan.first_batch:
+        # A program's first batch gets fresh pages, so the threshold for them (M_MMAP_THRESHOLD) must not rise.
+        ctypes.CDLL(None).mallopt(-3, 128 * 1024)
+    loader = (Grain if args.peer == "grain" else Torch)(args, dataset, plan)
+
+    take = Ledger(len(dataset), not plan.shuffle and plan.in_order)
+    for batch in loader.batches():
+        dataset.verify(batch, take)
+    loader.end()
+    if take.count != plan.samples(len(dataset)):
+        raise ValueError(f"a pass of {take.count} samples instead of {plan.samples(len(dataset))}")
+    say({"ready": True, "peer": args.peer, "version": release})
+
+    for line in map(str.strip, sys.stdin):
+        if line == "quit":
+            break
+        if line != "pass":
+            raise ValueError(f"unknown command {line}")
+        say(timed_pass(loader, dataset))
+    loader.quit()
+
+
+if __name__ == "__main__":
+    main()
