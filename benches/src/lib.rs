@@ -9,8 +9,10 @@
 //! - [`scale`]: cost against the dataset's size and against the number of workers.
 //! - [`record`], [`machine`]: what was measured, line by line, and on what.
 //! - [`stats`], [`report`]: medians and spreads, the page and its plots.
+//! - [`counts`]: instructions, for `cargo run --release -p slotline-benches -- counts`.
 //! - [`protocol`]: how peers that are programs of their own are asked, and answer.
 
+pub mod counts;
 pub mod machine;
 pub mod peer;
 pub mod protocol;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use slotline_benches::counts;
 use slotline_benches::peer::find;
 use slotline_benches::record::{self, Section};
 use slotline_benches::report;
@@ -21,6 +22,15 @@ struct Cli {
 enum Task {
     /// Measure, print JSON lines, and write report.jsonl, REPORT.md and the plots
     Report(Report),
+    /// Count instructions with valgrind, and compare them with instructions.json
+    Counts {
+        /// Write them there instead
+        #[arg(long)]
+        update: bool,
+    },
+    /// What `counts` counts
+    #[command(hide = true)]
+    Count { case: String, passes: usize },
     /// Make REPORT.md and the plots again from report.jsonl
     Render {
         #[command(flatten)]
@@ -75,6 +85,8 @@ fn crate_dir() -> &'static Path {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Task::Report(report) => measure(report),
+        Task::Counts { update } => counts::check(&crate_dir().join("instructions.json"), update),
+        Task::Count { case, passes } => counts::run(&case, passes),
         Task::Render { out } => report::render(&out.dir()),
     }
 }

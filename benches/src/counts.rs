@@ -1,0 +1,183 @@
+//! Instructions, counted by callgrind: a measure of the code's length that no neighbour and no clock disturbs.
+//!
+//! Each case runs in a process of its own under valgrind, once with few passes and once with more; the difference, over
+//! the units of work in the passes between, is what one unit takes. `instructions.json` has what they took when they were
+//! last looked at.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use slotline::Loader;
+use slotline::array::Array;
+use slotline::dataset::{TensorDataset, from_fn, iter_fn};
+use slotline_core::{ordered, spsc};
+
+/// What is counted: its name, how many units one pass has, and so many passes of it.
+struct Case {
+    name: &'static str,
+    units: usize,
+    run: fn(usize),
+}
+
+const BATCHES: usize = 2_000;
+const ROWS: usize = 1_920;
+const ITEMS: usize = 10_000;
+const CASES: [Case; 5] = [
+    Case { name: "batch of one number", units: BATCHES, run: zero_cost },
+    Case { name: "batch of one number of an iterable dataset", units: BATCHES, run: iterable },
+    Case { name: "row of a shuffled gather, 784 bytes and a label", units: ROWS, run: gather },
+    Case { name: "ticket through the ordered ring", units: ITEMS, run: ordered_ring },
+    Case { name: "item through the SPSC ring", units: ITEMS, run: spsc_ring },
+];
+/// Passes that are counted apart from what a process does once.
+const PASSES: [usize; 2] = [2, 7];
+/// How far a count may be from the one in the file: compilers and C libraries differ.
+const BOUND: f64 = 0.3;
+
+fn zero_cost(passes: usize) {
+    let mut loader = Loader::builder(from_fn(BATCHES, |index, _| Ok(index as i64))).build().expect("is fine");
+    for _ in 0..passes {
+        loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
+    }
+}
+
+fn iterable(passes: usize) {
+    let dataset = iter_fn(|_| Ok((0..BATCHES as i64).map(Ok)));
+    let mut loader = Loader::iterable(dataset).build().expect("is fine");
+    for _ in 0..passes {
+        loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
+    }
+}
+
+fn gather(passes: usize) {
+    let images = Array::new(vec![7_u8; ROWS * 784], &[ROWS, 28, 28]).expect("is fine");
+    let dataset = TensorDataset::new((images, vec![3_i64; ROWS])).expect("is fine");
+    let mut loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(1).build().expect("is fine");
+    for _ in 0..passes {
+        loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
+    }
+}
+
+fn ordered_ring(passes: usize) {
+    let ring = ordered::Ring::boxed(64, ordered::Config::new(), |_| 0_usize);
+    let (mut consumer, worker) = (ring.consumer().expect("nobody has it"), ring.worker());
+    for item in 0..passes * ITEMS {
+        let mut claim = worker.try_claim(1).expect("it is empty");
+        *claim.get_mut().expect("there is one part") = item;
+        claim.publish();
+        assert_eq!(*consumer.try_next().expect("it was published"), item);
+    }
+}
+
+fn spsc_ring(passes: usize) {
+    let mut ring = spsc::Ring::boxed(64, |_| 0_usize);
+    let (mut producer, mut consumer) = ring.split();
+    for item in 0..passes * ITEMS {
+        let mut claim = producer.try_claim().expect("it is empty");
+        *claim = item;
+        claim.publish();
+        assert_eq!(*consumer.try_next().expect("it was published"), item);
+    }
+}
+
+/// Runs so many passes of a case: what is counted.
+///
+/// # Errors
+///
+/// If there is no such case.
+pub fn run(case: &str, passes: usize) -> Result<()> {
+    let case = CASES.iter().find(|known| known.name == case).with_context(|| format!("there is no case {case:?}"))?;
+    (case.run)(passes);
+    Ok(())
+}
+
+/// Counts all cases and compares them with those in `file`, or writes them there.
+///
+/// # Errors
+///
+/// If valgrind cannot be run, or a count is out of bounds; the message says which, and by how much.
+pub fn check(file: &Path, update: bool) -> Result<()> {
+    let counts: BTreeMap<_, _> =
+        CASES.iter().map(|case| Ok((case.name.to_owned(), count(case)?))).collect::<Result<_>>()?;
+    if update {
+        let text = serde_json::to_string_pretty(&counts)? + "\n";
+        return std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()));
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let known: BTreeMap<String, f64> = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let report = compare(&known, &counts);
+    print!("{}", report.lines.join(""));
+    ensure!(report.wrong.is_empty(), "{}\nif that is meant, run `counts --update`", report.wrong.join("\n"));
+    Ok(())
+}
+
+/// What became of the counts.
+struct Report {
+    lines: Vec<String>,
+    wrong: Vec<String>,
+}
+
+fn compare(known: &BTreeMap<String, f64>, counts: &BTreeMap<String, f64>) -> Report {
+    let mut report = Report { lines: Vec::new(), wrong: Vec::new() };
+    for (name, &count) in counts {
+        let Some(&before) = known.get(name) else {
+            report.wrong.push(format!("{name}: no count is known of it"));
+            continue;
+        };
+        let ratio = count / before;
+        report.lines.push(format!("{name}: {count:.1} instructions, {ratio:.2} of {before:.1}\n"));
+        if (ratio - 1.0).abs() > BOUND {
+            report.wrong.push(format!("{name}: {count:.1} instructions instead of {before:.1}"));
+        }
+    }
+    report
+}
+
+/// Instructions of one unit.
+fn count(case: &Case) -> Result<f64> {
+    let [few, more] = PASSES.map(|passes| collected(case.name, passes));
+    let (few, more) = (few?, more?);
+    let units = (case.units * (PASSES[1] - PASSES[0])) as f64;
+    ensure!(more > few, "{}: more passes took no more instructions", case.name);
+    // A tenth: the file need not change with every word.
+    Ok(((more - few) as f64 / units * 10.0).round() / 10.0)
+}
+
+/// Instructions of a process that runs so many passes.
+fn collected(case: &str, passes: usize) -> Result<u64> {
+    let program = std::env::current_exe().context("this program is nowhere")?;
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    let output = valgrind.args(["count", case, &passes.to_string()]).output().context("cannot run valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("{case}: valgrind ended with {}: {said}", output.status);
+    }
+    let number = said.lines().find_map(|line| line.split_once("Collected :")).map(|(_, number)| number.trim().parse());
+    number.with_context(|| format!("{case}: valgrind did not say what it collected: {said}"))?.context("no number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_far_from_the_known_one_or_unknown_is_told() {
+        let counts = |list: &[(&str, f64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let known: BTreeMap<_, _> = counts(&[("a", 100.0), ("b", 100.0), ("c", 100.0)]);
+        let report = compare(&known, &counts(&[("a", 125.0), ("b", 140.0), ("c", 60.0), ("d", 1.0)]));
+        assert_eq!(report.wrong.len(), 3, "{:?}", report.wrong);
+        assert!(report.wrong[0].starts_with("b: 140.0 instructions instead of 100.0"));
+    }
+
+    #[test]
+    fn every_case_runs_and_an_unknown_one_is_refused() {
+        for case in &CASES {
+            run(case.name, 1).unwrap();
+        }
+        assert!(run("nothing", 1).unwrap_err().to_string().contains("\"nothing\""));
+    }
+}
