@@ -1,1 +1,3 @@
 //! Measurements of slotline's rings and loader: see `benches/`.
+
+pub mod rings;
