@@ -8,7 +8,7 @@ fn main() {
     let mut all: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     slotline_benches::rings::visit(
         rounds,
-        |b, p| b.contains(&bench) && (peers.is_empty() || peers.contains(&p)),
+        |b, p| b.contains(&bench) && (peers.is_empty() || peers.iter().any(|q| p.contains(q))),
         |run| all.entry((run.bench, run.peer)).or_default().push(run.ns),
     );
     let mut rows: Vec<_> = all

@@ -42,7 +42,7 @@ fn slotline(items: u64) -> Duration {
             len as u64
         },
         move |next| {
-            let Ok(chunk) = consumer.try_chunk(BURST) else { return 0 };
+            let Ok(chunk) = consumer.try_chunk(CAPACITY) else { return 0 };
             let (first, second) = chunk.as_slices();
             check(next, first) + check(next + first.len() as u64, second)
         },
@@ -62,7 +62,7 @@ fn rtrb(items: u64) -> Duration {
             BURST as u64
         },
         move |next| {
-            let Ok(chunk) = consumer.read_chunk(BURST) else { return 0 };
+            let Ok(chunk) = consumer.read_chunk(consumer.slots()) else { return 0 };
             let (first, second) = chunk.as_slices();
             let taken = check(next, first) + check(next + first.len() as u64, second);
             chunk.commit_all();
@@ -73,7 +73,7 @@ fn rtrb(items: u64) -> Duration {
 
 fn ringbuf(items: u64) -> Duration {
     let (mut producer, mut consumer) = ringbuf::HeapRb::<u64>::new(CAPACITY).split();
-    let (mut out, mut back) = ([0; BURST], [0; BURST]);
+    let (mut out, mut back) = ([0; BURST], [0; CAPACITY]);
     relay(
         items,
         move |next, _| {

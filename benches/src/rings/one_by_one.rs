@@ -31,8 +31,8 @@ fn slotline(items: u64) -> Duration {
     let (mut producer, mut consumer) = spsc::Ring::boxed(CAPACITY, |_| 0_u64).into_split();
     relay(
         items,
-        move |number, _| producer.try_push(number).is_ok().into(),
-        move |next| consumer.try_next().map_or(0, |item| arrived(next, *item)),
+        move |number, _| producer.push(number).is_ok().into(),
+        move |next| consumer.next().map_or(0, |item| arrived(next, *item)),
     )
 }
 

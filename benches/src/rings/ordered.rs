@@ -101,7 +101,8 @@ fn slotline(items: u64) -> Duration {
 
 /// Its producers don't know which sequence they write to, so each one's numbers are in order, and no more than that.
 fn disruptor(items: u64) -> Duration {
-    let (mut poller, builder) = disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
+    let (mut poller, builder) =
+        disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
     let first = builder.build();
     let producers = [first.clone(), first];
     let mut number = 0;

@@ -33,7 +33,7 @@ pub(super) const BENCH: Bench = Bench {
 fn slotline(items: u64) -> Duration {
     let ends = || {
         let (mut producer, mut consumer) = spsc::Ring::boxed(CAPACITY, |_| 0_u64).into_split();
-        (move |number| producer.try_push(number).is_ok(), move || consumer.try_next().ok().map(|item| *item))
+        (move |number| producer.push(number).is_ok(), move || consumer.next().ok().map(|item| *item))
     };
     echo(items, ends(), ends())
 }
