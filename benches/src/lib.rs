@@ -6,6 +6,7 @@
 //! - [`workload`]: what is loaded, each in a file of its own.
 //! - [`peer`]: who loads it: slotline, other loaders in Rust, programs in other languages, and the machine by itself.
 //! - [`rounds`]: measures the contenders of a workload in turn, round after round, since machines drift.
+//! - [`rings`]: the rings by themselves, beside other rings.
 //! - [`scale`]: cost against the dataset's size and against the number of workers.
 //! - [`record`], [`machine`]: what was measured, line by line, and on what.
 //! - [`stats`], [`report`]: medians and spreads, the page and its plots.
@@ -18,6 +19,7 @@ pub mod peer;
 pub mod protocol;
 pub mod record;
 pub mod report;
+pub mod rings;
 pub mod rounds;
 pub mod scale;
 pub mod stats;

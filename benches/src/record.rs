@@ -24,6 +24,8 @@ pub enum Section {
     W6,
     /// Some slow samples among quick ones.
     W7,
+    /// The rings by themselves.
+    Rings,
     /// Cost against the dataset's size.
     Size,
     /// Cost against the number of workers.
@@ -38,7 +40,7 @@ impl Section {
 
     /// Whether peers that are programs of their own take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Size | Self::Workers)
+        !matches!(self, Self::Rings | Self::Size | Self::Workers)
     }
 }
 
@@ -84,8 +86,8 @@ pub struct Time {
     pub section: Section,
     /// Which variant of it; empty if there is but one.
     pub case: String,
-    /// How many workers loaded.
-    pub workers: usize,
+    /// How many workers loaded, where there are any.
+    pub workers: Option<usize>,
     /// How many samples the dataset had, where that is what varies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -110,7 +112,7 @@ pub struct Absent {
     /// As in [`Time`].
     pub case: String,
     /// As in [`Time`].
-    pub workers: usize,
+    pub workers: Option<usize>,
     /// Who.
     pub peer: String,
     /// And why.
@@ -223,7 +225,7 @@ mod tests {
         let time = Time {
             section: Section::W2,
             case: String::new(),
-            workers: 1,
+            workers: Some(1),
             size: None,
             peer: "burn".into(),
             version: Some("0.22".into()),
@@ -231,8 +233,13 @@ mod tests {
             unit: Unit::MicrosPerBatch,
             values: vec![12.5, 13.0],
         };
-        let absent =
-            Absent { section: Section::W2, case: String::new(), workers: 1, peer: "x".into(), why: "none".into() };
+        let absent = Absent {
+            section: Section::W2,
+            case: String::new(),
+            workers: Some(1),
+            peer: "x".into(),
+            why: "none".into(),
+        };
         let run = Run { section: Section::W2, rounds: 2, machine: Machine::of_this_run() };
         let lines = [Line::Run(run), Line::Time(time), Line::Absent(absent)];
         write(&path, &lines).unwrap();

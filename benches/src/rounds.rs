@@ -137,6 +137,7 @@ impl Recorder {
                 }
             }
         }
+        let workers = Some(workers);
         for (Entry { peer, version, kind, size, contender }, values) in running {
             let (section, case) = (self.section, case.clone());
             self.push(match contender {

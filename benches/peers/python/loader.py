@@ -49,7 +49,7 @@ class Numbers:
 
     def __getitem__(self, index):
         if self.sleeps:
-            time.sleep(0.050 if index % 16 == 15 else 0.001)
+            time.sleep(0.050 if index % 16 == 0 else 0.001)
         return index
 
     def verify(self, batch, take):
@@ -217,6 +217,7 @@ class Torch:
         options |= {"num_workers": args.workers, "in_order": plan.in_order}
         if args.workers:
             options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
+            workers["prefetch_factor"] = plan.prefetch
         if hasattr(dataset, "__getitems__"):
             options["collate_fn"] = whole
         self.make = lambda: torch.utils.data.DataLoader(dataset, **options)
@@ -302,6 +303,7 @@ class Plan:
     shuffle: bool = False
     drop_last: bool = False
     in_order: bool = True
+    prefetch: int | None = None  # batches made ahead by each worker, if not as many as by default
     first_batch: bool = False  # each pass builds a loader and takes one batch
 
     def samples(self, size):
@@ -329,10 +331,13 @@ def workload(args):
         return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
     if name == "w5":
         return jpegs(args, tensors), Plan(32)
-    if name in ("w7-1", "w7-8", "w7-1-arrival", "w7-8-arrival"):
+    if name in ("w7-1", "w7-8", "w7-1-arrival", "w7-8-arrival", "w7-1-prefetch-16"):
         if name.endswith("arrival") and not tensors:
             raise Absent("grain always keeps the order")
-        return Numbers(200, True), Plan(int(name[3]), in_order=not name.endswith("arrival"))
+        if name.endswith("16") and not tensors:
+            raise Absent("how far grain's workers read ahead is left at its default")
+        prefetch = 16 if name.endswith("16") else None
+        return Numbers(200, True), Plan(int(name[3]), in_order=not name.endswith("arrival"), prefetch=prefetch)
     raise Absent("this peer knows no such workload")
 
 

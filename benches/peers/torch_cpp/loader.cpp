@@ -92,7 +92,7 @@ constexpr size_t SLEEPERS = 200;
 struct Numbers : data::Dataset<Numbers, int64_t> {
   explicit Numbers(bool sleep) : sleep(sleep) {}
   int64_t get(size_t index) override {
-    if (sleep) std::this_thread::sleep_for(std::chrono::milliseconds(index % 16 == 15 ? 50 : 1));
+    if (sleep) std::this_thread::sleep_for(std::chrono::milliseconds(index % 16 == 0 ? 50 : 1));
     return int64_t(index);
   }
   std::optional<size_t> size() const override { return sleep ? SLEEPERS : NUMBERS; }
@@ -328,9 +328,11 @@ void run(const Options& o) {
     return serve<Sequential>(o, 16, false, CropRows(all).map(data::transforms::Stack<>()), look, check);
   }
   if (w == "w5") return absent("libtorch decodes no JPEG");
-  if (w == "w7-1" || w == "w7-8" || w == "w7-1-arrival" || w == "w7-8-arrival") {
+  const bool ahead = w == "w7-1-prefetch-16", arrival = w == "w7-1-arrival" || w == "w7-8-arrival";
+  if (w == "w7-1" || w == "w7-8" || arrival || ahead) {
     if (o.bulk()) return absent("the same as libtorch: there is nothing to gather in bulk");
-    auto loading = data::DataLoaderOptions(w[3] - '0').enforce_ordering(w.size() == 4);
+    auto loading = data::DataLoaderOptions(w[3] - '0').enforce_ordering(!arrival);
+    if (ahead) loading.max_jobs(16 * o.workers);
     auto look = [](auto& batch, Ledger& ledger) { verify(batch, ledger); };
     auto check = [](auto& batch) { return total_of(batch); };
     return serve<Sequential>(o, loading, false, Numbers(true), look, check);

@@ -34,7 +34,7 @@ fn cargo(source: &Path, build: &Path) -> Result<Vec<OsString>> {
     let target = build.join("burn");
     eprintln!("building {}", source.display());
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    cargo.args(["build", "--release", "--manifest-path"]).arg(source.join("Cargo.toml"));
     succeed(cargo.arg("--target-dir").arg(&target))?;
     Ok(vec![target.join("release/burn-peer").into()])
 }

@@ -40,6 +40,11 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need at least half \
              of what one thread needs, with the loop's own thread a third.",
         ),
+        Section::Rings => (
+            "Rings",
+            "What it costs to get a u64 from one thread to another one, which run on two pinned cores; in a round trip, there \
+             and back. All rings hold 1,024.",
+        ),
         Section::Size => (
             "Cost against size",
             "Numbers that are their index, 8 in a batch, at most 20,000 batches of a pass; without the start of the pass, \
@@ -161,7 +166,7 @@ mod tests {
         Line::Time(Time {
             section: Section::W2,
             case: String::new(),
-            workers,
+            workers: Some(workers),
             size: None,
             peer: peer.into(),
             version: (kind == Kind::Peer).then(|| "1.2".into()),
@@ -174,8 +179,13 @@ mod tests {
     #[test]
     fn a_page_has_medians_ratios_verdicts_and_who_is_missing() {
         let dir = tempfile::tempdir().unwrap();
-        let absent =
-            Absent { section: Section::W2, case: String::new(), workers: 1, peer: "grain".into(), why: "no|pe".into() };
+        let absent = Absent {
+            section: Section::W2,
+            case: String::new(),
+            workers: Some(1),
+            peer: "grain".into(),
+            why: "no|pe".into(),
+        };
         let lines = [
             Line::Run(Run { section: Section::W2, rounds: 3, machine: Machine::of_this_run() }),
             time("slotline", Kind::Ours, 0, &[2.0, 3.0, 2.1]),

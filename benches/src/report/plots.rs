@@ -41,12 +41,12 @@ pub fn draw(sheet: &Sheet, section: Section, path: &Path) -> Result<()> {
     match section {
         Section::Size => {
             let x = |time: &Time| time.size.map(|size| size as f64);
-            let name = |time: &Time| format!("{}, w{}", time.case, time.workers);
+            let name = |time: &Time| heading(&(time.case.clone(), time.workers));
             curves(sheet, section, path, &["µs per batch by samples in the dataset"], |_| 0, x, name, true)
         }
         Section::Workers => {
             let titles = ["W1: µs per batch by workers", "W2: µs per batch by workers"];
-            let x = |time: &Time| Some(time.workers as f64);
+            let x = |time: &Time| time.workers.map(|workers| workers as f64);
             curves(sheet, section, path, &titles, |time| usize::from(time.case != "w1"), x, |t| t.peer.clone(), false)
         }
         _ => bars(sheet, section, path),

@@ -9,8 +9,8 @@ pub struct Sheet {
     lines: Vec<Line>,
 }
 
-/// A heat: a variant of a section and a number of workers.
-pub type Column = (String, usize);
+/// A heat: a variant of a section and a number of workers, if there are any.
+pub type Column = (String, Option<usize>);
 
 impl Sheet {
     /// A sheet of these lines.
@@ -50,7 +50,7 @@ impl Sheet {
         }
         let mut columns = Vec::new();
         for case in cases {
-            let mut workers: Vec<usize> =
+            let mut workers: Vec<Option<usize>> =
                 self.times(section).filter(|time| time.case == case).map(|time| time.workers).collect();
             workers.sort_unstable();
             workers.dedup();

@@ -28,7 +28,11 @@ pub fn spread(spread: Spread) -> String {
 
 /// What a heat is called, among those of its section.
 pub fn heading((case, workers): &Column) -> String {
-    if case.is_empty() { format!("w{workers}") } else { format!("{case}, w{workers}") }
+    match workers {
+        None => case.clone(),
+        Some(workers) if case.is_empty() => format!("w{workers}"),
+        Some(workers) => format!("{case}, w{workers}"),
+    }
 }
 
 /// The tables of a section.

@@ -18,7 +18,7 @@ enum Aim {
 }
 
 /// A target: where, whose, and what.
-struct Target(Section, &'static str, usize, &'static str, Aim);
+struct Target(Section, &'static str, Option<usize>, &'static str, Aim);
 
 const OURS: &str = "slotline";
 const ALONE: &str = "slotline, workers alone";
@@ -28,29 +28,34 @@ const TWO: Aim = Aim::Limit("memcpy on two threads");
 
 /// All targets. With one worker two threads load, since the loop's own thread helps.
 const TARGETS: &[Target] = &[
-    Target(Section::W1, "", 0, OURS, Aim::Value(0.010)),
-    Target(Section::W1, "", 1, OURS, Aim::Value(0.06)),
-    Target(Section::W1, "", 2, OURS, Aim::Value(0.08)),
-    Target(Section::W2, "", 0, OURS, Aim::Value(2.2)),
-    Target(Section::W2, "", 1, OURS, Aim::Value(1.5)),
-    Target(Section::W2, "", 2, OURS, Aim::Value(1.5)),
-    Target(Section::W3, "", 0, OURS, ONE),
-    Target(Section::W3, "", 1, OURS, TWO),
-    Target(Section::W3, "", 2, OURS, TWO),
-    Target(Section::W4, "", 0, OURS, Aim::Value(13.0)),
-    Target(Section::W4, "", 1, OURS, Aim::Value(8.0)),
-    Target(Section::W4, "", 2, OURS, Aim::Value(8.0)),
-    Target(Section::W6, "", 2, OURS, Aim::Value(1.2)),
-    Target(Section::W7, "batches of 8", 2, ALONE, Aim::Value(430.0)),
-    Target(Section::W7, "batches of 8", 2, OURS, Aim::Value(300.0)),
-    Target(Section::W7, "batches of 1", 2, ALONE, Aim::Value(560.0)),
-    Target(Section::W7, "batches of 1", 2, OURS, Aim::Value(300.0)),
-    Target(Section::W7, "batches of 1, prefetch 16", 2, ALONE, Aim::Value(450.0)),
-    Target(Section::W7, "batches of 1, prefetch 16", 2, OURS, Aim::Value(300.0)),
-    Target(Section::W7, "batches of 8, as they arrive", 2, OURS, Aim::Value(430.0)),
-    Target(Section::W7, "batches of 8, as they arrive", 2, HELPED, Aim::Value(300.0)),
-    Target(Section::W7, "batches of 1, as they arrive", 2, OURS, Aim::Value(430.0)),
-    Target(Section::W7, "batches of 1, as they arrive", 2, HELPED, Aim::Value(300.0)),
+    Target(Section::W1, "", Some(0), OURS, Aim::Value(0.010)),
+    Target(Section::W1, "", Some(1), OURS, Aim::Value(0.06)),
+    Target(Section::W1, "", Some(2), OURS, Aim::Value(0.08)),
+    Target(Section::W2, "", Some(0), OURS, Aim::Value(2.2)),
+    Target(Section::W2, "", Some(1), OURS, Aim::Value(1.5)),
+    Target(Section::W2, "", Some(2), OURS, Aim::Value(1.5)),
+    Target(Section::W3, "", Some(0), OURS, ONE),
+    Target(Section::W3, "", Some(1), OURS, TWO),
+    Target(Section::W3, "", Some(2), OURS, TWO),
+    Target(Section::W4, "", Some(0), OURS, Aim::Value(13.0)),
+    Target(Section::W4, "", Some(1), OURS, Aim::Value(8.0)),
+    Target(Section::W4, "", Some(2), OURS, Aim::Value(8.0)),
+    Target(Section::W6, "", Some(2), OURS, Aim::Value(1.2)),
+    Target(Section::W7, "batches of 8", Some(2), ALONE, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 8", Some(2), OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1", Some(2), ALONE, Aim::Value(560.0)),
+    Target(Section::W7, "batches of 1", Some(2), OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1, prefetch 16", Some(2), ALONE, Aim::Value(450.0)),
+    Target(Section::W7, "batches of 1, prefetch 16", Some(2), OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 8, as they arrive", Some(2), OURS, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 8, as they arrive", Some(2), HELPED, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1, as they arrive", Some(2), OURS, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 1, as they arrive", Some(2), HELPED, Aim::Value(300.0)),
+    Target(Section::Rings, "spsc, one by one", None, OURS, Aim::Value(2.2)),
+    Target(Section::Rings, "spsc, bursts of 64", None, OURS, Aim::Value(0.6)),
+    Target(Section::Rings, "round trip", None, OURS, Aim::Value(103.0)),
+    Target(Section::Rings, "ordered, two producers", None, OURS, Aim::Value(25.0)),
+    Target(Section::Rings, "ordered, two producers, runs of 32", None, OURS, Aim::Value(5.0)),
 ];
 
 /// The table; empty if nothing that has a target was measured.
@@ -66,9 +71,12 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units =
-        "\nIn µs per batch; W6 and W7 in ms per pass. A target is met if the median is, and no peer is faster.\n";
+    let units = "\nIn µs per batch; W6 and W7 in ms per pass, rings in ns per item. A target is met if the median is, and no peer is faster.\n";
     Ok(format!("{head}{rows}{units}"))
+}
+
+fn title(section: Section) -> String {
+    if section == Section::Rings { "Rings".into() } else { section.name().to_uppercase() }
 }
 
 fn row(rows: &mut String, sheet: &Sheet, column: &Column, ours: &Time, aim: Aim) -> Result<()> {
@@ -95,7 +103,7 @@ fn row(rows: &mut String, sheet: &Sheet, column: &Column, ours: &Time, aim: Aim)
     writeln!(
         rows,
         "| {}, {}{variant} | {} | {} | {} | {} | {target} | {verdict} |",
-        section.name().to_uppercase(),
+        title(section),
         heading(column),
         short(median(ours)),
         named(sheet.best(section, column, Kind::Peer)),

@@ -33,7 +33,7 @@ pub fn run(recorder: &mut Recorder) -> Result<()> {
                 recorder.push(Line::Time(Time {
                     section: Section::Size,
                     case: case.into(),
-                    workers,
+                    workers: Some(workers),
                     size: Some(size as u64),
                     peer: "slotline".into(),
                     version: None,

@@ -19,8 +19,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::machine::version_of;
 use crate::peer::external::Program;
-use crate::record::Section;
+use crate::record::{Kind, Line, Section, Time, Unit};
+use crate::rings;
 use crate::rounds::Recorder;
 
 /// Numbers of workers that each workload is measured with.
@@ -125,7 +127,46 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W4 => w4::run(setup, recorder),
         Section::W6 => w6::run(setup, recorder),
         Section::W7 => w7::run(setup, recorder),
+        Section::Rings => {
+            rings(recorder);
+            Ok(())
+        }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
     }
+}
+
+/// The rings, which are visited in rounds of their own.
+fn rings(recorder: &mut Recorder) {
+    let mut times: Vec<Time> = Vec::new();
+    rings::visit(
+        recorder.rounds(),
+        |_, _| true,
+        |run| {
+            let value = Unit::NanosPerItem.value(1.0, run.ns * 1e-9);
+            match times.iter_mut().find(|time| time.case == run.bench && time.peer == run.peer) {
+                Some(time) => time.values.push(value),
+                None => times.push(Time {
+                    section: Section::Rings,
+                    case: run.bench.into(),
+                    workers: None,
+                    size: None,
+                    peer: run.peer.into(),
+                    version: version_of(match run.peer {
+                        "crossbeam ArrayQueue" => "crossbeam-queue",
+                        "crossbeam channel" => "crossbeam-channel",
+                        peer => peer,
+                    }),
+                    kind: match run.peer {
+                        "slotline" => Kind::Ours,
+                        "raw atomics" => Kind::Limit,
+                        _ => Kind::Peer,
+                    },
+                    unit: Unit::NanosPerItem,
+                    values: vec![value],
+                }),
+            }
+        },
+    );
+    times.into_iter().for_each(|time| recorder.push(Line::Time(time)));
 }

@@ -5,6 +5,7 @@ use core::fmt;
 use crossbeam_utils::CachePadded;
 
 use super::cursor::Cursor;
+use super::pace::Pace;
 use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, CONSUMER_TAKEN, PRODUCER_GONE, ring};
 use super::{Item, Lease, LeaseChunk, NextError};
 use crate::handle::Handle;
@@ -20,6 +21,8 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
     pub(super) handle: R,
     /// Item to read next; its limit is `tail` as last seen.
     pub(super) cursor: Cursor,
+    /// How it waits.
+    pace: Pace,
     /// Takes no space, but keeps other data, such as the other side, off this one's cache line.
     _alone: CachePadded<()>,
 }
@@ -37,7 +40,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
         // Not moved since the (re)start, which `take` has seen.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
-        Some(Self { handle, cursor, _alone: CachePadded::new(()) })
+        let pace = Pace::new(cursor.ticket(), cursor.capacity());
+        Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
     }
 
     /// The next item, if there is one now.
@@ -170,7 +174,11 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
-        let Self { handle, cursor, .. } = self;
+        let Self { handle, cursor, pace, .. } = self;
+        // Runs of items move few lines as it is.
+        if max == 1 {
+            pace.pause(cursor.ticket());
+        }
         let mut outcome = Err(NextError::Empty);
         ring(handle).items.wait_until(deadline, || {
             outcome = poll(handle, cursor, max);

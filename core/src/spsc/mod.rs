@@ -30,6 +30,13 @@
 //! });
 //! ```
 //!
+//! # Waiting
+//!
+//! What a side knows of the other one's position it uses up before it looks again, so in a stream of items the two move
+//! few cache lines between them. A side that waits for single items in such a stream even stays away for a moment, up
+//! to a microsecond or two, when it has caught up, to find many at once then. One that waits for items that come one by
+//! one does not, and neither do `try_` forms and chunks.
+//!
 //! # The end
 //!
 //! | What happens | The producer gets | The consumer gets |
@@ -87,6 +94,7 @@ mod consumer;
 mod cursor;
 mod error;
 mod lease;
+mod pace;
 mod producer;
 mod ring;
 #[cfg(all(test, feature = "alloc", not(loom)))]

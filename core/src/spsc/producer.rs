@@ -5,6 +5,7 @@ use core::fmt;
 use crossbeam_utils::CachePadded;
 
 use super::cursor::Cursor;
+use super::pace::Pace;
 use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, PRODUCER_GONE, PRODUCER_TAKEN, ring};
 use super::{Claim, ClaimChunk, ClaimError, Item, PushError};
 use crate::handle::Handle;
@@ -21,6 +22,8 @@ pub struct Producer<R: Handle<Target: AnyRing>> {
     pub(super) handle: R,
     /// Item to write next; its limit is `head + capacity` as last seen.
     pub(super) cursor: Cursor,
+    /// How it waits.
+    pace: Pace,
     /// Takes no space, but keeps other data, such as the other side, off this one's cache line.
     _alone: CachePadded<()>,
 }
@@ -38,7 +41,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         }
         // Not moved since the (re)start, which `take` has seen.
         let cursor = Cursor::new(ring.tail.load(Ordering::Relaxed), ring.capacity());
-        Some(Self { handle, cursor, _alone: CachePadded::new(()) })
+        let pace = Pace::new(cursor.ticket(), cursor.capacity());
+        Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
     }
 
     /// The next free slot, if there is one now.
@@ -180,7 +184,11 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
 
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
-        let Self { handle, cursor, .. } = self;
+        let Self { handle, cursor, pace, .. } = self;
+        // Runs of items move few lines as it is.
+        if max == 1 {
+            pace.pause(cursor.ticket());
+        }
         let mut outcome = Err(ClaimError::Full);
         ring(handle).space.wait_until(deadline, || {
             outcome = poll(handle, cursor, max);

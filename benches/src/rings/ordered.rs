@@ -1,0 +1,165 @@
+//! Two producers, one consumer that gets the tasks in order, on two cores.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::Backoff;
+use disruptor::{BusySpin, Producer as _};
+use slotline_core::ordered::{ClaimError, Config, NextError, Ring};
+
+use super::threads::{Start, pin};
+use super::{Bench, CAPACITY};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "ordered, two producers",
+    items: 1_000_000,
+    peers: &[("slotline", slotline), ("disruptor", disruptor), ("channel + map", channel_and_map)],
+};
+
+pub(super) const RUNS: Bench = Bench {
+    name: "ordered, two producers, runs of 32",
+    items: 1_000_000,
+    peers: &[("slotline", slotline), ("disruptor", disruptor), ("channel + map", channel_and_map)],
+};
+
+/// Two producers share a core, and the consumer has the other one. So whoever can't go on backs off to let others run.
+///
+/// `produce` is a producer's whole life. `take(next)` takes some tasks, of which `next` must be the first, and says how
+/// many, 0 if there is none now.
+fn gather<P: FnOnce() + Send>(items: u64, producers: [P; 2], mut take: impl FnMut(u64) -> u64 + Send) -> Duration {
+    let start = &Start::new(3);
+    thread::scope(|scope| {
+        for produce in producers {
+            scope.spawn(move || {
+                pin(1);
+                start.wait();
+                produce();
+            });
+        }
+        let taker = scope.spawn(move || {
+            pin(0);
+            start.wait();
+            let clock = Instant::now();
+            let (mut next, mut backoff) = (0, Backoff::new());
+            while next < items {
+                match take(next) {
+                    0 => backoff.snooze(),
+                    taken => {
+                        next += taken;
+                        backoff = Backoff::new();
+                    }
+                }
+            }
+            clock.elapsed()
+        });
+        taker.join().expect("every task comes in its turn")
+    })
+}
+
+/// Backs off until `attempt` says yes.
+fn until(mut attempt: impl FnMut() -> bool) {
+    let backoff = Backoff::new();
+    while !attempt() {
+        backoff.snooze();
+    }
+}
+
+fn slotline(items: u64) -> Duration {
+    let ring = Ring::boxed(CAPACITY, Config::new(), |_| 0_u64);
+    let mut consumer = ring.consumer().expect("nobody has taken it yet");
+    ring.seal();
+    consumer.open(Some(items as usize)).expect("nothing was claimed");
+    let produce = [(); 2].map(|()| {
+        let worker = ring.worker();
+        move || {
+            let backoff = Backoff::new();
+            loop {
+                match worker.try_claim(1) {
+                    Ok(mut claim) => {
+                        let ticket = claim.ticket() as u64;
+                        *claim.get_mut().expect("the whole slot") = ticket;
+                        claim.publish();
+                        backoff.reset();
+                    }
+                    Err(ClaimError::Full) => backoff.snooze(),
+                    Err(ClaimError::Ended | ClaimError::Closed) => break,
+                }
+            }
+        }
+    });
+    gather(items, produce, |next| match consumer.try_next() {
+        Ok(lease) => {
+            assert_eq!(*lease, next);
+            1
+        }
+        Err(NextError::Empty) => 0,
+        Err(error) => panic!("{error}"),
+    })
+}
+
+/// Its producers don't know which sequence they write to, so each one's numbers are in order, and no more than that.
+fn disruptor(items: u64) -> Duration {
+    let (mut poller, builder) =
+        disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
+    let first = builder.build();
+    let producers = [first.clone(), first];
+    let mut number = 0;
+    let produce = producers.map(|mut producer| {
+        let of = number;
+        number += 1;
+        move || {
+            for task in (of..items).step_by(2) {
+                until(|| producer.try_publish(|event| *event = (of, task)).is_ok());
+            }
+        }
+    });
+    let mut next_of = [0, 1];
+    gather(items, produce, move |_| match poller.poll() {
+        Ok(mut events) => (&mut events)
+            .map(|&(of, task)| {
+                assert_eq!(task, next_of[of as usize]);
+                next_of[of as usize] += 2;
+                1
+            })
+            .sum(),
+        Err(_) => 0,
+    })
+}
+
+/// The way of torch's loader: results come as they are done, and those that are early wait in a map.
+fn channel_and_map(items: u64) -> Duration {
+    let tickets = &AtomicU64::new(0);
+    let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
+    let produce = [(); 2].map(|()| {
+        let sender = sender.clone();
+        move || {
+            loop {
+                let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+                if ticket >= items {
+                    break;
+                }
+                until(|| sender.try_send((ticket, ticket)).is_ok());
+            }
+        }
+    });
+    let mut early = HashMap::new();
+    gather(items, produce, move |next| {
+        if let Some(value) = early.remove(&next) {
+            assert_eq!(value, next);
+            return 1;
+        }
+        match receiver.try_recv() {
+            Ok((ticket, value)) if ticket == next => {
+                assert_eq!(value, next);
+                1
+            }
+            Ok((ticket, value)) => {
+                early.insert(ticket, value);
+                0
+            }
+            Err(_) => 0,
+        }
+    })
+}

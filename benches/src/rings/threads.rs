@@ -1,0 +1,132 @@
+//! Two threads on two cores, started together.
+
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use core_affinity::CoreId;
+
+/// The cores that this process may use, read before any thread is pinned.
+fn core_ids() -> &'static [CoreId] {
+    static IDS: OnceLock<Vec<CoreId>> = OnceLock::new();
+    IDS.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
+}
+
+/// How many cores there are to be used.
+pub(super) fn cores() -> usize {
+    core_ids().len()
+}
+
+/// Pins this thread to one of the two cores that are used. Where that isn't allowed, nobody is pinned.
+pub(super) fn pin(core: usize) {
+    if let Some(&id) = core_ids().get(core) {
+        core_affinity::set_for_current(id);
+    }
+}
+
+/// Where threads wait for each other before the clock starts, awake.
+pub(super) struct Start(AtomicUsize);
+
+impl Start {
+    pub(super) fn new(threads: usize) -> Self {
+        Self(AtomicUsize::new(threads))
+    }
+
+    pub(super) fn wait(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+        while self.0.load(Ordering::Acquire) > 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// One thread sends the numbers `0..items`, another one takes them; how long until the last one is there.
+///
+/// `send(next, end)` sends some of the numbers `next..end` and says how many, 0 if there is no space now.
+/// `take(next)` takes some, of which `next` must be the first, and says how many, 0 if there is none now.
+pub(super) fn relay(
+    items: u64,
+    mut send: impl FnMut(u64, u64) -> u64 + Send,
+    mut take: impl FnMut(u64) -> u64 + Send,
+) -> Duration {
+    let start = &Start::new(2);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            pin(1);
+            start.wait();
+            let mut next = 0;
+            while next < items {
+                let sent = send(next, items);
+                if sent == 0 {
+                    spin_loop();
+                }
+                next += sent;
+            }
+        });
+        let taker = scope.spawn(move || {
+            pin(0);
+            start.wait();
+            let clock = Instant::now();
+            let mut next = 0;
+            while next < items {
+                let taken = take(next);
+                if taken == 0 {
+                    spin_loop();
+                }
+                next += taken;
+            }
+            clock.elapsed()
+        });
+        taker.join().expect("every item comes in its turn")
+    })
+}
+
+/// One thread sends a number and waits until it is back, `items` times; another one sends back what it gets.
+pub(super) fn echo(
+    items: u64,
+    (mut send, mut take): (impl FnMut(u64) -> bool + Send, impl FnMut() -> Option<u64> + Send),
+    (mut reply, mut hear): (impl FnMut(u64) -> bool + Send, impl FnMut() -> Option<u64> + Send),
+) -> Duration {
+    let start = &Start::new(2);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            pin(1);
+            start.wait();
+            for _ in 0..items {
+                let number = until(&mut take);
+                until(|| reply(number).then_some(()));
+            }
+        });
+        let sender = scope.spawn(move || {
+            pin(0);
+            start.wait();
+            let clock = Instant::now();
+            for number in 0..items {
+                until(|| send(number).then_some(()));
+                assert_eq!(until(&mut hear), number);
+            }
+            clock.elapsed()
+        });
+        sender.join().expect("every number comes back")
+    })
+}
+
+fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match attempt() {
+            Some(outcome) => return outcome,
+            None => spin_loop(),
+        }
+    }
+}
+
+/// Checks that these are the numbers from `next` on, and says how many.
+#[inline]
+pub(super) fn check(next: u64, numbers: &[u64]) -> u64 {
+    // Without a branch for each, so that the check is not what is measured.
+    let wrong = numbers.iter().zip(next..).fold(0, |wrong, (&number, expected)| wrong | (number ^ expected));
+    assert_eq!(wrong, 0, "numbers from {next} on");
+    numbers.len() as u64
+}
