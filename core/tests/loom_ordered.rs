@@ -54,10 +54,19 @@ fn limited<W: Wait>(ring: &Arc<Model<W>>, tickets: usize) -> Consumer<Arc<Model<
     consumer
 }
 
+/// Takes a run of `tickets` tickets, whose slots hold their numbers.
 fn take_in_order<W: Wait>(consumer: &mut Consumer<Arc<Model<W>>>, tickets: usize) {
     for ticket in 0..tickets {
         let lease = consumer.next().unwrap();
         assert_eq!((lease.ticket(), *lease), (ticket, ticket));
+    }
+    assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+}
+
+/// Takes a run of `tickets` tickets.
+fn take<W: Wait>(consumer: &mut Consumer<Arc<Model<W>>>, tickets: usize) {
+    for ticket in 0..tickets {
+        assert_eq!(consumer.next().unwrap().ticket(), ticket);
     }
     assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
 }
@@ -192,6 +201,85 @@ fn two_workers_fill_the_parts_of_one_slot() {
         }
         assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Several tickets by one compare-and-swap, against single ones.
+#[test]
+fn many_claims_at_once_and_single_ones_come_in_order() {
+    explore(2, || {
+        let ring = ring::<Parking>(2, Config::new());
+        let mut consumer = limited(&ring, 3);
+        let many = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || {
+                while let Ok(claims) = worker.try_claim_many(2) {
+                    for mut claim in claims {
+                        *claim.get_mut().unwrap() = claim.ticket();
+                        claim.publish();
+                    }
+                }
+            })
+        };
+        let single = spawn_hasty(&ring, 1, |_| true);
+        for ticket in 0..3 {
+            let lease = next_helping(&mut consumer, |_| true).unwrap();
+            assert_eq!((lease.ticket(), *lease), (ticket, ticket));
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        many.join().unwrap();
+        single.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Claims that wait for space, and that are left untaken now and then.
+#[test]
+fn many_claims_at_once_are_all_published_or_failed() {
+    explore(2, || {
+        let ring = ring::<Parking>(2, Config::new());
+        let mut consumer = limited(&ring, 4);
+        let worker = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || {
+                while let Ok(mut claims) = worker.claim_many(2) {
+                    let mut claim = claims.next().unwrap();
+                    *claim.get_mut().unwrap() = claim.ticket();
+                    claim.publish();
+                }
+            })
+        };
+        for ticket in 0..4 {
+            match consumer.next() {
+                Ok(lease) => assert_eq!((lease.ticket(), *lease), (ticket, ticket)),
+                Err(error) => assert_eq!(error, NextError::Failed { ticket }),
+            }
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        worker.join().unwrap();
+    });
+}
+
+/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts where it looked.
+#[test]
+fn claims_begun_in_one_run_are_not_made_in_another_one() {
+    explore(3, || {
+        let ring = ring::<Parking>(2, Config::new());
+        let mut consumer = Consumer::new(ring.clone()).unwrap();
+        let worker = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || worker.try_claim_many(2).into_iter().flatten().for_each(|claim| claim.publish()))
+        };
+        ring.seal();
+        while let Ok(lease) = consumer.next() {
+            drop(lease);
+        }
+        consumer.open(Some(1)).unwrap();
+        let own = Worker::new(ring.clone());
+        while let Ok(claim) = own.try_claim(1) {
+            claim.publish();
+        }
+        take(&mut consumer, 1);
+        worker.join().unwrap();
     });
 }
 

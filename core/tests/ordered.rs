@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Ring, Slot};
-use slotline_core::wait::Deadline;
+use slotline_core::wait::{Deadline, Spin};
 
 /// A deadline that has passed: waiting is one look.
 struct Now;
@@ -32,5 +32,85 @@ fn a_consumer_that_works_does_not_wait_for_a_ticket_that_only_it_can_claim() {
         assert!(!consumer.wait_or_work(&Now), "{delivery:?}");
         claim.publish();
         assert!(consumer.wait_or_work(&Now) && consumer.try_next().is_ok());
+    }
+}
+
+#[test]
+fn many_claims_at_once_are_those_in_a_row_that_are_free_up_to_the_limit_of_the_run() {
+    // Two laps before the wrap of the position, and so across it.
+    let slots = [const { Slot::new(0) }; 4];
+    let ring = Ring::near_the_wrap(slots, Config::new(), Spin, Spin, 2);
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    for run in 0..4 {
+        ring.seal();
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Ended);
+        consumer.open(Some(7)).unwrap();
+        let mut tickets = 0;
+        let mut publish = |max, expected| {
+            let claims = worker.try_claim_many(max).unwrap();
+            assert_eq!(claims.len(), expected);
+            for claim in claims {
+                assert_eq!(claim.ticket(), tickets);
+                tickets += 1;
+                claim.publish();
+            }
+        };
+        publish(3, 3);
+        publish(usize::MAX, 1);
+        assert_eq!(worker.try_claim_many(1).unwrap_err(), ClaimError::Full);
+        let (first, second) = (consumer.try_next().unwrap(), consumer.try_next().unwrap());
+        drop(second);
+        // The next ticket's slot is held, so the one behind it can't be had either.
+        assert_eq!(worker.try_claim_many(2).unwrap_err(), ClaimError::Full);
+        drop(first);
+        publish(4, 2);
+        for ticket in 2..6 {
+            assert_eq!(consumer.try_next().unwrap().ticket(), ticket, "run {run}");
+        }
+        publish(4, 1);
+        assert_eq!(worker.try_claim_many(4).unwrap_err(), ClaimError::Ended);
+        assert_eq!(consumer.try_next().unwrap().ticket(), 6);
+    }
+}
+
+#[test]
+fn many_claims_at_once_begin_with_what_is_left_of_a_ticket() {
+    let ring = Ring::inline([const { Slot::new(()) }; 3], Config::new().parts(4));
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    let begun = worker.try_claim(3).unwrap();
+    let claims = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts(), claim.publish()));
+    assert_eq!(claims.collect::<Vec<_>>(), [(0, 3..4, ()), (1, 0..4, ())]);
+    assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
+    begun.publish();
+    assert_eq!([0, 1].map(|_| consumer.try_next().unwrap().ticket()), [0, 1]);
+    // After a seal there is nothing but that.
+    worker.try_claim(1).unwrap().publish();
+    ring.seal();
+    let claims = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts()));
+    assert_eq!(claims.collect::<Vec<_>>(), [(2, 1..4)]);
+    assert_eq!(worker.try_claim_many(2).unwrap_err(), ClaimError::Ended);
+}
+
+#[test]
+fn in_arrival_mode_many_claims_at_once_are_one() {
+    let ring = Ring::inline([const { Slot::new(()) }; 3], Config::new().delivery(Delivery::Arrival).parts(2));
+    let worker = ring.worker();
+    let claims: Vec<_> = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts())).collect();
+    assert_eq!(claims, [(0, 0..2)]);
+}
+
+#[test]
+fn claims_that_are_not_taken_fail_and_those_that_were_go_their_own_way() {
+    let ring = Ring::inline([const { Slot::new(()) }; 4], Config::new());
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    let mut claims = worker.try_claim_many(4).unwrap();
+    let (first, second) = (claims.next().unwrap(), claims.next().unwrap());
+    drop(claims);
+    second.publish();
+    assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
+    first.publish();
+    assert_eq!([0, 1].map(|_| consumer.try_next().unwrap().ticket()), [0, 1]);
+    for ticket in 2..4 {
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket });
     }
 }

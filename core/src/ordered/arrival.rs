@@ -78,7 +78,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             let next = self.cursor_shape.next_ticket(cursor);
-            // Release: as in `try_claim_in_order`.
+            // Release: as in `claim_in_order`.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);

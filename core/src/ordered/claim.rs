@@ -89,14 +89,53 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     pub fn claim_until(&self, max: usize, deadline: &impl Deadline) -> Result<Claim<'_, R::Target>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
         let ring = self.0.ring();
-        let mut outcome = ring.try_claim(max);
-        if let Err(ClaimError::Full) = outcome {
-            ring.space.wait_until(deadline, || {
-                outcome = ring.try_claim(max);
-                !matches!(outcome, Err(ClaimError::Full))
-            });
-        }
-        outcome.map(|spot| Claim { ring: &*self.0, spot })
+        ring.wait_for_space(deadline, || ring.try_claim(max)).map(|spot| Claim { ring: &*self.0, spot })
+    }
+
+    /// Claims several tickets at once if any can be had now: up to `max` in a row, as many as are free.
+    ///
+    /// For tasks that are so small that a claim for each would cost more than they do. The first one may be what others
+    /// have left of a ticket, the others are whole. With [`Delivery::Arrival`] it is always one.
+    ///
+    /// ```
+    /// use slotline_core::ordered::{Config, Ring, Slot};
+    ///
+    /// let ring = Ring::inline([const { Slot::new(0) }; 8], Config::new());
+    /// let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("nobody has taken it yet"));
+    /// for mut claim in worker.try_claim_many(3)? {
+    ///     let ticket = claim.ticket();
+    ///     *claim.get_mut().expect("the whole slot") = ticket * ticket;
+    ///     claim.publish();
+    /// }
+    /// assert_eq!([(); 3].map(|()| *consumer.next().unwrap()), [0, 1, 4]);
+    /// # Ok::<(), slotline_core::ordered::ClaimError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::Full`] if no slot is free, [`ClaimError::Ended`], [`ClaimError::Closed`].
+    ///
+    /// # Panics
+    ///
+    /// If `max` is 0.
+    #[inline]
+    pub fn try_claim_many(&self, max: usize) -> Result<Claims<'_, R::Target>, ClaimError> {
+        self.0.ring().try_claim_many(max).map(|row| Claims { ring: &*self.0, row })
+    }
+
+    /// As [`try_claim_many`](Self::try_claim_many), waiting for the first slot to become free.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::Ended`] or [`ClaimError::Closed`].
+    ///
+    /// # Panics
+    ///
+    /// If `max` is 0.
+    #[inline]
+    pub fn claim_many(&self, max: usize) -> Result<Claims<'_, R::Target>, ClaimError> {
+        let ring = self.0.ring();
+        ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims { ring: &*self.0, row })
     }
 
     /// Waits until there may be something to claim again after [`ClaimError::Ended`]: the next run, or
@@ -126,7 +165,32 @@ pub(super) struct Spot {
     pub(super) count: usize,
 }
 
+/// Where several claims are: the next one, how many there are with it, and the cursor at its ticket.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    next: Spot,
+    left: usize,
+    cursor: usize,
+}
+
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
+    /// Repeats `attempt` until it says something else than [`ClaimError::Full`], or the deadline has passed.
+    #[inline]
+    fn wait_for_space<S>(
+        &self,
+        deadline: &impl Deadline,
+        attempt: impl Fn() -> Result<S, ClaimError>,
+    ) -> Result<S, ClaimError> {
+        let mut outcome = attempt();
+        if let Err(ClaimError::Full) = outcome {
+            self.space.wait_until(deadline, || {
+                outcome = attempt();
+                !matches!(outcome, Err(ClaimError::Full))
+            });
+        }
+        outcome
+    }
+
     #[inline]
     fn try_claim(&self, max: usize) -> Result<Spot, ClaimError> {
         match self.delivery {
@@ -137,30 +201,124 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
     #[inline(always)]
     fn try_claim_in_order(&self, max: usize) -> Result<Spot, ClaimError> {
+        let (cursor, count) = self.claim_in_order(|cursor, _| {
+            let count = max.min(self.shape.parts - self.shape.part(cursor));
+            (count, self.shape.advance(cursor, count))
+        })?;
+        Ok(self.spot(cursor, count))
+    }
+
+    #[inline]
+    fn try_claim_many(&self, max: usize) -> Result<Row, ClaimError> {
+        assert!(max > 0, "a claim needs at least one ticket");
+        match self.delivery {
+            Delivery::InOrder => {
+                let (cursor, left) = self.claim_in_order(|cursor, limit| {
+                    let (mut next, mut tickets) = (self.shape.next_ticket(cursor), 1);
+                    while tickets < max && !self.is_over_at(next, limit) && self.is_free(next) {
+                        (next, tickets) = (self.shape.next_ticket(next), tickets + 1);
+                    }
+                    (tickets, next)
+                })?;
+                Ok(Row { next: self.rest(cursor), left, cursor })
+            }
+            Delivery::Arrival => self.try_claim_any(self.shape.parts).map(|next| Row { next, left: 1, cursor: 0 }),
+        }
+    }
+
+    /// Claims what `plan` chooses, given a cursor whose slot is free and the limit: it says how much, and where that
+    /// moves the cursor. Gives the cursor from which on, and how much.
+    #[inline(always)]
+    fn claim_in_order(&self, plan: impl Fn(usize, usize) -> (usize, usize)) -> Result<(usize, usize), ClaimError> {
         let mut cursor = self.cursor.load(Ordering::Acquire);
         loop {
             if cursor & CLOSED != 0 {
                 return Err(ClaimError::Closed);
             }
-            if self.is_over(cursor) {
+            // Acquire: as in `is_over`.
+            let limit = self.limit.load(Ordering::Acquire);
+            if self.is_over_at(cursor, limit) {
                 return Err(ClaimError::Ended);
             }
-            let (index, part) = (self.shape.slot(cursor), self.shape.part(cursor));
-            let slot = self.slot(index);
-            if slot.state.load(Ordering::Acquire) != state(self.shape.lap(cursor), Status::Free) {
+            if !self.is_free(cursor) {
                 return Err(ClaimError::Full);
             }
-            let count = max.min(self.shape.parts - part);
-            let next = self.shape.advance(cursor, count);
+            let (much, next) = plan(cursor, limit);
             // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit).
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
-                    return Ok(Spot { slot: index, ticket: self.tickets_before(cursor), part, count });
+                    return Ok((cursor, much));
                 }
                 Err(now) => cursor = now,
             }
         }
+    }
+
+    /// Whether the cursor's slot is free for the cursor's ticket.
+    #[inline]
+    fn is_free(&self, cursor: usize) -> bool {
+        let slot = self.slot(self.shape.slot(cursor));
+        slot.state.load(Ordering::Acquire) == state(self.shape.lap(cursor), Status::Free)
+    }
+
+    /// What is left at the cursor of its ticket.
+    #[inline]
+    fn rest(&self, cursor: usize) -> Spot {
+        self.spot(cursor, self.shape.parts - self.shape.part(cursor))
+    }
+
+    #[inline]
+    fn spot(&self, cursor: usize, count: usize) -> Spot {
+        let (slot, part) = (self.shape.slot(cursor), self.shape.part(cursor));
+        Spot { slot, ticket: self.tickets_before(cursor), part, count }
+    }
+}
+
+/// Claims of several tickets, one after the other.
+///
+/// Each [`Claim`] may be published when and in whatever order its holder likes. Those that were not taken when this is
+/// dropped count as failed, as a [`Claim`] does that is dropped.
+#[must_use = "dropping claims fails their tickets"]
+pub struct Claims<'a, G: AnyRing> {
+    ring: &'a G,
+    row: Row,
+}
+
+impl<'a, G: AnyRing> Iterator for Claims<'a, G> {
+    type Item = Claim<'a, G>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Claim<'a, G>> {
+        let (row, ring) = (&mut self.row, self.ring.ring());
+        row.left = row.left.checked_sub(1)?;
+        let spot = row.next;
+        if row.left > 0 {
+            row.cursor = ring.shape.next_ticket(row.cursor);
+            row.next = ring.rest(row.cursor);
+        }
+        Some(Claim { ring: self.ring, spot })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.row.left, Some(self.row.left))
+    }
+}
+
+impl<G: AnyRing> ExactSizeIterator for Claims<'_, G> {}
+
+impl<G: AnyRing> Drop for Claims<'_, G> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+impl<G: AnyRing> fmt::Debug for Claims<'_, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claims")
+            .field("next", &self.row.next.ticket)
+            .field("left", &self.row.left)
+            .finish_non_exhaustive()
     }
 }
 
@@ -176,7 +334,7 @@ pub struct Claim<'a, G: AnyRing> {
 
 impl<G: AnyRing> Claim<'_, G> {
     /// The number of the task in this run, from 0. In an endless run it wraps with the position, after
-    /// 2⁵⁰ tickets and more on a 64-bit machine.
+    /// 2⁴⁶ tickets and more on a 64-bit machine.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket

@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use super::position::{CLOSED, NOWHERE, SEALED, position};
+use super::position::{CLOSED, NOWHERE, position, to_next_run};
 use super::slot::{Status, state};
 use super::{AnyRing, Delivery};
 use crate::handle::Handle;
@@ -229,7 +229,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         };
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
-        ring.cursor.fetch_and(!SEALED, Ordering::Release);
+        // Nobody else changes the run's number, and a seal that comes in between is one of the new run.
+        ring.cursor.fetch_xor(to_next_run(cursor), Ordering::Release);
         self.taken = 0;
         ring.space.notify(|| true);
         Ok(())

@@ -4,10 +4,10 @@
 //! ticket t  lives in  slot t mod depth;  the slot is free for ticket t + depth once ticket t was released.
 //! ```
 //!
-//! A [`Worker`] claims the next ticket (or some [parts](Config::parts) of it), writes the result into the slot and
-//! publishes it. The [`Consumer`] waits for exactly one slot, the next in order, and gets a [`Lease`] on it; dropping
-//! the lease, on any thread and in any order, frees the slot for the ticket one lap later. The consumer's thread may
-//! own a `Worker` too and work while it waits.
+//! A [`Worker`] claims the next ticket (or some [parts](Config::parts) of it, or [many](Worker::claim_many) tickets),
+//! writes the result into the slot and publishes it. The [`Consumer`] waits for exactly one slot, the next in order, and
+//! gets a [`Lease`] on it; dropping the lease, on any thread and in any order, frees the slot for the ticket one lap
+//! later. The consumer's thread may own a `Worker` too and work while it waits.
 //!
 //! ```
 //! use slotline_core::ordered::{Config, Ring, Slot};
@@ -50,7 +50,8 @@
 //! arrives at its place as [`NextError::Failed`]. No operation allocates. `try_` forms are lock-free, not wait-free: a
 //! claim retries when another worker was quicker. A claim or a lease that is *leaked* (`mem::forget`) keeps its slot
 //! for ever, and the ring stands still once it comes round to it. The lap counter wraps: on a machine with 32-bit
-//! pointers a worker suspended within a claim for exactly one turn of the position (2³⁰ parts) would not notice.
+//! pointers a worker suspended within a claim for exactly one turn of the position (2²⁸ parts) would not notice, nor one
+//! suspended while exactly four runs were opened (16 on 64-bit machines) and nothing was claimed in them.
 //!
 //! # Why it is right
 //!
@@ -60,7 +61,11 @@
 //! *Claiming.* A worker reads the cursor c, sees that slot(c) is `Free` in lap(c), and moves the cursor on by
 //! compare-and-swap. If that succeeds, position c was still unclaimed, and nothing could have changed the slot's state
 //! since: it leaves `Free(lap)` only when all parts of that lap are finished, and c's was not. So each part of each
-//! lap has one owner, who holds a claim inside the window only: nobody can own a ticket whose slot is not free yet.
+//! lap has one owner, who holds a claim inside the window only: nobody can own a ticket whose slot is not free yet. A claim
+//! of many tickets in a row looks at all their slots, short of the limit, and then moves the cursor over them at once:
+//! all of these positions were still unclaimed, so the same holds for each. It must not be made in another run than
+//! the one whose limit it saw, even if that starts at the same position (as after a seal with nothing claimed in between);
+//! so `open` changes the run's number, which is part of the cursor, and the compare-and-swap fails.
 //!
 //! *Publishing.* Each claim adds its parts to `finished` (acquire and release), and the one that completes the count
 //! stores `Ready(lap)` with release. The consumer reads it with acquire, and so sees what every part wrote. A claim of
@@ -101,7 +106,7 @@ use core::fmt;
 
 use crossbeam_utils::CachePadded;
 
-pub use self::claim::{Claim, ClaimError, Worker};
+pub use self::claim::{Claim, ClaimError, Claims, Worker};
 use self::consumer::A_RELEASE;
 pub use self::consumer::{Consumer, Lease, NextError, OpenError};
 use self::position::{CLOSED, Geometry, NOWHERE, SEALED, position};
@@ -330,9 +335,14 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether a new ticket at this cursor is out of the question, for this run or for ever.
     #[inline]
     fn is_over(&self, cursor: usize) -> bool {
-        let sealed = cursor & SEALED != 0 && self.cursor_shape.part(cursor) == 0;
         // Acquire: a limit seen here is `open`'s word that the new run's preparations are seen, too.
-        sealed || position(cursor) == self.limit.load(Ordering::Acquire)
+        self.is_over_at(cursor, self.limit.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn is_over_at(&self, cursor: usize, limit: usize) -> bool {
+        let sealed = cursor & SEALED != 0 && self.cursor_shape.part(cursor) == 0;
+        sealed || position(cursor) == limit
     }
 
     /// Tells workers that sleep for space that there will be no more, once the cursor has come to the limit.

@@ -1,20 +1,26 @@
-//! Where a ring's cursor stands: lap, slot, part and two flags in one word.
+//! Where a ring's cursor stands: lap, slot, part, run and two flags in one word.
 //!
 //! ```text
-//! | lap ........ | slot | part | CLOSED | SEALED |
+//! | lap ........ | slot | part | run | CLOSED | SEALED |
 //! ```
 //!
 //! Slot and part count up to any `depth` and `parts` (not only powers of two) and carry into the lap, so that no
 //! operation divides, and the lap may wrap: positions are only ever compared for equality. The word is the only thing
-//! that workers compete for, so the flags in it stop a claim and a seal from passing each other.
+//! that workers compete for, so the flags in it stop a claim and a seal from passing each other, and the run (a few bits
+//! that change when one is opened) stops a claim that was begun in one run from being made in another one.
 
 /// No new tickets.
 pub(super) const SEALED: usize = 1;
 /// The ring is at its end.
 pub(super) const CLOSED: usize = 2;
+/// Bits that tell a run from those before and after it: four of 64, two of 32.
+const RUN_BITS: u32 = usize::BITS / 16;
 /// Bits of a cursor below its parts.
-pub(super) const FLAG_BITS: u32 = 2;
-const FLAGS: usize = SEALED | CLOSED;
+pub(super) const FLAG_BITS: u32 = 2 + RUN_BITS;
+const FLAGS: usize = mask(FLAG_BITS);
+/// The first one of these bits.
+const ONE_RUN: usize = 1 << 2;
+const RUN: usize = FLAGS & !(ONE_RUN - 1);
 
 /// A position that no cursor reaches, since positions carry no flags.
 pub(super) const NOWHERE: usize = FLAGS;
@@ -121,6 +127,13 @@ pub(super) const fn position(cursor: usize) -> usize {
     cursor & !FLAGS
 }
 
+/// What to flip in the cursor to open the run after this one: its number, and the seal.
+#[inline]
+pub(super) const fn to_next_run(cursor: usize) -> usize {
+    let next = ((cursor & RUN) + ONE_RUN) & RUN;
+    (cursor & (RUN | SEALED)) ^ next
+}
+
 /// Bits that hold `0..n`.
 const fn bits_for(n: usize) -> u32 {
     usize::BITS - (n - 1).leading_zeros()
@@ -152,6 +165,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn opening_a_run_changes_its_number_and_nothing_else() {
+        let place = Geometry::new(3, 5).start_of(7);
+        let mut seen = vec![place | CLOSED];
+        for _ in 0..1 << RUN_BITS {
+            let last = seen.last().unwrap();
+            let opened = last ^ to_next_run(*last);
+            assert_eq!(opened, (last | SEALED) ^ to_next_run(last | SEALED));
+            assert_eq!((position(opened), opened & (CLOSED | SEALED)), (place, CLOSED));
+            seen.push(opened);
+        }
+        assert_eq!(seen.pop(), Some(seen[0]));
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 1 << RUN_BITS);
     }
 
     #[test]
