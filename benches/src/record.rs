@@ -100,7 +100,7 @@ pub struct Time {
     pub kind: Kind,
     /// What the values count.
     pub unit: Unit,
-    /// One for each round.
+    /// One for each round, from the first on; slow contenders leave out the last ones.
     pub values: Vec<f64>,
 }
 

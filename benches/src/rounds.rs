@@ -3,7 +3,7 @@
 //! Machines drift by a factor of two within an hour, so that times taken one contender after the other compare the
 //! machine with itself. Here each round visits all of them, and ratios are taken within a round.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
@@ -12,6 +12,8 @@ use crate::record::{Absent, Kind, Line, Run, Section, Time, Unit};
 
 /// Passes are repeated until a visit took so long: one pass of tiny batches is short.
 const VISIT: f64 = 0.02;
+/// Who has taken so long is not visited again: a slow peer's place is clear after few rounds.
+const ENOUGH: Duration = Duration::from_secs(3);
 /// Between visits, so that the threads of the last contender have gone to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -126,19 +128,24 @@ impl Recorder {
     pub fn heat(&mut self, heat: Heat) {
         let Heat { case, workers, unit, entries } = heat;
         eprintln!("{} {case} with {workers} workers: {} contenders", self.section.name(), entries.len());
-        let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new())).collect();
+        let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();
         for _ in 0..self.rounds {
-            for (entry, values) in &mut running {
+            for (entry, values, spent) in &mut running {
                 let Ok(contender) = &mut entry.contender else { continue };
+                if *spent > ENOUGH {
+                    continue;
+                }
                 std::thread::sleep(PAUSE);
+                let start = Instant::now();
                 match visit(contender.as_mut(), unit) {
                     Ok(value) => values.push(value),
                     Err(error) => entry.contender = Err(error),
                 }
+                *spent += start.elapsed();
             }
         }
         let workers = Some(workers);
-        for (Entry { peer, version, kind, size, contender }, values) in running {
+        for (Entry { peer, version, kind, size, contender }, values, _) in running {
             let (section, case) = (self.section, case.clone());
             self.push(match contender {
                 Ok(_) => Line::Time(Time { section, case, workers, size, peer, version, kind, unit, values }),

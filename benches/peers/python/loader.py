@@ -217,7 +217,7 @@ class Torch:
         options |= {"num_workers": args.workers, "in_order": plan.in_order}
         if args.workers:
             options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
-            workers["prefetch_factor"] = plan.prefetch
+            options["prefetch_factor"] = plan.prefetch
         if hasattr(dataset, "__getitems__"):
             options["collate_fn"] = whole
         self.make = lambda: torch.utils.data.DataLoader(dataset, **options)
@@ -318,7 +318,7 @@ def workload(args):
     if bulk and name[:2] in ("w5", "w7"):
         raise Absent("the same as torch: there is nothing to gather in bulk")
     if name == "w1":
-        return (BulkNumbers if bulk else Numbers)(20_000, False), Plan(1)
+        return (BulkNumbers if bulk else Numbers)(20_000 if tensors else 2_000, False), Plan(1)
     if name in ("w2", "w3", "w6"):
         shape = (60_000, 28, 28) if name == "w2" else (2_000, 3, 224, 224)
         plan = Plan(64 if name == "w2" else 32, shuffle=True, drop_last=name == "w2", first_batch=name == "w6")

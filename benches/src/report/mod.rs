@@ -80,7 +80,7 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
          A workload's contenders are visited in turn, round after round, with so many whole passes each that a visit takes \
          20 ms. Times are medians of the rounds, with the quartiles in brackets; ratios are taken within each round, then \
          their median and quartiles. Each contender went through a pass before, in which every byte was checked; in the \
-         timed passes check sums are. One batch is alive at a time. w0, w1, w2: 0, 1 and 2 workers. Every loader has its \
+         timed passes check sums are. One batch is alive at a time. Who has taken 3 s is left out of the rounds that remain. w0, w1, w2: 0, 1 and 2 workers. Every loader has its \
          default depth, and slotline nothing but `num_workers` set.\n",
     );
     machines(&mut page, sheet)?;

@@ -100,8 +100,9 @@ fn disruptor(items: u64) -> Duration {
         },
         move |next| {
             let Ok(mut events) = poller.poll() else { return 0 };
-            let len = (&mut events).len() as u64;
-            let wrong = (&mut events).zip(next..).fold(0, |wrong, (&item, next)| wrong | (item ^ next));
+            let events = &mut events;
+            let len = events.len() as u64;
+            let wrong = events.zip(next..).fold(0, |wrong, (&item, next)| wrong | (item ^ next));
             assert_eq!(wrong, 0);
             len
         },
