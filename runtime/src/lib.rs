@@ -31,6 +31,8 @@ pub mod arena;
 pub mod array;
 pub mod dataset;
 pub mod dtype;
+#[cfg(feature = "jpeg")]
+pub mod image;
 pub mod loader;
 mod prefetch;
 pub mod rng;

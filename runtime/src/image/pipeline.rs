@@ -1,0 +1,190 @@
+//! What becomes of pictures: their size, their numbers, and how they may be decoded.
+
+use std::cell::RefCell;
+
+use super::colour::{Channel, Pixel, Planes};
+use super::decode::{Decoder, Picture, Wanted};
+use super::error::ImageError;
+use super::resample::Resampler;
+use super::taps::{LANES, Taps};
+
+/// The most pixels of a JPEG, unless [`Pipeline::max_pixels`] says otherwise; PIL refuses larger ones, too.
+const MAX_PIXELS: usize = 178_956_970;
+
+/// What becomes of each JPEG: decoded, resized to one size, normalised, channel after channel.
+///
+/// Resizing is bilinear with antialiasing, as PIL's and torchvision's (`antialias=True`), to exactly the target's size:
+/// the picture is not cropped, and its proportions become the target's.
+///
+/// [`new`](Pipeline::new) makes `f32` between 0 and 1 unless [normalised](Pipeline::normalize); [`bytes`](Pipeline::bytes)
+/// makes `u8`.
+#[derive(Clone, Debug)]
+pub struct Pipeline<T = f32> {
+    wanted: Wanted,
+    /// Of pictures in brightness and differences, and in red, green and blue.
+    channels: [[Channel; 3]; 2],
+    element: std::marker::PhantomData<fn() -> T>,
+}
+
+impl Pipeline {
+    /// Pictures of `height × width` pixels as `f32`, from 0 for black to 1.
+    ///
+    /// # Errors
+    ///
+    /// If a side is 0 or above 65,535.
+    pub fn new(height: usize, width: usize) -> Result<Self, ImageError> {
+        Self::with(height, width, [0.0; 3], [1.0; 3])
+    }
+
+    /// Takes `mean` from the channels and divides them by `std`, in units of the brightest value, as torchvision's
+    /// `Normalize` does.
+    ///
+    /// # Errors
+    ///
+    /// If a mean isn't finite, or a standard deviation isn't above 0 and finite.
+    pub fn normalize(mut self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
+        for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
+            if !mean.is_finite() || !std.is_normal() || std < 0.0 {
+                return Err(ImageError::Normalisation { channel, mean: mean.to_string(), std: std.to_string() });
+            }
+        }
+        self.channels = [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std));
+        Ok(self)
+    }
+}
+
+impl Pipeline<u8> {
+    /// Pictures of `height × width` pixels as bytes, rounded, from 0 for black to 255.
+    ///
+    /// # Errors
+    ///
+    /// If a side is 0 or above 65,535.
+    pub fn bytes(height: usize, width: usize) -> Result<Self, ImageError> {
+        Self::with(height, width, [0.0; 3], [1.0 / 255.0; 3])
+    }
+}
+
+impl<T: Pixel> Pipeline<T> {
+    fn with(height: usize, width: usize, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
+        let sides = 1..=65_535;
+        if !sides.contains(&height) || !sides.contains(&width) {
+            return Err(ImageError::Target { height, width });
+        }
+        Ok(Self {
+            wanted: Wanted { height, width, reduced: true, max_pixels: MAX_PIXELS },
+            channels: [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std)),
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// Whether pictures may be decoded at a half, a quarter or an eighth of their size where that is still at least
+    /// the target's in both directions (default: they may). It is faster, and the result a little sharper, as the
+    /// decoder's reduction is a better filter than resizing has; see the [module](super#speed-and-exactness).
+    pub fn reduced(mut self, reduced: bool) -> Self {
+        self.wanted.reduced = reduced;
+        self
+    }
+
+    /// The most pixels a JPEG may have (default: 178,956,970, which is PIL's limit); a small file can claim to be very
+    /// large.
+    pub fn max_pixels(mut self, max_pixels: usize) -> Self {
+        self.wanted.max_pixels = max_pixels;
+        self
+    }
+
+    /// The shape of a picture: `[3, height, width]`.
+    pub fn shape(&self) -> [usize; 3] {
+        [3, self.wanted.height, self.wanted.width]
+    }
+
+    /// Writes the picture that `jpeg` holds into `out`, in C order of its [`shape`](Self::shape): all red, all green, all
+    /// blue values.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes aren't a whole, undamaged JPEG, or it is too large; see [`ImageError`]. `out` may be overwritten in
+    /// part then.
+    ///
+    /// # Panics
+    ///
+    /// If `out` isn't as long as the shape says.
+    pub fn decode(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
+        let [channels, height, width] = self.shape();
+        assert_eq!(out.len(), channels * height * width, "a picture has shape {:?}", self.shape());
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Scratch { decoder, canvas } = scratch;
+            let decoder = match decoder {
+                Some(decoder) => decoder,
+                None => decoder.insert(Decoder::new()?),
+            };
+            let picture = decoder.decode(jpeg, self.wanted)?;
+            let channels = &self.channels[usize::from(picture.colours == Planes::Rgb)];
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the CPU has what this function is compiled for.
+                unsafe { canvas.paint_avx2(&picture, channels, out) };
+                return Ok(());
+            }
+            canvas.paint(&picture, channels, out);
+            Ok(())
+        })
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// What a thread keeps from one picture to the next.
+#[derive(Debug, Default)]
+struct Scratch {
+    decoder: Option<Decoder>,
+    canvas: Canvas,
+}
+
+/// Between planes and numbers.
+#[derive(Debug, Default)]
+struct Canvas {
+    /// Of the first plane and the others: down and across.
+    taps: [[Taps; 2]; 2],
+    resampler: Resampler,
+    /// 16 rows of the target's width, of each plane.
+    rows: [Vec<u16>; 3],
+}
+
+impl Canvas {
+    /// [`paint`](Self::paint), compiled for CPUs with vectors of 32 bytes. It gives the same numbers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn paint_avx2<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
+        self.paint(picture, channels, out);
+    }
+
+    /// Brings a picture to the size of the target and writes its numbers, 16 rows at a time.
+    #[inline(always)]
+    fn paint<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
+        let Self { taps, resampler, rows } = self;
+        for (taps, axes) in taps.iter_mut().zip(picture.axes) {
+            taps.iter_mut().zip(axes).for_each(|(taps, axis)| taps.set(axis));
+        }
+        let [[down, across], [other_down, other_across]] = &*taps;
+        let (height, width, padded) = (picture.axes[0][0].out, picture.axes[0][1].out, across.first.len());
+        for rows in rows.iter_mut() {
+            // A grey picture's differences stay what they are here: none.
+            rows.clear();
+            rows.resize(LANES * padded, 128 << 8);
+        }
+        for y in (0..height).step_by(LANES) {
+            resampler.rows(picture.first, y, down, across, &mut rows[0]);
+            for (plane, rows) in picture.others.iter().flatten().zip(&mut rows[1..]) {
+                resampler.rows(*plane, y, other_down, other_across, rows);
+            }
+            for i in 0..LANES.min(height - y) {
+                let planes = [0, 1, 2].map(|plane| &rows[plane][i * padded..][..width]);
+                for (channel, out) in channels.iter().zip(out.chunks_exact_mut(height * width)) {
+                    channel.write(planes, &mut out[(y + i) * width..][..width]);
+                }
+            }
+        }
+    }
+}
