@@ -41,10 +41,10 @@ pub(super) enum Planes {
 /// How one channel is made of three planes, whose numbers are fractions of 256.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channel {
-    factors: [f32; 3],
-    offset: f32,
-    /// What black and the brightest of this channel become: colours that no screen has end there.
-    range: [f32; 2],
+    pub(super) factors: [f32; 3],
+    pub(super) offset: f32,
+    /// What black and the brightest of this channel become: colours out of reach end there.
+    pub(super) range: [f32; 2],
 }
 
 impl Channel {
@@ -65,17 +65,5 @@ impl Channel {
                 range: [-mean / std, (1.0 - mean) / std].map(|end| end as f32),
             }
         })
-    }
-
-    /// Writes one row of this channel.
-    #[inline(always)]
-    pub(super) fn write<T: Pixel>(&self, planes: [&[u16]; 3], out: &mut [T]) {
-        let [a, b, c] = planes.map(|plane| &plane[..out.len()]);
-        let ([fa, fb, fc], [least, most]) = (self.factors, self.range);
-        for (i, out) in out.iter_mut().enumerate() {
-            let sum = f32::from(a[i]) * fa + f32::from(b[i]) * fb + f32::from(c[i]) * fc + self.offset;
-            // `f32::clamp` would be slower: it keeps NaN, which can't come up.
-            *out = T::nearest(sum.max(least).min(most));
-        }
     }
 }

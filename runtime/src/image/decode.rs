@@ -4,8 +4,8 @@ use turbojpeg::{Colorspace, DecompressHeader, Decompressor, PixelFormat, Scaling
 
 use super::colour::Planes;
 use super::error::ImageError;
-use super::resample::Plane;
-use super::taps::{Axis, LANES};
+use super::resample::{Plane, STRIDE};
+use super::taps::Axis;
 
 /// Sizes to decode at, smallest first. The others of libjpeg-turbo's (7/8 to 3/8) have no vector instructions: 5/8 takes
 /// longer than the full size.
@@ -72,7 +72,7 @@ impl Decoder {
         let (colours, subsamp) =
             if planar && !is_lossless { (Planes::YCbCr, subsamp) } else { (Planes::Rgb, Subsamp::None) };
         let layout =
-            turbojpeg::YuvImage { pixels: (), width: scaled.width, align: LANES, height: scaled.height, subsamp };
+            turbojpeg::YuvImage { pixels: (), width: scaled.width, align: STRIDE, height: scaled.height, subsamp };
         let (first, other) = (layout.y_width() * layout.y_height(), layout.uv_width() * layout.uv_height());
         let others = if subsamp == Subsamp::Gray { 0 } else { 2 * other };
         let planes = room(&mut self.planes, first + others)?;

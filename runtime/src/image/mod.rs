@@ -75,10 +75,10 @@
 mod colour;
 mod decode;
 mod error;
+mod lanes;
 mod pipeline;
 mod resample;
 mod taps;
-mod transpose;
 
 pub use self::colour::Pixel;
 pub use self::error::ImageError;

@@ -5,8 +5,11 @@ use std::cell::RefCell;
 use super::colour::{Channel, Pixel, Planes};
 use super::decode::{Decoder, Picture, Wanted};
 use super::error::ImageError;
-use super::resample::Resampler;
-use super::taps::{LANES, Taps};
+#[cfg(target_arch = "x86_64")]
+use super::lanes::Avx2;
+use super::lanes::Lanes;
+use super::resample::{HALF, Rows};
+use super::taps::{LANES, Tables};
 
 /// The most pixels of a JPEG, unless [`Pipeline::max_pixels`] says otherwise; PIL refuses larger ones, too.
 const MAX_PIXELS: usize = 178_956_970;
@@ -125,7 +128,7 @@ impl<T: Pixel> Pipeline<T> {
                 unsafe { canvas.paint_avx2(&picture, channels, out) };
                 return Ok(());
             }
-            canvas.paint(&picture, channels, out);
+            canvas.paint::<[u16; LANES], T>(&picture, channels, out);
             Ok(())
         })
     }
@@ -146,10 +149,9 @@ struct Scratch {
 #[derive(Debug, Default)]
 struct Canvas {
     /// Of the first plane and the others: down and across.
-    taps: [[Taps; 2]; 2],
-    resampler: Resampler,
-    /// 16 rows of the target's width, of each plane.
-    rows: [Vec<u16>; 3],
+    tables: [[Tables; 2]; 2],
+    /// Of each plane.
+    rows: [Rows; 3],
 }
 
 impl Canvas {
@@ -157,32 +159,45 @@ impl Canvas {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn paint_avx2<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
-        self.paint(picture, channels, out);
+        self.paint::<Avx2, T>(picture, channels, out);
     }
 
     /// Brings a picture to the size of the target and writes its numbers, 16 rows at a time.
     #[inline(always)]
-    fn paint<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
-        let Self { taps, resampler, rows } = self;
-        for (taps, axes) in taps.iter_mut().zip(picture.axes) {
-            taps.iter_mut().zip(axes).for_each(|(taps, axis)| taps.set(axis));
-        }
-        let [[down, across], [other_down, other_across]] = &*taps;
-        let (height, width, padded) = (picture.axes[0][0].out, picture.axes[0][1].out, across.first.len());
-        for rows in rows.iter_mut() {
-            // A grey picture's differences stay what they are here: none.
-            rows.clear();
-            rows.resize(LANES * padded, 128 << 8);
-        }
+    fn paint<L: Lanes, T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
+        let Self { tables: [first, others], rows } = self;
+        let mut i = 0;
+        let taps = [first, others].map(|tables| {
+            i += 1;
+            let ([down, across], axes) = (tables, picture.axes[i - 1]);
+            [down.of(axes[0]), across.of(axes[1])]
+        });
+        let (height, width) = (picture.axes[0][0].out, picture.axes[0][1].out);
+        let planes = || std::iter::once(&picture.first).chain(picture.others.iter().flatten());
+        // A grey picture's differences stay what they are here: none.
+        let mut blocks = [[[[128 << 8; HALF]; LANES]; 2]; 3];
         for y in (0..height).step_by(LANES) {
-            resampler.rows(picture.first, y, down, across, &mut rows[0]);
-            for (plane, rows) in picture.others.iter().flatten().zip(&mut rows[1..]) {
-                resampler.rows(*plane, y, other_down, other_across, rows);
+            for (i, (plane, rows)) in planes().zip(&mut *rows).enumerate() {
+                rows.shrink::<L>(*plane, y, taps[i.min(1)][0]);
             }
-            for i in 0..LANES.min(height - y) {
-                let planes = [0, 1, 2].map(|plane| &rows[plane][i * padded..][..width]);
-                for (channel, out) in channels.iter().zip(out.chunks_exact_mut(height * width)) {
-                    channel.write(planes, &mut out[(y + i) * width..][..width]);
+            for x in (0..width).step_by(LANES) {
+                for (i, (_, (blocks, rows))) in planes().zip(blocks.iter_mut().zip(&*rows)).enumerate() {
+                    for (half, block) in blocks.iter_mut().enumerate() {
+                        *block = rows.block::<L>(x + half * HALF, taps[i.min(1)][1]);
+                    }
+                }
+                for i in 0..LANES.min(height - y) {
+                    for (channel, out) in channels.iter().zip(out.chunks_exact_mut(height * width)) {
+                        let numbers = [0, 1].map(|half| {
+                            let planes = blocks.each_ref().map(|blocks| &blocks[half][i]);
+                            L::channel(planes, channel).map(T::nearest)
+                        });
+                        let row = &mut out[(y + i) * width + x..];
+                        match row.first_chunk_mut::<LANES>().filter(|_| width - x >= LANES) {
+                            Some(row) => row.as_chunks_mut().0.copy_from_slice(&numbers),
+                            None => row[..width - x].copy_from_slice(&numbers.as_flattened()[..width - x]),
+                        }
+                    }
                 }
             }
         }

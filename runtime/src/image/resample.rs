@@ -4,109 +4,128 @@
 //! that the other direction has neighbours, too: the same sample of 16 rows. Then they are turned back. Numbers are
 //! fractions of 256 in 16 bits and all arithmetic is of integers, so that every CPU gets the same.
 
+use super::lanes::Lanes;
 use super::taps::{LANES, Taps};
-use super::transpose::transpose;
 
-/// What 16 rows have in one column.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(32))]
-pub(super) struct Column([u16; LANES]);
+pub(super) const HALF: usize = LANES / 2;
+/// Rows of planes are padded to a multiple of it.
+pub(super) const STRIDE: usize = 4 * LANES;
+
+/// Eight columns of 16 rows: what is made of a plane in one step.
+pub(super) type Block = [[u16; HALF]; LANES];
 
 /// One plane of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plane<'a> {
     pub(super) samples: &'a [u8],
-    /// From one row to the next; a multiple of [`LANES`].
+    /// From one row to the next; a multiple of [`STRIDE`].
     pub(super) stride: usize,
 }
 
-/// Room for 16 rows on their way through.
+/// What 16 rows have in one column.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
+struct Column([u16; LANES]);
+
+/// Calls a function that is compiled for the numbers of taps that there usually are, and for any other.
+macro_rules! known {
+    ($per:expr, $self:ident.$function:ident::<$lanes:ty>($($argument:expr),*)) => {
+        match $per {
+            2 => $self.$function::<$lanes, 2>($($argument),*),
+            3 => $self.$function::<$lanes, 3>($($argument),*),
+            4 => $self.$function::<$lanes, 4>($($argument),*),
+            5 => $self.$function::<$lanes, 5>($($argument),*),
+            _ => $self.$function::<$lanes, 0>($($argument),*),
+        }
+    };
+}
+
+/// Sixteen rows of the target, still as wide as the plane.
 #[derive(Debug, Default)]
-pub(super) struct Resampler {
+pub(super) struct Rows {
     columns: Vec<Column>,
 }
 
-impl Resampler {
-    /// Writes rows `y` to `y + 16` of the target, in fractions of 256, into `rows`, which has as many of `across`'s
-    /// padded width.
+impl Rows {
+    /// Makes these rows `y` to `y + 16` of the target.
     #[inline(always)]
-    pub(super) fn rows(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps, rows: &mut [u16]) {
+    pub(super) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
+        known!(down.per, self.shrink_by::<L>(plane, y, down));
+    }
+
+    #[inline(always)]
+    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
         let Plane { samples, stride } = plane;
         if self.columns.len() < stride {
             self.columns.resize(stride, Column::default());
         }
-        let columns = &mut self.columns[..stride];
-        for half in [0, LANES / 2] {
-            for (x, columns) in columns.chunks_exact_mut(LANES).enumerate() {
-                let mut sums = [Sum::new(down.per); LANES / 2];
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let (first, weights) = down.of(y + half + i);
-                    let mut at = first * stride + x * LANES;
+        for half in [0, HALF] {
+            for (step, columns) in self.columns[..stride].as_chunks_mut::<STRIDE>().0.iter_mut().enumerate() {
+                let mut sums = [[nothing::<L>(down.per); HALF]; STRIDE / LANES];
+                for i in 0..HALF {
+                    let (first, weights) = down.of::<P>(y + half + i);
+                    let mut row = [nothing::<L>(down.per); STRIDE / LANES];
+                    let mut at = first * stride + step * STRIDE;
                     for &weight in weights {
-                        let samples: &[u8; LANES] = samples[at..].first_chunk().expect("strides are whole vectors");
-                        sum.add(samples.map(|sample| u16::from(sample) << 8), weight);
+                        let samples: &[u8; STRIDE] = samples[at..].first_chunk().expect("strides are whole steps");
+                        for (sums, samples) in row.as_chunks_mut::<2>().0.iter_mut().zip(samples.as_chunks().0) {
+                            let [first, second] = L::widen(samples);
+                            *sums = [sums[0].add(first, weight), sums[1].add(second, weight)];
+                        }
                         at += stride;
                     }
+                    for (sums, sum) in sums.iter_mut().zip(row) {
+                        sums[i] = sum;
+                    }
                 }
-                let (left, right) = columns.split_at_mut(LANES / 2);
-                for (columns, turned) in [(left, turn(&sums, 0)), (right, turn(&sums, LANES / 2))] {
-                    for (column, numbers) in columns.iter_mut().zip(turned) {
-                        column.0[half..][..LANES / 2].copy_from_slice(&numbers);
+                for (place, sums) in sums.iter().enumerate() {
+                    // Where `widen` found the first of them.
+                    let x = place / 2 * 2 * LANES + place % 2 * HALF;
+                    let turned = L::turn(*sums);
+                    for i in 0..HALF {
+                        columns[x + i].0[half..][..HALF].copy_from_slice(&turned[i][0]);
+                        columns[x + LANES + i].0[half..][..HALF].copy_from_slice(&turned[i][1]);
                     }
                 }
             }
         }
-        let width = across.first.len();
-        for x in (0..width).step_by(LANES / 2) {
-            let mut sums = [Sum::new(across.per); LANES / 2];
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let (first, weights) = across.of(x + i);
-                for (column, &weight) in columns[first..][..weights.len()].iter().zip(weights) {
-                    sum.add(column.0, weight);
-                }
+    }
+
+    /// Columns `x` to `x + 8` of the target, in fractions of 256.
+    #[inline(always)]
+    pub(super) fn block<L: Lanes>(&self, x: usize, across: &Taps) -> Block {
+        known!(across.per, self.block_by::<L>(x, across))
+    }
+
+    #[inline(always)]
+    fn block_by<L: Lanes, const P: usize>(&self, x: usize, across: &Taps) -> Block {
+        let mut sums = [nothing::<L>(across.per); HALF];
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let (first, weights) = across.of::<P>(x + i);
+            let mut sum = *sums;
+            for (column, &weight) in self.columns[first..][..weights.len()].iter().zip(weights) {
+                sum = sum.add(L::load(&column.0), weight);
             }
-            for half in [0, LANES / 2] {
-                for (i, numbers) in turn(&sums, half).into_iter().enumerate() {
-                    rows[(half + i) * width + x..][..LANES / 2].copy_from_slice(&numbers);
-                }
-            }
+            *sums = sum;
         }
+        let turned = L::turn(sums);
+        let mut block = [[0; HALF]; LANES];
+        for i in 0..HALF {
+            [block[i], block[HALF + i]] = turned[i];
+        }
+        block
     }
 }
 
-/// Weighted sums of 16 numbers each.
-#[derive(Clone, Copy)]
-struct Sum([u16; LANES]);
-
-impl Sum {
-    /// The sum of nothing, before `count` are added: products are cut off, which takes half of the last bit from each.
-    #[inline(always)]
-    fn new(count: usize) -> Self {
-        Self([(count / 2) as u16; LANES])
-    }
-
-    /// Adds these, of which `weight` counts in 65,536.
-    #[inline(always)]
-    fn add(&mut self, numbers: [u16; LANES], weight: u16) {
-        for (sum, number) in self.0.iter_mut().zip(numbers) {
-            *sum = sum.saturating_add(((u32::from(number) * u32::from(weight)) >> 16) as u16);
-        }
-    }
-}
-
-/// Eight of each sum from `from` on, turned over.
+/// The sum of nothing, before `count` are added: products are cut off, which takes half of the last bit from each.
 #[inline(always)]
-fn turn(sums: &[Sum; LANES / 2], from: usize) -> [[u16; LANES / 2]; LANES / 2] {
-    let mut rows = [[0; LANES / 2]; LANES / 2];
-    for (row, sum) in rows.iter_mut().zip(sums) {
-        row.copy_from_slice(&sum.0[from..][..LANES / 2]);
-    }
-    transpose(rows)
+fn nothing<L: Lanes>(count: usize) -> L {
+    L::splat((count / 2) as u16)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::taps::Axis;
+    use super::super::taps::{Axis, Tables};
     use super::*;
 
     /// The same by definition.
@@ -131,23 +150,23 @@ mod tests {
 
     #[test]
     fn planes_of_any_size_come_out_as_the_filter_says() {
-        let (mut down, mut across, mut resampler) = (Taps::default(), Taps::default(), Resampler::default());
+        let (mut tables, mut rows_of) = ([Tables::default(), Tables::default()], Rows::default());
         for (height, width, rows, columns) in
             [(1, 1, 5, 3), (3, 2, 17, 40), (188, 250, 224, 224), (375, 500, 224, 224), (100, 90, 30, 7), (40, 3, 40, 3)]
         {
-            let stride = usize::next_multiple_of(width, LANES);
+            let stride = usize::next_multiple_of(width, STRIDE);
             let samples: Vec<u8> = (0..height * stride).map(|i| (i * i / 7 + i * 31) as u8).collect();
             let plane = Plane { samples: &samples, stride };
             let vertical = Axis { samples: height, span: height as f64, out: rows };
             let horizontal = Axis { samples: width, span: width as f64 - 0.25, out: columns };
-            down.set(vertical);
-            across.set(horizontal);
-            let mut found = vec![0; LANES * across.first.len()];
+            let [down, across] = &mut tables;
+            let (down, across) = (down.of(vertical), across.of(horizontal));
             for y in (0..rows).step_by(LANES) {
-                resampler.rows(plane, y, &down, &across, &mut found);
-                for i in (0..LANES.min(rows - y)).step_by(3) {
-                    for x in (0..columns).step_by(5) {
-                        let found = f64::from(found[i * across.first.len() + x]) / 256.0;
+                rows_of.shrink::<[u16; 16]>(plane, y, down);
+                for x in (0..columns).step_by(5) {
+                    let block = rows_of.block::<[u16; 16]>(x / HALF * HALF, across);
+                    for i in (0..LANES.min(rows - y)).step_by(3) {
+                        let found = f64::from(block[i][x % HALF]) / 256.0;
                         let expected = expected(plane, vertical, horizontal, y + i, x);
                         assert!((found - expected).abs() < 0.06, "{height}×{width}, {y}+{i}, {x}: {found} {expected}");
                     }

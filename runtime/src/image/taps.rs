@@ -18,7 +18,7 @@ pub(super) struct Axis {
 ///
 /// They are those of a triangle as wide as two samples of the target (two of the plane, if that is more), which is what
 /// PIL and torchvision call bilinear with antialiasing. The weights are fractions of 65,536.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Taps {
     axis: Axis,
     pub(super) per: usize,
@@ -29,54 +29,72 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Makes this the table of `axis`, unless it is that already.
-    pub(super) fn set(&mut self, axis: Axis) {
-        if self.axis == axis {
-            return;
-        }
+    fn new(axis: Axis) -> Self {
         let Axis { samples, span, out } = axis;
         let scale = span / out as f64;
         let width = scale.max(1.0);
-        let per = samples.min((2.0 * width).ceil() as usize + 1);
+        let per = samples.min((2.0 * width).ceil() as usize);
         let padded = out.next_multiple_of(LANES);
-        self.first.clear();
-        self.first.resize(padded, 0);
-        self.weights.clear();
-        self.weights.resize(padded * per, 0);
-        for (i, (first, weights)) in self.first.iter_mut().zip(self.weights.chunks_exact_mut(per)).take(out).enumerate()
-        {
+        let (mut first, mut weights) = (vec![0; padded], vec![0; padded * per]);
+        for (i, (first, weights)) in first.iter_mut().zip(weights.chunks_exact_mut(per)).take(out).enumerate() {
             let centre = (i as f64 + 0.5) * scale;
-            let from = ((centre - width).max(0.0) as usize).min(samples - per);
+            let from = ((centre - width + 0.5).max(0.0) as usize).min(samples - per);
             *first = from as u32;
-            fill(weights, from as f64 + 0.5 - centre, 1.0 / width);
+            fill(weights, centre - 0.5 - from as f64, 1.0 / width);
         }
-        self.axis = axis;
-        self.per = per;
+        Self { axis, per, first, weights }
     }
 
-    /// The first sample of place `i`, and the weights from there.
+    /// The first sample of place `i`, and the weights from there. If `P` isn't 0 it is `per`, known to the compiler.
     #[inline(always)]
-    pub(super) fn of(&self, i: usize) -> (usize, &[u16]) {
-        (self.first[i] as usize, &self.weights[i * self.per..][..self.per])
+    pub(super) fn of<const P: usize>(&self, i: usize) -> (usize, &[u16]) {
+        let per = if P == 0 { self.per } else { P };
+        (self.first[i] as usize, &self.weights[i * per..][..per])
     }
 }
 
-/// The weights of samples that lie at `offset`, `offset + 1`, … from the middle of the triangle.
-fn fill(weights: &mut [u16], offset: f64, slope: f64) {
-    let weight = |k: usize| (1.0 - (offset + k as f64).abs() * slope).max(0.0);
-    let sum: f64 = (0..weights.len()).map(weight).sum();
-    let unit = 65_536.0 / sum;
-    let (mut left, mut greatest) = (65_536, 0);
-    for k in 0..weights.len() {
-        weights[k] = (weight(k) * unit + 0.5) as u16;
-        left -= i32::from(weights[k]);
-        if weights[k] > weights[greatest] {
-            greatest = k;
-        }
+/// The tables of one direction that were made last: most datasets have pictures of a few sizes.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    made: Vec<Taps>,
+    /// Which one to replace next.
+    next: usize,
+}
+
+impl Tables {
+    const KEPT: usize = 16;
+
+    /// The table of this direction.
+    pub(super) fn of(&mut self, axis: Axis) -> &Taps {
+        let place = match self.made.iter().position(|taps| taps.axis == axis) {
+            Some(place) => place,
+            None if self.made.len() < Self::KEPT => {
+                self.made.push(Taps::new(axis));
+                self.made.len() - 1
+            }
+            None => {
+                self.next = (self.next + 1) % Self::KEPT;
+                self.made[self.next] = Taps::new(axis);
+                self.next
+            }
+        };
+        &self.made[place]
     }
-    // What rounding left over goes where it matters least. A single weight of 1 is one too much for 16 bits, and stays
-    // 65,535.
-    weights[greatest] = (i32::from(weights[greatest]) + left).clamp(0, 65_535) as u16;
+}
+
+/// The weights of samples, the first of which lies `centre` before the middle of the triangle.
+fn fill(weights: &mut [u16], centre: f64, slope: f64) {
+    let weight = |k: usize| (1.0 - (centre - k as f64).abs() * slope).max(0.0);
+    let sum: f64 = (0..weights.len()).map(weight).sum();
+    let (unit, mut left) = (65_536.0 / sum, 65_536);
+    for (k, rounded) in weights.iter_mut().enumerate() {
+        *rounded = (weight(k) * unit + 0.5) as u16;
+        left -= i32::from(*rounded);
+    }
+    // What rounding left over goes to the middle, where it matters least. A single weight of 1 is one too much for 16
+    // bits, and stays 65,535.
+    let middle = ((centre + 0.5) as usize).min(weights.len() - 1);
+    weights[middle] = (i32::from(weights[middle]) + left).clamp(0, 65_535) as u16;
 }
 
 #[cfg(test)]
@@ -84,9 +102,7 @@ mod tests {
     use super::*;
 
     fn taps(samples: usize, span: f64, out: usize) -> Taps {
-        let mut taps = Taps::default();
-        taps.set(Axis { samples, span, out });
-        taps
+        Taps::new(Axis { samples, span, out })
     }
 
     #[test]
@@ -97,7 +113,7 @@ mod tests {
                     let taps = taps(samples, span, out);
                     assert_eq!(taps.first.len(), out.next_multiple_of(LANES));
                     for i in 0..out {
-                        let (first, weights) = taps.of(i);
+                        let (first, weights) = taps.of::<0>(i);
                         assert!(first + weights.len() <= samples);
                         let sum: u32 = weights.iter().map(|&weight| u32::from(weight)).sum();
                         assert!((65_535..=65_536).contains(&sum), "{samples} to {out}: {sum}");
@@ -112,16 +128,28 @@ mod tests {
     fn halving_has_the_weights_of_a_triangle() {
         // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and nothing further.
         let taps = taps(16, 16.0, 8);
-        let (first, weights) = taps.of(3);
+        let (first, weights) = taps.of::<0>(3);
         let at = |sample: usize| sample.checked_sub(first).and_then(|k| weights.get(k)).copied().unwrap_or(0);
         assert_eq!([4, 5, 6, 7, 8, 9].map(at), [0, 8_192, 24_576, 24_576, 8_192, 0]);
+    }
+
+    #[test]
+    fn tables_are_found_again_however_many_there_were() {
+        let mut tables = Tables::default();
+        for round in 0..3 {
+            for samples in (1..3 * Tables::KEPT).chain([5, 5, 1]) {
+                let axis = Axis { samples, span: samples as f64, out: 3 };
+                assert_eq!(tables.of(axis).axis, axis, "{round}");
+            }
+        }
+        assert_eq!(tables.made.len(), Tables::KEPT);
     }
 
     #[test]
     fn the_same_size_is_a_copy() {
         let taps = taps(20, 20.0, 20);
         for i in 0..20 {
-            let (first, weights) = taps.of(i);
+            let (first, weights) = taps.of::<0>(i);
             assert_eq!(weights.iter().position(|&weight| weight == 65_535).unwrap() + first, i);
         }
     }
