@@ -173,6 +173,8 @@ impl Canvas {
             [down.of(axes[0]), across.of(axes[1])]
         });
         let (height, width) = (picture.axes[0][0].out, picture.axes[0][1].out);
+        let mut rest = out;
+        let mut outs = [0; 3].map(|_| rest.split_off_mut(..height * width).expect("three channels of that size"));
         let planes = || std::iter::once(&picture.first).chain(picture.others.iter().flatten());
         // A grey picture's differences stay what they are here: none.
         let mut blocks = [[[[128 << 8; HALF]; LANES]; 2]; 3];
@@ -186,16 +188,18 @@ impl Canvas {
                         *block = rows.block::<L>(x + half * HALF, taps[i.min(1)][1]);
                     }
                 }
+                let whole = width - x >= LANES;
                 for i in 0..LANES.min(height - y) {
-                    for (channel, out) in channels.iter().zip(out.chunks_exact_mut(height * width)) {
+                    let at = (y + i) * width + x;
+                    for (channel, out) in channels.iter().zip(&mut outs) {
                         let numbers = [0, 1].map(|half| {
                             let planes = blocks.each_ref().map(|blocks| &blocks[half][i]);
                             L::channel(planes, channel).map(T::nearest)
                         });
-                        let row = &mut out[(y + i) * width + x..];
-                        match row.first_chunk_mut::<LANES>().filter(|_| width - x >= LANES) {
-                            Some(row) => row.as_chunks_mut().0.copy_from_slice(&numbers),
-                            None => row[..width - x].copy_from_slice(&numbers.as_flattened()[..width - x]),
+                        if whole {
+                            out[at..][..LANES].copy_from_slice(numbers.as_flattened());
+                        } else {
+                            out[at..][..width - x].copy_from_slice(&numbers.as_flattened()[..width - x]);
                         }
                     }
                 }

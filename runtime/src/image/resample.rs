@@ -62,8 +62,7 @@ impl Rows {
         for half in [0, HALF] {
             for (step, columns) in self.columns[..stride].as_chunks_mut::<STRIDE>().0.iter_mut().enumerate() {
                 let mut sums = [[nothing::<L>(down.per); HALF]; STRIDE / LANES];
-                for i in 0..HALF {
-                    let (first, weights) = down.of::<P>(y + half + i);
+                for (i, (first, weights)) in down.eight::<P>(y + half).enumerate() {
                     let mut row = [nothing::<L>(down.per); STRIDE / LANES];
                     let mut at = first * stride + step * STRIDE;
                     for &weight in weights {
@@ -100,8 +99,7 @@ impl Rows {
     #[inline(always)]
     fn block_by<L: Lanes, const P: usize>(&self, x: usize, across: &Taps) -> Block {
         let mut sums = [nothing::<L>(across.per); HALF];
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let (first, weights) = across.of::<P>(x + i);
+        for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<P>(x)) {
             let mut sum = *sums;
             for (column, &weight) in self.columns[first..][..weights.len()].iter().zip(weights) {
                 sum = sum.add(L::load(&column.0), weight);

@@ -45,11 +45,13 @@ impl Taps {
         Self { axis, per, first, weights }
     }
 
-    /// The first sample of place `i`, and the weights from there. If `P` isn't 0 it is `per`, known to the compiler.
+    /// For each of the eight places from `i` on, which is a multiple of eight: the first sample, and the weights from
+    /// there. If `P` isn't 0 it is `per`, known to the compiler.
     #[inline(always)]
-    pub(super) fn of<const P: usize>(&self, i: usize) -> (usize, &[u16]) {
+    pub(super) fn eight<const P: usize>(&self, i: usize) -> impl Iterator<Item = (usize, &[u16])> {
         let per = if P == 0 { self.per } else { P };
-        (self.first[i] as usize, &self.weights[i * per..][..per])
+        let weights = self.weights[i * per..][..8 * per].chunks_exact(per);
+        self.first[i..][..8].iter().map(|&first| first as usize).zip(weights)
     }
 }
 
@@ -105,6 +107,10 @@ mod tests {
         Taps::new(Axis { samples, span, out })
     }
 
+    fn of(taps: &Taps, i: usize) -> (usize, &[u16]) {
+        taps.eight::<0>(i / 8 * 8).nth(i % 8).unwrap()
+    }
+
     #[test]
     fn weights_sum_up_to_one_and_stay_inside_the_plane() {
         for samples in [1, 2, 3, 7, 15, 188, 375, 500, 4_001, 60_000] {
@@ -113,7 +119,7 @@ mod tests {
                     let taps = taps(samples, span, out);
                     assert_eq!(taps.first.len(), out.next_multiple_of(LANES));
                     for i in 0..out {
-                        let (first, weights) = taps.of::<0>(i);
+                        let (first, weights) = of(&taps, i);
                         assert!(first + weights.len() <= samples);
                         let sum: u32 = weights.iter().map(|&weight| u32::from(weight)).sum();
                         assert!((65_535..=65_536).contains(&sum), "{samples} to {out}: {sum}");
@@ -128,7 +134,7 @@ mod tests {
     fn halving_has_the_weights_of_a_triangle() {
         // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and nothing further.
         let taps = taps(16, 16.0, 8);
-        let (first, weights) = taps.of::<0>(3);
+        let (first, weights) = of(&taps, 3);
         let at = |sample: usize| sample.checked_sub(first).and_then(|k| weights.get(k)).copied().unwrap_or(0);
         assert_eq!([4, 5, 6, 7, 8, 9].map(at), [0, 8_192, 24_576, 24_576, 8_192, 0]);
     }
@@ -149,7 +155,7 @@ mod tests {
     fn the_same_size_is_a_copy() {
         let taps = taps(20, 20.0, 20);
         for i in 0..20 {
-            let (first, weights) = taps.of::<0>(i);
+            let (first, weights) = of(&taps, i);
             assert_eq!(weights.iter().position(|&weight| weight == 65_535).unwrap() + first, i);
         }
     }
