@@ -207,3 +207,34 @@ impl Canvas {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::resample::{Plane, STRIDE};
+    use super::super::taps::Axis;
+    use super::*;
+
+    #[test]
+    fn every_cpu_gets_the_same_numbers() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let channels = Channel::all(Planes::YCbCr, [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]);
+        for (height, width, rows, columns) in [(1, 1, 3, 2), (50, 70, 33, 20), (375, 500, 224, 224), (900, 20, 40, 45)]
+        {
+            let stride = usize::next_multiple_of(width, STRIDE);
+            let samples: Vec<u8> = (0..height * stride).map(|i| (i * i / 11 + i * 7) as u8).collect();
+            let plane = Plane { samples: &samples, stride };
+            let axis = |samples: usize, out| Axis { samples, span: samples as f64, out };
+            let axes = [axis(height, rows), axis(width, columns)];
+            for others in [None, Some([plane, plane])] {
+                let picture = Picture { colours: Planes::YCbCr, first: plane, others, axes: [axes, axes] };
+                let (mut one, mut other) = (vec![0.0_f32; 3 * rows * columns], vec![1.0; 3 * rows * columns]);
+                Canvas::default().paint::<[u16; LANES], f32>(&picture, &channels, &mut one);
+                // SAFETY: the CPU was asked.
+                unsafe { Canvas::default().paint_avx2(&picture, &channels, &mut other) };
+                assert!(one.iter().zip(&other).all(|(one, other)| one.to_bits() == other.to_bits()));
+            }
+        }
+    }
+}
