@@ -13,11 +13,13 @@ fn picture(width: usize, height: usize, channels: usize) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(width * height * channels);
     for y in 0..height {
         for x in 0..width {
-            let (u, v) = (x as f32 / 23.0, y as f32 / 17.0);
+            let along = |at: usize, size: usize| at as f32 * (25.0 / size as f32).min(0.05);
+            let (u, v) = (along(x, width), along(y, height));
             for channel in 0..channels {
                 noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let shape = (u + channel as f32).sin() * 50.0 + (v * 1.3 - u * 0.4 + channel as f32 * 2.0).cos() * 45.0;
-                let edge = if (x / 40 + y / 30) % 2 == 0 { 15.0 } else { -15.0 };
+                let edge =
+                    if (x * 12 / width.max(240) + y * 12 / height.max(240)).is_multiple_of(2) { 15.0 } else { -15.0 };
                 pixels.push((128.0 + shape + edge + (noise >> 28) as f32 - 8.0) as u8);
             }
         }
@@ -142,14 +144,14 @@ fn colours_of_any_subsampling_are_near_the_straightforward_way() {
 #[test]
 fn decoding_at_a_reduced_size_is_near_it_too() {
     for subsamp in [Subsamp::Gray, Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub4x1] {
-        for (width, height) in [(448, 448), (640, 480), (501, 499), (1_001, 747), (2_001, 1_999), (4_000, 3_000)] {
+        for (width, height) in [(448, 448), (501, 499), (1_001, 947), (1_801, 1_799)] {
             let jpeg = if subsamp == Subsamp::Gray { grey(width, height) } else { jpeg(width, height, subsamp) };
             let pipeline = Pipeline::new(224, 224).unwrap();
             let [full, fast] = [false, true].map(|reduced| decoded(&pipeline.clone().reduced(reduced), &jpeg));
             let (most, ratio) = difference(&fast, &full);
             println!("{subsamp:?} {width} × {height}: {most:.2} levels, {ratio:.1} dB");
             assert!(most > 0.0, "it was not reduced");
-            assert!(ratio > 30.0, "{subsamp:?} {width} × {height}: {ratio} dB");
+            assert!(ratio > 40.0, "{subsamp:?} {width} × {height}: {ratio} dB");
         }
     }
 }
@@ -265,7 +267,7 @@ fn a_jpeg_that_is_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn damaged_bytes_never_do_worse_than_an_error() {
+fn damaged_bytes_are_an_error_at_worst_and_leave_no_trace() {
     let jpeg = jpeg(90, 70, Subsamp::Sub2x2);
     let pipeline = Pipeline::new(16, 16).unwrap();
     let (mut state, mut errors) = (1_u32, 0);
@@ -283,7 +285,7 @@ fn damaged_bytes_never_do_worse_than_an_error() {
         }
     }
     assert!(errors > 100, "{errors}");
-    // The thread's decoder is as good as new.
+    // What went before leaves no trace on a thread.
     let before = decoded(&pipeline, &jpeg);
     let other = std::thread::spawn(move || decoded(&Pipeline::new(16, 16).unwrap(), &jpeg)).join().unwrap();
     assert_eq!(before, other);
@@ -297,8 +299,8 @@ fn a_picture_above_the_limit_is_refused_before_it_is_decoded() {
     assert_eq!(error, ImageError::TooLarge { width: 64, height: 64, limit: 64 * 63 });
     // A header that claims as much as it can.
     let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
-    jpeg[frame + 5..frame + 9].fill(0xff);
-    let error = refused(&jpeg, &["65535 × 65535", "178956970", "max_pixels"]);
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
+    let error = refused(&jpeg, &["65500 × 65500", "178956970", "max_pixels"]);
     assert!(matches!(error, ImageError::TooLarge { .. }));
 }
 

@@ -14,10 +14,9 @@ const REDUCED: [ScalingFactor; 3] = [ScalingFactor::ONE_EIGHTH, ScalingFactor::O
 /// More scans than any encoder writes. Each costs a pass over the whole picture, and a hostile file may have thousands.
 const MAX_SCANS: u32 = 500;
 
-/// libjpeg-turbo with the memory that it decodes into.
-#[derive(Debug)]
+/// The memory that pictures are decoded into.
+#[derive(Debug, Default)]
 pub(super) struct Decoder {
-    turbo: Decompressor,
     /// The planes, one after the other.
     planes: Vec<u8>,
     /// Pixels of pictures that can't be decoded to planes.
@@ -45,18 +44,16 @@ pub(super) struct Wanted {
 }
 
 impl Decoder {
-    pub(super) fn new() -> Result<Self, ImageError> {
-        let mut turbo = Decompressor::new().map_err(|error| data(&[], error))?;
-        turbo.set_scan_limit(MAX_SCANS).map_err(|error| data(&[], error))?;
-        Ok(Self { turbo, planes: Vec::new(), pixels: Vec::new() })
-    }
-
     /// Decodes a JPEG, at a reduced size if that is allowed and at least as large as what is wanted.
     pub(super) fn decode(&mut self, bytes: &[u8], wanted: Wanted) -> Result<Picture<'_>, ImageError> {
         if !bytes.starts_with(b"\xff\xd8") {
             return Err(ImageError::not_jpeg(bytes));
         }
-        let header = self.turbo.read_header(bytes).map_err(|error| data(bytes, error))?;
+        // A new one for each picture: it would keep the tables of the last one for those that have none of their own, and
+        // what comes out must not depend on what went before.
+        let mut turbo = Decompressor::new().map_err(|error| data(bytes, error))?;
+        turbo.set_scan_limit(MAX_SCANS).map_err(|error| data(bytes, error))?;
+        let header = turbo.read_header(bytes).map_err(|error| data(bytes, error))?;
         let DecompressHeader { width, height, subsamp, colorspace, is_lossless, .. } = header;
         if width.saturating_mul(height) > wanted.max_pixels {
             return Err(ImageError::TooLarge { width, height, limit: wanted.max_pixels });
@@ -65,7 +62,7 @@ impl Decoder {
             |factor: &&ScalingFactor| factor.scale(width) >= wanted.width && factor.scale(height) >= wanted.height;
         let reduced = REDUCED.iter().find(enough).filter(|_| wanted.reduced && !is_lossless);
         let factor = reduced.copied().unwrap_or(ScalingFactor::ONE);
-        self.turbo.set_scaling_factor(factor).map_err(|error| data(bytes, error))?;
+        turbo.set_scaling_factor(factor).map_err(|error| data(bytes, error))?;
         let scaled = header.scaled(factor);
 
         let planar = matches!(colorspace, Colorspace::YCbCr | Colorspace::Gray) && subsamp != Subsamp::Unknown;
@@ -79,7 +76,7 @@ impl Decoder {
         if colours == Planes::YCbCr {
             let turbojpeg::YuvImage { width, align, height, subsamp, .. } = layout;
             let image = turbojpeg::YuvImage { pixels: &mut planes[..], width, align, height, subsamp };
-            self.turbo.decompress_to_yuv(bytes, image).map_err(|error| data(bytes, error))?;
+            turbo.decompress_to_yuv(bytes, image).map_err(|error| data(bytes, error))?;
         } else {
             let cmyk = matches!(colorspace, Colorspace::CMYK | Colorspace::YCCK);
             let format = if cmyk { PixelFormat::CMYK } else { PixelFormat::RGB };
@@ -87,7 +84,7 @@ impl Decoder {
             let pixels = room(&mut self.pixels, pitch * scaled.height)?;
             let image =
                 turbojpeg::Image { pixels: &mut pixels[..], width: scaled.width, pitch, height: scaled.height, format };
-            self.turbo.decompress(bytes, image).map_err(|error| data(bytes, error))?;
+            turbo.decompress(bytes, image).map_err(|error| data(bytes, error))?;
             for (y, row) in pixels.chunks_exact(pitch).enumerate() {
                 for (x, pixel) in row.chunks_exact(format.size()).enumerate() {
                     for (channel, value) in rgb(pixel).into_iter().enumerate() {

@@ -63,9 +63,10 @@
 //!
 //! # Memory
 //!
-//! Each thread that decodes keeps a decoder, the planes of the largest picture it met and tables for the size of the last
-//! one, until it ends; with pictures no larger than before, nothing more is allocated in Rust. libjpeg-turbo itself
-//! takes working memory from `malloc` for each picture (of a progressive one, all coefficients) and gives it back.
+//! Each thread that decodes keeps, until it ends, the planes of the largest picture it met and tables for some sizes; with
+//! pictures no larger than before and of the same sizes, nothing more is allocated in Rust. libjpeg-turbo itself is set up
+//! anew for each picture, so that none depends on another: it takes working memory from `malloc` (for a progressive one,
+//! all coefficients) and gives it back.
 //!
 //! # To build
 //!

@@ -116,10 +116,6 @@ impl<T: Pixel> Pipeline<T> {
         assert_eq!(out.len(), channels * height * width, "a picture has shape {:?}", self.shape());
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { decoder, canvas } = scratch;
-            let decoder = match decoder {
-                Some(decoder) => decoder,
-                None => decoder.insert(Decoder::new()?),
-            };
             let picture = decoder.decode(jpeg, self.wanted)?;
             let channels = &self.channels[usize::from(picture.colours == Planes::Rgb)];
             #[cfg(target_arch = "x86_64")]
@@ -141,7 +137,7 @@ thread_local! {
 /// What a thread keeps from one picture to the next.
 #[derive(Debug, Default)]
 struct Scratch {
-    decoder: Option<Decoder>,
+    decoder: Decoder,
     canvas: Canvas,
 }
 
