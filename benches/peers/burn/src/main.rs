@@ -1,0 +1,103 @@
+//! burn's dataloader as a peer of the loader comparison: the program's side of `slotline_benches::protocol`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use burn_core::data::dataloader::batcher::Batcher;
+use burn_core::data::dataloader::{DataLoader, DataLoaderBuilder};
+use burn_core::data::dataset::{Dataset, DatasetError};
+use burn_core::tensor::Device;
+use clap::Parser;
+use slotline_benches::protocol::{Answer, Request, serve};
+use slotline_benches::workload::images::Images;
+use slotline_benches::workload::tokens::Crops;
+use slotline_benches::workload::w1::NUMBERS;
+use slotline_benches::workload::w7::Sleepy;
+use slotline_benches::workload::{Plan, Source};
+
+/// As in Cargo.toml.
+const VERSION: &str = "0.22.1";
+
+/// A source as a dataset and as its batcher.
+#[derive(Clone)]
+struct Items<S>(S);
+
+impl<S: Source> Dataset<S::Item> for Items<S> {
+    fn get(&self, index: usize) -> Result<S::Item, DatasetError> {
+        Ok(self.0.get(index))
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<S: Source> Batcher<S::Item, S::Batch> for Items<S> {
+    fn batch(&self, items: Vec<S::Item>, _: &Device) -> S::Batch {
+        self.0.collate(items.into_iter())
+    }
+}
+
+fn loader<S: Source>(source: &S, plan: &Plan) -> Arc<dyn DataLoader<S::Batch>> {
+    let builder = DataLoaderBuilder::new(Items(source.clone()))
+        .batch_size(plan.batch_size)
+        .num_workers(plan.workers)
+        .set_device(Device::capture());
+    let builder = if plan.shuffle { builder.shuffle(42) } else { builder };
+    builder.build(Items(source.clone()))
+}
+
+type Passes = Box<dyn FnMut() -> Result<Answer>>;
+
+/// Whole passes; in the first one every byte is looked at.
+fn passes<S: Source>(source: S, plan: Plan) -> Passes {
+    let loader = loader(&source, &plan);
+    let mut warm = false;
+    Box::new(move || {
+        let start = Instant::now();
+        let (mut batches, mut check) = (0, 0);
+        for batch in loader.iter() {
+            let batch = batch?;
+            batches += 1;
+            check += S::check(&batch);
+            if !warm {
+                source.verify(&batch)?;
+            }
+        }
+        warm = true;
+        Ok(Answer { batches, seconds: start.elapsed().as_secs_f64(), check })
+    })
+}
+
+/// From building a loader to its first batch.
+fn first<S: Source>(source: S, plan: Plan) -> Passes {
+    Box::new(move || {
+        let start = Instant::now();
+        let loader = loader(&source, &plan);
+        let batch = loader.iter().next().context("no batch")??;
+        let seconds = start.elapsed().as_secs_f64();
+        source.verify(&batch)?;
+        Ok(Answer { batches: 1, seconds, check: S::check(&batch) })
+    })
+}
+
+fn make(request: &Request) -> Result<Passes> {
+    let plan = |batch_size| Plan::new(batch_size, request.workers);
+    Ok(match request.workload.as_str() {
+        "w1" => passes(NUMBERS, plan(1)),
+        "w2" => passes(Images::small(), plan(64).shuffled()),
+        "w3" => passes(Images::large(), plan(32).shuffled()),
+        "w4" => passes(Crops::open(&request.data)?, plan(16)),
+        "w6" => first(Images::large(), plan(32).shuffled()),
+        "w7-8" if request.workers == 0 => passes(Sleepy, plan(8)),
+        "w7-8-arrival" => passes(Sleepy, plan(8)),
+        "w7-1-arrival" => passes(Sleepy, plan(1)),
+        "w7-8" | "w7-1" | "w7-1-prefetch-16" => bail!("its workers keep no order, and split the dataset in advance"),
+        _ => bail!("this peer knows no such workload"),
+    })
+}
+
+fn main() -> Result<()> {
+    serve("burn", VERSION, &Request::parse(), make)
+}

@@ -1,0 +1,160 @@
+//! torch's own structure in Rust: channels of index lists, worker threads, and a map for batches that come too early.
+//!
+//! Each worker has a queue of its own, which gets every so many-th batch, two ahead; or all share one. Each batch is made in
+//! fresh memory. Without workers it is a plain loop.
+
+use std::collections::HashMap;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::{checked, order};
+use crate::rounds::Contender;
+use crate::workload::{Order, Plan, Source};
+
+/// Batches that are loaded ahead for each worker, unless the plan says.
+const PREFETCH: usize = 2;
+
+/// Who takes the next batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// The worker whose turn it is.
+    PerWorker,
+    /// Whoever is free.
+    Shared,
+}
+
+/// Both.
+pub const QUEUES: [Queue; 2] = [Queue::PerWorker, Queue::Shared];
+
+impl Queue {
+    /// The peer's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerWorker => "channel + map",
+            Self::Shared => "channel + map, one queue",
+        }
+    }
+}
+
+/// A batch's number in the pass and its indices.
+type Task = (usize, Vec<usize>);
+
+struct Loader<S: Source> {
+    source: S,
+    plan: Plan,
+    /// One for each worker, or one.
+    queues: Vec<Sender<Task>>,
+    results: Receiver<(usize, S::Batch)>,
+    workers: Vec<JoinHandle<()>>,
+    rng: fastrand::Rng,
+}
+
+impl<S: Source> Loader<S> {
+    fn new(source: &S, plan: &Plan, queue: Queue) -> Self {
+        let (done, results) = unbounded();
+        let shared = unbounded::<Task>();
+        let mut queues = if queue == Queue::Shared { vec![shared.0] } else { Vec::new() };
+        let worker = |_| {
+            let tasks = if queue == Queue::Shared {
+                shared.1.clone()
+            } else {
+                let (own, tasks) = unbounded();
+                queues.push(own);
+                tasks
+            };
+            let (source, done) = (source.clone(), done.clone());
+            std::thread::spawn(move || {
+                for (task, indices) in tasks {
+                    let batch = source.collate(indices.into_iter().map(|index| source.get(index)));
+                    if done.send((task, batch)).is_err() {
+                        break;
+                    }
+                }
+            })
+        };
+        let workers = (0..plan.workers).map(worker).collect();
+        Self { source: source.clone(), plan: *plan, queues, results, workers, rng: fastrand::Rng::with_seed(42) }
+    }
+
+    fn pass(&mut self, each: &mut dyn FnMut(S::Batch) -> Result<()>) -> Result<()> {
+        let order = order(self.source.len(), self.plan.shuffle, &mut self.rng);
+        let mut tasks = order.chunks(self.plan.batch_size).map(<[usize]>::to_vec).enumerate();
+        let queues = &self.queues;
+        let mut send = || match tasks.next() {
+            Some(task) => queues[task.0 % queues.len()].send(task).context("a worker is gone"),
+            None => Ok(()),
+        };
+        for _ in 0..self.plan.prefetch.unwrap_or(PREFETCH) * self.plan.workers {
+            send()?;
+        }
+        let mut early = HashMap::new();
+        for next in 0..order.len().div_ceil(self.plan.batch_size) {
+            let batch = loop {
+                if let Some(batch) = early.remove(&next) {
+                    break batch;
+                }
+                let (task, batch) = self.results.recv().context("the workers are gone")?;
+                if task == next || self.plan.order == Order::Arrival {
+                    break batch;
+                }
+                early.insert(task, batch);
+            };
+            send()?;
+            each(batch)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Source> Drop for Loader<S> {
+    fn drop(&mut self) {
+        self.queues.clear();
+        for worker in self.workers.drain(..) {
+            // A panic was printed where it happened.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// A warm loader with workers.
+///
+/// # Errors
+///
+/// If its batches are not what they should be.
+pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<impl Contender + use<S>> {
+    let mut loader = Loader::new(source, plan, queue);
+    checked(source, plan, move |each| loader.pass(each))
+}
+
+/// A loop without workers.
+///
+/// # Errors
+///
+/// If its batches are not what they should be.
+pub fn loop_contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
+    let (own, plan, mut rng) = (source.clone(), *plan, fastrand::Rng::with_seed(42));
+    checked(source, &plan.clone(), move |each| {
+        let order = order(own.len(), plan.shuffle, &mut rng);
+        let mut batches = order.chunks(plan.batch_size);
+        batches.try_for_each(|indices| each(own.collate(indices.iter().map(|&index| own.get(index)))))
+    })
+}
+
+/// A fresh loader and its first batch.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn first<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<(impl Sized + use<S>, S::Batch)> {
+    let mut loader = Loader::new(source, plan, queue);
+    let mut first = None;
+    // The pass is left after its first batch, as a loop would by `break`.
+    let left = loader.pass(&mut |batch| {
+        first = Some(batch);
+        anyhow::bail!("that was all")
+    });
+    let batch = first.with_context(|| format!("no batch: {left:?}"))?;
+    Ok((loader, batch))
+}

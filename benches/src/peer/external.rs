@@ -1,0 +1,189 @@
+//! Peers that are programs of their own, asked as [`protocol`](crate::protocol) says.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::protocol::{Answer, Reply, Request};
+use crate::record::Kind;
+use crate::rounds::{Entry, Pass};
+use crate::workload::Setup;
+
+/// How long a program may take to make its data and to warm up, or for a pass.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A program that can be asked, or why it can't.
+#[derive(Debug)]
+pub struct Program {
+    /// What it is called before it has said its name.
+    pub peer: String,
+    /// The program and its own arguments.
+    pub command: Result<Vec<OsString>>,
+}
+
+/// An entry for each program. `expected` says what a pass of so many batches comes to: how many full ones that is, and the
+/// check sum, if it is known.
+pub fn entries(
+    setup: &Setup,
+    workload: &str,
+    workers: usize,
+    expected: impl Fn(u64) -> (f64, Option<u64>) + Copy + 'static,
+) -> Vec<Entry> {
+    let request = Request { workload: workload.into(), workers, data: setup.data.clone() };
+    let entry = |program: &Program| match External::start(program, &request) {
+        Ok(mut external) => {
+            let (peer, version) = (external.peer.clone(), Some(external.version.clone()));
+            let contender = move || {
+                let Answer { batches, seconds, check } = external.pass()?;
+                let (full, sum) = expected(batches);
+                ensure!(
+                    sum.is_none_or(|sum| sum == check),
+                    "the check sum is {check}, not {}",
+                    sum.unwrap_or_default()
+                );
+                Ok(Pass { batches: full, seconds })
+            };
+            Entry { version, ..Entry::new(peer, Kind::Peer, Ok(contender)) }
+        }
+        Err(why) => Entry::new(&program.peer, Kind::Peer, Err::<fn() -> Result<Pass>, _>(why)),
+    };
+    setup.programs.iter().map(entry).collect()
+}
+
+/// A program that runs and is warm.
+struct External {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    /// What it says beside its answers.
+    errors: File,
+    peer: String,
+    version: String,
+}
+
+impl External {
+    fn start(program: &Program, request: &Request) -> Result<Self> {
+        let [name, arguments @ ..] = &program.command.as_ref().map_err(|why| anyhow!("{why:#}"))?[..] else {
+            bail!("no program is named");
+        };
+        let errors = tempfile::tempfile()?;
+        let mut child = Command::new(name)
+            .args(arguments)
+            .args(request.arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.try_clone()?)
+            .spawn()
+            .with_context(|| format!("cannot start {}", name.display()))?;
+        let input = child.stdin.take().context("no input")?;
+        let output = BufReader::new(child.stdout.take().context("no output")?);
+        let (sender, lines) = channel();
+        // Ends with the program's output.
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut external = Self { child, input, lines, errors, peer: String::new(), version: String::new() };
+        match external.reply()? {
+            Reply::Ready { peer, version, .. } => (external.peer, external.version) = (peer, version),
+            Reply::Absent { absent } => bail!("{absent}"),
+            Reply::Pass(_) => bail!("it answered before it was asked"),
+        }
+        Ok(external)
+    }
+
+    fn reply(&mut self) -> Result<Reply> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => serde_json::from_str(&line).with_context(|| format!("it said {line:?}")),
+            Err(RecvTimeoutError::Timeout) => bail!("no answer within {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let mut said = String::new();
+                self.errors.rewind()?;
+                self.errors.read_to_string(&mut said)?;
+                let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+                bail!("it ended: {}", last.unwrap_or("it said nothing"))
+            }
+        }
+    }
+
+    fn pass(&mut self) -> Result<Answer> {
+        // If nobody reads that, nobody answers either, and that error says more.
+        let _ = self.input.write_all(b"pass\n");
+        match self.reply()? {
+            Reply::Pass(answer) => Ok(answer),
+            other => bail!("it answered {other:?}"),
+        }
+    }
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        let _ = self.input.write_all(b"quit\n");
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(script: &str) -> Setup {
+        let command = ["sh", "-c", script, "sh"].map(OsString::from).into();
+        Setup { data: "/nowhere".into(), programs: vec![Program { peer: "fake".into(), command: Ok(command) }] }
+    }
+
+    fn only(setup: &Setup) -> Entry {
+        let mut entries = entries(setup, "w1", 2, |batches| (batches as f64, Some(6)));
+        assert_eq!(entries.len(), 1);
+        entries.remove(0)
+    }
+
+    fn why(entry: Entry) -> String {
+        format!("{:#}", entry.contender.err().expect("absent"))
+    }
+
+    #[test]
+    fn a_program_is_asked_for_passes_until_it_is_dropped() {
+        let script = r#"test "$*" = "--workload w1 --workers 2 --data /nowhere" || exit 1
+            echo '{"ready":true,"peer":"real","version":"1.5"}'
+            while read line && test "$line" = pass; do echo '{"batches":4,"seconds":0.5,"check":6}'; done"#;
+        let entry = only(&setup(script));
+        assert_eq!((entry.peer.as_str(), entry.version.as_deref()), ("real", Some("1.5")));
+        let mut contender = entry.contender.unwrap();
+        for _ in 0..2 {
+            assert_eq!(contender.pass().unwrap(), Pass { batches: 4.0, seconds: 0.5 });
+        }
+    }
+
+    #[test]
+    fn why_a_program_is_absent_is_told() {
+        assert_eq!(why(only(&setup(r#"echo '{"absent":"no such thing"}'"#))), "no such thing");
+        assert_eq!(why(only(&setup("echo first >&2; echo last words >&2"))), "it ended: last words");
+        assert!(why(only(&setup("echo hello"))).starts_with("it said \"hello\""));
+        let mut setup = setup("");
+        setup.programs[0].command = Err(anyhow!("not installed"));
+        let entry = only(&setup);
+        assert_eq!(entry.peer, "fake");
+        assert_eq!(why(entry), "not installed");
+    }
+
+    #[test]
+    fn wrong_contents_are_an_error() {
+        let script = r#"echo '{"ready":true,"peer":"real","version":"1"}'
+            read line; echo '{"batches":4,"seconds":0.5,"check":7}'; read line"#;
+        let error = only(&setup(script)).contender.unwrap().pass().unwrap_err();
+        assert_eq!(error.to_string(), "the check sum is 7, not 6");
+    }
+}

@@ -1,0 +1,93 @@
+//! Finds, and builds, the peers that are programs of their own.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
+
+use super::external::Program;
+
+/// All of them, or why they are absent. `peers` is the folder of their sources, `build` one for what is compiled, `python` an
+/// interpreter that may have torch.
+pub fn programs(peers: &Path, build: &Path, python: &str) -> Vec<Program> {
+    let script = peers.join("python/loader.py");
+    let libtorch = torch(python).and_then(|torch| compile(&peers.join("torch_cpp"), build, &torch));
+    let mut programs = vec![Program { peer: "burn".into(), command: cargo(&peers.join("burn"), build) }];
+    let mut add = |command: &Result<Vec<OsString>>, names: &[&str]| {
+        for &peer in names {
+            let command = match command {
+                Ok(command) => Ok([&command[..], &["--peer".into(), peer.into()]].concat()),
+                Err(why) => Err(anyhow!("{why:#}")),
+            };
+            programs.push(Program { peer: peer.into(), command });
+        }
+    };
+    add(&libtorch, &["libtorch", "libtorch-bulk"]);
+    add(&Ok(vec![python.into(), script.into()]), &["torch", "torch-bulk", "grain"]);
+    programs
+}
+
+/// Builds a peer in Rust that has too many dependencies for this workspace.
+fn cargo(source: &Path, build: &Path) -> Result<Vec<OsString>> {
+    let target = build.join("burn");
+    eprintln!("building {}", source.display());
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    succeed(cargo.arg("--target-dir").arg(&target))?;
+    Ok(vec![target.join("release/burn-peer").into()])
+}
+
+/// Where a Python has its torch.
+#[derive(Deserialize)]
+struct Torch {
+    include: Vec<PathBuf>,
+    library: Vec<PathBuf>,
+    cxx11_abi: bool,
+}
+
+fn torch(python: &str) -> Result<Torch> {
+    let script = "import json, torch, torch.utils.cpp_extension as c; print(json.dumps({'include': c.include_paths(), \
+                  'library': c.library_paths(), 'cxx11_abi': torch.compiled_with_cxx11_abi()}))";
+    let output = succeed(Command::new(python).args(["-c", script])).context("torch is not installed")?;
+    serde_json::from_str(output.lines().last().unwrap_or_default()).context("torch does not say where it is")
+}
+
+/// Compiles all of a folder's C++ into one program, unless that is newer.
+fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> {
+    let files = std::fs::read_dir(source).with_context(|| format!("{} is not there", source.display()))?;
+    let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
+    let modified = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    let newest = files.iter().filter_map(|file| modified(file)).max();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "cpp"));
+    ensure!(!files.is_empty(), "{} has no C++ file", source.display());
+    std::fs::create_dir_all(build)?;
+    let program = build.join("torch_cpp");
+    if modified(&program) <= newest {
+        eprintln!("compiling {}", source.display());
+        let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "g++".into()));
+        compiler.args(["-std=c++20", "-O3", "-march=native", "-DNDEBUG"]).args(files);
+        compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(torch.cxx11_abi)));
+        compiler.args(torch.include.iter().map(|path| format!("-I{}", path.display())));
+        for path in &torch.library {
+            compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
+        }
+        succeed(
+            compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-o"]).arg(&program),
+        )?;
+    }
+    Ok(vec![program.into()])
+}
+
+/// Runs a command; what it printed.
+fn succeed(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let error = said.lines().find(|line| line.starts_with("error") || line.contains("Error"));
+        bail!("{name} failed: {}", error.or(said.lines().last()).unwrap_or("it said nothing").trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,89 @@
+//! What the machine does without a loader: plain loops into memory that is used again and again.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use super::order;
+use crate::record::Kind;
+use crate::rounds::{Contender, Entry, Pass};
+use crate::workload::Source;
+use crate::workload::images::Images;
+use crate::workload::tokens::{CROP, Crops};
+
+/// Loops on `threads` threads, each over its part of an order and with memory of its own.
+fn loops<M: Send + 'static>(
+    samples: usize,
+    batch_size: usize,
+    threads: usize,
+    shuffle: bool,
+    memory: impl Fn() -> M,
+    body: impl Fn(&mut M, &[usize]) + Sync + 'static,
+) -> impl Contender {
+    let mut rng = fastrand::Rng::with_seed(42);
+    let mut memories: Vec<M> = (0..threads).map(|_| memory()).collect();
+    move || {
+        let order = order(samples, shuffle, &mut rng);
+        let gate = Barrier::new(threads);
+        let run = |memory: &mut M, part: &[usize]| {
+            gate.wait();
+            let start = Instant::now();
+            body(memory, part);
+            (start, Instant::now())
+        };
+        let spans: Vec<_> = std::thread::scope(|scope| {
+            let work = memories.iter_mut().zip(order.chunks(samples.div_ceil(threads)));
+            let handles: Vec<_> = work.map(|(memory, part)| scope.spawn(|| run(memory, part))).collect();
+            handles.into_iter().map(|handle| handle.join().expect("a plain loop")).collect()
+        });
+        let start = spans.iter().map(|span| span.0).min().expect("a thread");
+        let end = spans.iter().map(|span| span.1).max().expect("a thread");
+        Ok(Pass { batches: samples as f64 / batch_size as f64, seconds: (end - start).as_secs_f64() })
+    }
+}
+
+/// Copies images and labels into one batch's memory, with rows hinted at so many ahead.
+pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<usize>, name: &str) -> Entry {
+    let row = images.row_len();
+    let memory = move || (vec![1_u8; batch_size * row], vec![1_i64; batch_size]);
+    let body = move |(pixels, labels): &mut (Vec<u8>, Vec<i64>), part: &[usize]| {
+        for (i, &index) in part.iter().enumerate() {
+            if let Some(&next) = ahead.and_then(|ahead| part.get(i + ahead)) {
+                hint(images.row(next));
+            }
+            let place = i % batch_size;
+            pixels[place * row..][..row].copy_from_slice(images.row(index));
+            labels[place] = images.label(index);
+            black_box((&mut *pixels, &mut *labels));
+        }
+    };
+    Entry::new(name, Kind::Limit, Ok(loops(images.len(), batch_size, threads, true, memory, body)))
+}
+
+/// Widens crops into one batch's memory.
+pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Entry {
+    let memory = move || [vec![1_i64; batch_size * CROP], vec![1_i64; batch_size * CROP]];
+    let body = move |wide: &mut [Vec<i64>; 2], part: &[usize]| {
+        for (i, &index) in part.iter().enumerate() {
+            let (crop, place) = (crops.crop(index), i % batch_size * CROP);
+            for (to, from) in wide.iter_mut().zip([&crop[..CROP], &crop[1..]]) {
+                to[place..][..CROP].iter_mut().zip(from).for_each(|(to, &token)| *to = i64::from(token));
+            }
+            black_box(&mut *wide);
+        }
+    };
+    Entry::new(name, Kind::Limit, Ok(loops(Source::len(&crops), batch_size, threads, false, memory, body)))
+}
+
+/// Asks for the first four lines of a row; the CPU itself goes on from there.
+#[inline]
+fn hint(row: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..4 {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing as far as the program can see and can't fault, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(line * 64).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
+}

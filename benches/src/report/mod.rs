@@ -1,0 +1,209 @@
+//! The page and its plots, made of the recorded lines alone.
+//!
+//! [`sheet`] looks things up and takes ratios, [`targets`] knows what was aimed at, [`tables`] writes tables and [`plots`]
+//! draws.
+
+pub mod plots;
+pub mod sheet;
+pub mod tables;
+pub mod targets;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use self::sheet::Sheet;
+use crate::record::{self, Line, Section};
+
+/// What each section measures.
+fn about(section: Section) -> (&'static str, &'static str) {
+    match section {
+        Section::W1 => ("W1: items that cost nothing", "200,000 numbers that are their index, one in a batch."),
+        Section::W2 => (
+            "W2: small images, shuffled",
+            "60,000 × 28 × 28 bytes with an i64 label, in memory, 64 in a batch. The plain loops get their order as a \
+             present; all others draw it in the time that is measured.",
+        ),
+        Section::W3 => {
+            ("W3: large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, 32 in a batch.")
+        }
+        Section::W4 => (
+            "W4: crops of tokens",
+            "1,024 + 1 tokens at random places of a mapped u16 file of 400 MB, widened to i64 x and y, 16 in a batch.",
+        ),
+        Section::W6 => ("W6: to the first batch", "W3 from building the loader to its first batch."),
+        Section::W7 => (
+            "W7: slow samples among quick ones",
+            "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need 424 ms for \
+             the sleep alone, two and the loop's own thread 283.",
+        ),
+        Section::Size => (
+            "Cost against size",
+            "Numbers that are their index, 8 in a batch, at most 20,000 batches of a pass; without the start of the pass, \
+             which is the same for any size.",
+        ),
+        Section::Workers => ("Cost against workers", "W1 and W2 with up to 8 workers."),
+    }
+}
+
+/// Makes `REPORT.md` and the plots in `dir` of its `report.jsonl`, and of `notes.md` if that is there.
+///
+/// # Errors
+///
+/// If the lines can't be read, or the page or a plot can't be written.
+pub fn render(dir: &Path) -> Result<()> {
+    let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
+    let plots = dir.join("plots");
+    std::fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+    let notes = std::fs::read_to_string(dir.join("notes.md")).unwrap_or_default();
+    let page = page(&sheet, &notes, &mut |section, name| plots::draw(&sheet, section, &plots.join(name)))?;
+    let path = dir.join("REPORT.md");
+    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}
+
+/// The page; `draw` draws a section's plot under a name.
+fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Result<()>) -> Result<String> {
+    let mut page = String::from(
+        "# slotline beside its peers\n\n\
+         Written by `cargo run --release -p slotline-benches -- report` from `report.jsonl`; don't edit it. (`-- render` \
+         writes it again.)\n\n\
+         A workload's contenders are visited in turn, round after round, with so many whole passes each that a visit takes \
+         20 ms. Times are medians of the rounds, with the quartiles in brackets; ratios are taken within each round, then \
+         their median and quartiles. Each contender went through a pass before, in which every byte was checked; in the \
+         timed passes check sums are. One batch is alive at a time. w0, w1, w2: 0, 1 and 2 workers. Every loader has its \
+         default depth, and slotline nothing but `num_workers` set.\n",
+    );
+    machines(&mut page, sheet)?;
+    let targets = targets::table(sheet)?;
+    if !targets.is_empty() {
+        write!(page, "\n## Targets\n\n{targets}")?;
+    }
+    if !notes.trim().is_empty() {
+        write!(page, "\n{}\n", notes.trim())?;
+    }
+    for section in sheet.sections() {
+        let (title, about) = about(section);
+        let name = format!("{}.svg", section.name());
+        draw(section, &name)?;
+        write!(page, "\n## {title}\n\n{about}\n\n![{title}](plots/{name})\n\n{}", tables::section(sheet, section)?)?;
+    }
+    versions(&mut page, sheet)?;
+    Ok(page)
+}
+
+/// On what the sections were measured; sections measured alike share a row.
+fn machines(page: &mut String, sheet: &Sheet) -> Result<()> {
+    let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for run in sheet.lines().filter_map(|line| if let Line::Run(run) = line { Some(run) } else { None }) {
+        let at = &run.machine;
+        let row =
+            format!("{} | {}, {} cores | {} | {} | {}", at.date, at.cpu, at.cores, at.kernel, at.rustc, run.rounds);
+        rows.entry(row).or_default().push(run.section.name());
+    }
+    writeln!(page, "\n| measured | on | machine | kernel | compiler | rounds |\n|---|---|---|---|---|---|")?;
+    for (row, sections) in rows {
+        writeln!(page, "| {} | {row} |", sections.join(", "))?;
+    }
+    Ok(())
+}
+
+/// The peers' versions, and why some are missing.
+fn versions(page: &mut String, sheet: &Sheet) -> Result<()> {
+    let mut versions = BTreeMap::new();
+    let mut absent: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for line in sheet.lines() {
+        match line {
+            Line::Time(time) => {
+                if let Some(version) = &time.version {
+                    versions.insert(&time.peer, version);
+                }
+            }
+            Line::Absent(absence) => {
+                let places = absent.entry((&absence.peer, &absence.why)).or_default();
+                let case = if absence.case.is_empty() { String::new() } else { format!(" ({})", absence.case) };
+                let place = format!("{}{case}", absence.section.name());
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+            Line::Run(_) => {}
+        }
+    }
+    let list: Vec<String> = versions.iter().map(|(peer, version)| format!("{peer} {version}")).collect();
+    write!(
+        page,
+        "\n## Peers\n\nVersions: {}. \"channel + map\" is torch's own structure, written here over crossbeam-channel: index \
+         lists go to workers, batches in fresh memory come back and wait in a map for their turn; \"channel loop\" is its \
+         loop without workers. burn delivers batches as they arrive when it has workers.\n",
+        list.join(", ")
+    )?;
+    if !absent.is_empty() {
+        writeln!(page, "\n| absent | where | why |\n|---|---|---|")?;
+    }
+    for ((peer, why), places) in absent {
+        writeln!(page, "| {peer} | {} | {} |", places.join(", "), why.replace('|', "\\|").replace('\n', " "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::record::{Absent, Kind, Run, Time, Unit};
+
+    fn time(peer: &str, kind: Kind, workers: usize, values: &[f64]) -> Line {
+        Line::Time(Time {
+            section: Section::W2,
+            case: String::new(),
+            workers,
+            size: None,
+            peer: peer.into(),
+            version: (kind == Kind::Peer).then(|| "1.2".into()),
+            kind,
+            unit: Unit::MicrosPerBatch,
+            values: values.into(),
+        })
+    }
+
+    #[test]
+    fn a_page_has_medians_ratios_verdicts_and_who_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let absent =
+            Absent { section: Section::W2, case: String::new(), workers: 1, peer: "grain".into(), why: "no|pe".into() };
+        let lines = [
+            Line::Run(Run { section: Section::W2, rounds: 3, machine: Machine::of_this_run() }),
+            time("slotline", Kind::Ours, 0, &[2.0, 3.0, 2.1]),
+            time("burn", Kind::Peer, 0, &[4.0, 6.0, 8.4]),
+            time("fast", Kind::Peer, 0, &[5.0, 5.0, 5.0]),
+            time("plain loop", Kind::Limit, 0, &[4.2, 4.3, 4.4]),
+            time("slotline", Kind::Ours, 1, &[9.0, 9.0, 9.0]),
+            time("burn", Kind::Peer, 1, &[3.0, 3.0, 3.0]),
+            Line::Absent(absent),
+        ];
+        record::write(&dir.path().join("report.jsonl"), &lines).unwrap();
+        std::fs::write(dir.path().join("notes.md"), "## What is known\n\nMuch.\n").unwrap();
+        render(dir.path()).unwrap();
+        let page = std::fs::read_to_string(dir.path().join("REPORT.md")).unwrap();
+        for part in [
+            "| **slotline** | **2.10** (2.05–2.55) | **9.00** (9.00–9.00) |",
+            "| burn | 6.00 (5.00–7.20) | 3.00 (3.00–3.00) |",
+            // By round: 2/4, 3/5, 2.1/5.
+            "| slotline ÷ best peer | 0.50 (0.46–0.55) | 3.00 (3.00–3.00) |",
+            "| W2, w0 | 2.10 | 5.00 fast | 0.50 (0.46–0.55) | 4.30 plain loop | ≤ 2.2 | met |",
+            "| W2, w1 | 9.00 | 3.00 burn | 3.00 (3.00–3.00) | – | ≤ 1.5 | **not met** |",
+            "| grain | w2 | no\\|pe |",
+            "burn 1.2",
+            "## What is known\n\nMuch.",
+            "plots/w2.svg",
+        ] {
+            assert!(page.contains(part), "{part}\nis not in\n{page}");
+        }
+        let plot = std::fs::read_to_string(dir.path().join("plots/w2.svg")).unwrap();
+        assert!(plot.contains("slotline") && plot.contains("plain loop"));
+    }
+}

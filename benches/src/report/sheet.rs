@@ -1,0 +1,92 @@
+//! The recorded lines, with what is asked of them.
+
+use crate::record::{Kind, Line, Section, Time, Unit};
+use crate::stats::Spread;
+
+/// The lines of a report.
+#[derive(Debug)]
+pub struct Sheet {
+    lines: Vec<Line>,
+}
+
+/// A heat: a variant of a section and a number of workers.
+pub type Column = (String, usize);
+
+impl Sheet {
+    /// A sheet of these lines.
+    pub fn new(lines: Vec<Line>) -> Self {
+        Self { lines }
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter()
+    }
+
+    /// The times of a section.
+    pub fn times(&self, section: Section) -> impl Iterator<Item = &Time> {
+        self.lines.iter().filter_map(move |line| match line {
+            Line::Time(time) if time.section == section => Some(time),
+            _ => None,
+        })
+    }
+
+    /// The sections that have times, in their order.
+    pub fn sections(&self) -> Vec<Section> {
+        let mut sections: Vec<Section> = self.lines.iter().map(Line::section).collect();
+        sections.sort();
+        sections.dedup();
+        sections.retain(|&section| self.times(section).next().is_some());
+        sections
+    }
+
+    /// The heats of a section: variants in the order of their measurement, each by workers.
+    pub fn columns(&self, section: Section) -> Vec<Column> {
+        let mut cases: Vec<&str> = Vec::new();
+        for time in self.times(section) {
+            if !cases.contains(&time.case.as_str()) {
+                cases.push(&time.case);
+            }
+        }
+        let mut columns = Vec::new();
+        for case in cases {
+            let mut workers: Vec<usize> =
+                self.times(section).filter(|time| time.case == case).map(|time| time.workers).collect();
+            workers.sort_unstable();
+            workers.dedup();
+            columns.extend(workers.into_iter().map(|workers| (case.to_owned(), workers)));
+        }
+        columns
+    }
+
+    /// Who took part in a heat.
+    pub fn heat<'a>(&'a self, section: Section, column: &'a Column) -> impl Iterator<Item = &'a Time> {
+        self.times(section)
+            .filter(move |time| time.case == column.0 && time.workers == column.1 && time.unit != Unit::Bytes)
+    }
+
+    /// The times of one of them.
+    pub fn of<'a>(&'a self, section: Section, column: &'a Column, peer: &'a str) -> Option<&'a Time> {
+        self.heat(section, column).find(move |time| time.peer == peer)
+    }
+
+    /// The contender of a kind with the least median.
+    pub fn best<'a>(&'a self, section: Section, column: &'a Column, kind: Kind) -> Option<&'a Time> {
+        let of_kind = self.heat(section, column).filter(move |time| time.kind == kind);
+        of_kind.min_by(|a, b| median(a).total_cmp(&median(b)))
+    }
+
+    /// `time` divided by the best peer's of the same round.
+    pub fn ratio(&self, section: Section, column: &Column, time: &Time) -> Option<Spread> {
+        let peers: Vec<&Time> = self.heat(section, column).filter(|time| time.kind == Kind::Peer).collect();
+        Spread::of(time.values.iter().enumerate().filter_map(|(round, value)| {
+            let best = peers.iter().filter_map(|peer| peer.values.get(round)).copied().min_by(f64::total_cmp)?;
+            Some(value / best)
+        }))
+    }
+}
+
+/// The median of a contender's times; no contender without one is recorded.
+pub fn median(time: &Time) -> f64 {
+    Spread::of(time.values.iter().copied()).map_or(f64::NAN, |spread| spread.median)
+}

@@ -1,0 +1,122 @@
+//! Tables in Markdown.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::sheet::{Column, Sheet, median};
+use crate::record::{Kind, Section, Time, Unit};
+use crate::stats::Spread;
+
+/// A number in three digits.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        ..0.01 => format!("{value:.4}"),
+        ..0.1 => format!("{value:.3}"),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        ..10_000.0 => format!("{value:.0}"),
+        _ => format!("{:.0},{:03.0}", (value / 1e3).trunc(), value % 1e3),
+    }
+}
+
+/// A median with its quartiles.
+pub fn spread(spread: Spread) -> String {
+    format!("{} ({}–{})", short(spread.median), short(spread.low), short(spread.high))
+}
+
+/// What a heat is called, among those of its section.
+pub fn heading((case, workers): &Column) -> String {
+    if case.is_empty() { format!("w{workers}") } else { format!("{case}, w{workers}") }
+}
+
+/// The tables of a section.
+pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
+    let columns = sheet.columns(section);
+    match section {
+        Section::Size => sizes(sheet, &columns),
+        // One for each variant: they have many numbers of workers.
+        Section::Workers => {
+            let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
+            Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
+        }
+        _ => peers(sheet, section, &columns),
+    }
+}
+
+/// A row for each contender, a column for each heat.
+fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> {
+    let mut rows: Vec<&Time> = Vec::new();
+    for time in columns.iter().flat_map(|column| sheet.heat(section, column)) {
+        if !rows.iter().any(|row| row.peer == time.peer) {
+            rows.push(time);
+        }
+    }
+    rows.sort_by_key(|time| time.kind as u8);
+    let unit = rows.first().map_or(String::new(), |time| time.unit.to_string());
+    let mut table = format!("| {unit} |");
+    columns.iter().try_for_each(|column| write!(table, " {} |", heading(column)))?;
+    write!(table, "\n|---|{}", "---|".repeat(columns.len()))?;
+    for row in rows {
+        let ours = row.kind == Kind::Ours;
+        let name = match row.kind {
+            Kind::Ours => format!("**{}**", row.peer),
+            Kind::Limit => format!("*{}*", row.peer),
+            Kind::Variant | Kind::Peer => row.peer.clone(),
+        };
+        write!(table, "\n| {name} |")?;
+        for column in columns {
+            let values = sheet.of(section, column, &row.peer).and_then(|time| Spread::of(time.values.iter().copied()));
+            let cell = values.map_or_else(|| "–".into(), spread);
+            let cell = match cell.split_once(' ') {
+                Some((median, quartiles)) if ours => format!("**{median}** {quartiles}"),
+                _ => cell,
+            };
+            write!(table, " {cell} |")?;
+        }
+    }
+    write!(table, "\n| slotline ÷ best peer |")?;
+    for column in columns {
+        let ours = sheet.best(section, column, Kind::Ours);
+        let ratio = ours.and_then(|ours| sheet.ratio(section, column, ours));
+        write!(table, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
+    }
+    table.push('\n');
+    Ok(table)
+}
+
+/// A row for each size, two columns for each heat.
+fn sizes(sheet: &Sheet, columns: &[Column]) -> Result<String> {
+    let mut sizes: Vec<u64> = sheet.times(Section::Size).filter_map(|time| time.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut table = String::from("| samples |");
+    columns.iter().try_for_each(|column| write!(table, " {}: µs per batch | memory |", heading(column)))?;
+    write!(table, "\n|---|{}", "---|---|".repeat(columns.len()))?;
+    for size in sizes {
+        write!(table, "\n| 10^{} |", size.ilog10())?;
+        for column in columns {
+            let here = |time: &&Time| time.case == column.0 && time.workers == column.1 && time.size == Some(size);
+            let of_unit =
+                |bytes: bool| sheet.times(Section::Size).filter(here).find(|time| (time.unit == Unit::Bytes) == bytes);
+            let time = of_unit(false).and_then(|time| Spread::of(time.values.iter().copied()));
+            let memory = of_unit(true).map(|time| format!("{} KiB", short(median(time) / 1024.0)));
+            let none = || "–".to_owned();
+            write!(table, " {} | {} |", time.map_or_else(none, spread), memory.unwrap_or_else(none))?;
+        }
+    }
+    table.push('\n');
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4].map(short);
+        assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What was aimed at, and whether it was reached.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::sheet::{Column, Sheet, median};
+use super::tables::{heading, short, spread};
+use crate::record::{Kind, Section, Time};
+
+/// What a contender's median is to be at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Aim {
+    /// So much, in the section's unit.
+    Value(f64),
+    /// This limit's median divided by 0.95.
+    Limit(&'static str),
+}
+
+/// A target: where, whose, and what.
+struct Target(Section, &'static str, usize, &'static str, Aim);
+
+const OURS: &str = "slotline";
+const ALONE: &str = "slotline, workers alone";
+const HELPED: &str = "slotline, the loop helps";
+const ONE: Aim = Aim::Limit("memcpy on one thread");
+const TWO: Aim = Aim::Limit("memcpy on two threads");
+
+/// All targets. With one worker two threads load, since the loop's own thread helps.
+const TARGETS: &[Target] = &[
+    Target(Section::W1, "", 0, OURS, Aim::Value(0.010)),
+    Target(Section::W1, "", 1, OURS, Aim::Value(0.06)),
+    Target(Section::W1, "", 2, OURS, Aim::Value(0.08)),
+    Target(Section::W2, "", 0, OURS, Aim::Value(2.2)),
+    Target(Section::W2, "", 1, OURS, Aim::Value(1.5)),
+    Target(Section::W2, "", 2, OURS, Aim::Value(1.5)),
+    Target(Section::W3, "", 0, OURS, ONE),
+    Target(Section::W3, "", 1, OURS, TWO),
+    Target(Section::W3, "", 2, OURS, TWO),
+    Target(Section::W4, "", 0, OURS, Aim::Value(13.0)),
+    Target(Section::W4, "", 1, OURS, Aim::Value(8.0)),
+    Target(Section::W4, "", 2, OURS, Aim::Value(8.0)),
+    Target(Section::W6, "", 2, OURS, Aim::Value(1.2)),
+    Target(Section::W7, "batches of 8", 2, ALONE, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 8", 2, OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1", 2, ALONE, Aim::Value(560.0)),
+    Target(Section::W7, "batches of 1", 2, OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1, prefetch 16", 2, ALONE, Aim::Value(450.0)),
+    Target(Section::W7, "batches of 1, prefetch 16", 2, OURS, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 8, as they arrive", 2, OURS, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 8, as they arrive", 2, HELPED, Aim::Value(300.0)),
+    Target(Section::W7, "batches of 1, as they arrive", 2, OURS, Aim::Value(430.0)),
+    Target(Section::W7, "batches of 1, as they arrive", 2, HELPED, Aim::Value(300.0)),
+];
+
+/// The table; empty if nothing that has a target was measured.
+pub fn table(sheet: &Sheet) -> Result<String> {
+    let mut rows = String::new();
+    for Target(section, case, workers, peer, aim) in TARGETS {
+        let column = ((*case).to_owned(), *workers);
+        if let Some(ours) = sheet.of(*section, &column, peer) {
+            row(&mut rows, sheet, &column, ours, *aim)?;
+        }
+    }
+    if rows.is_empty() {
+        return Ok(rows);
+    }
+    let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
+    let units =
+        "\nIn µs per batch; W6 and W7 in ms per pass. A target is met if the median is, and no peer is faster.\n";
+    Ok(format!("{head}{rows}{units}"))
+}
+
+fn row(rows: &mut String, sheet: &Sheet, column: &Column, ours: &Time, aim: Aim) -> Result<()> {
+    let section = ours.section;
+    let named =
+        |time: Option<&Time>| time.map_or_else(|| "–".into(), |time| format!("{} {}", short(median(time)), time.peer));
+    let limit = sheet.best(section, column, Kind::Limit);
+    let ratio = sheet.ratio(section, column, ours);
+    let (target, most) = match aim {
+        Aim::Value(most) => (format!("≤ {most}"), Some(most)),
+        Aim::Limit(name) => {
+            let most = sheet.of(section, column, name).map(|limit| median(limit) / 0.95);
+            (format!("≥ 95 % of {name}"), most)
+        }
+    };
+    let reached = most.is_some_and(|most| median(ours) <= most);
+    let first = ratio.is_none_or(|ratio| ratio.median <= 1.0);
+    let verdict = match (reached, first) {
+        (true, true) => "met",
+        (true, false) => "**not first**",
+        (false, _) => "**not met**",
+    };
+    let variant = ours.peer.strip_prefix(OURS).unwrap_or_default();
+    writeln!(
+        rows,
+        "| {}, {}{variant} | {} | {} | {} | {} | {target} | {verdict} |",
+        section.name().to_uppercase(),
+        heading(column),
+        short(median(ours)),
+        named(sheet.best(section, column, Kind::Peer)),
+        ratio.map_or_else(|| "–".into(), spread),
+        named(limit),
+    )?;
+    Ok(())
+}

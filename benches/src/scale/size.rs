@@ -1,0 +1,72 @@
+//! Cost against the dataset's size, from 10³ to 10⁹ samples that are computed, not stored.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::Result;
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline::rng::Generator;
+use slotline::sampler::{CipherSampler, Sampler, SequentialSampler};
+
+use crate::record::{Kind, Line, Section, Time, Unit};
+use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};
+
+/// Samples in a batch: few, so that 10³ of them are many batches.
+const BATCH: usize = 8;
+/// At most so many batches of a pass: passes of 10⁹ samples take too long, and each goes on as it began.
+const BATCHES: usize = 20_000;
+
+/// Its heats.
+///
+/// # Errors
+///
+/// If a loader can't be built.
+pub fn run(recorder: &mut Recorder) -> Result<()> {
+    for case in ["sequential", "cipher"] {
+        for workers in [0, 2] {
+            let mut entries = Vec::new();
+            for size in (3..=9).map(|digits| 10_usize.pow(digits)) {
+                let (contender, memory) = contender(case, size, workers)?;
+                let entry = Entry::new("slotline", Kind::Ours, Ok(contender)).package();
+                entries.push(Entry { size: Some(size as u64), ..entry });
+                recorder.push(Line::Time(Time {
+                    section: Section::Size,
+                    case: case.into(),
+                    workers,
+                    size: Some(size as u64),
+                    peer: "slotline".into(),
+                    version: None,
+                    kind: Kind::Ours,
+                    unit: Unit::Bytes,
+                    values: vec![memory as f64],
+                }));
+            }
+            recorder.heat(Heat { case: case.into(), workers, unit: Unit::MicrosPerBatch, entries });
+        }
+    }
+    Ok(())
+}
+
+/// A warm loader over so many samples, with the memory that it says it takes.
+fn contender(case: &str, size: usize, workers: usize) -> Result<(impl Contender + use<>, usize)> {
+    let sampler: Box<dyn Sampler> = match case {
+        "sequential" => Box::new(SequentialSampler::new(size)),
+        _ => Box::new(CipherSampler::new(size).generator(Generator::from_seed(42))),
+    };
+    let dataset = from_fn(size, |index, _| Ok(index as i64));
+    let mut loader = Loader::builder(dataset).batch_size(BATCH).sampler(sampler).num_workers(workers).build()?;
+    let memory = loader.memory_ceiling();
+    let mut pass = move || {
+        let pass = loader.epoch()?;
+        // Not with the pass's start: that is the same for any size, but would be divided by few batches or by many.
+        let (start, mut batches) = (Instant::now(), 0.0);
+        for batch in pass.take(BATCHES) {
+            black_box(batch?.tensors().as_slice());
+            batches += 1.0;
+        }
+        Ok(Pass { batches, seconds: start.elapsed().as_secs_f64() })
+    };
+    pass()?;
+    Ok((pass, memory))
+}

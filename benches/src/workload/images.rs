@@ -1,0 +1,125 @@
+//! Images with labels, in memory.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, ensure};
+use slotline::array::Array;
+use slotline::dataset::TensorDataset;
+
+use super::Source;
+
+/// Images and their labels, as slotline takes them.
+pub type ImageSet = TensorDataset<(Array<u8>, Vec<i64>)>;
+
+/// Images that live as long as the program, one of two sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Images {
+    dataset: &'static Arc<ImageSet>,
+    /// Bytes in an image.
+    row: usize,
+}
+
+impl Images {
+    /// 60,000 of 28 × 28.
+    pub fn small() -> Self {
+        static SMALL: OnceLock<Arc<ImageSet>> = OnceLock::new();
+        Self::make(&SMALL, 60_000, &[28, 28])
+    }
+
+    /// 2,000 of 3 × 224 × 224.
+    pub fn large() -> Self {
+        static LARGE: OnceLock<Arc<ImageSet>> = OnceLock::new();
+        Self::make(&LARGE, 2_000, &[3, 224, 224])
+    }
+
+    fn make(place: &'static OnceLock<Arc<ImageSet>>, count: usize, shape: &[usize]) -> Self {
+        let row = shape.iter().product();
+        let dataset = place.get_or_init(|| {
+            let pixels = (0..count * row).map(|i| (i * 31 % 251) as u8).collect();
+            let pixels = Array::new(pixels, &[&[count], shape].concat()).expect("as many bytes as the shape has");
+            Arc::new(TensorDataset::new((pixels, (0..count as i64).collect())).expect("a label for each image"))
+        });
+        Self { dataset, row }
+    }
+
+    /// The dataset itself, for loaders to share.
+    pub fn dataset(&self) -> Arc<ImageSet> {
+        Arc::clone(self.dataset)
+    }
+
+    /// Bytes in an image.
+    pub fn row_len(&self) -> usize {
+        self.row
+    }
+
+    /// The bytes of an image.
+    #[inline]
+    pub fn row(&self, index: usize) -> &'static [u8] {
+        self.dataset.rows().0.row_slice(index)
+    }
+
+    /// The label of an image.
+    #[inline]
+    pub fn label(&self, index: usize) -> i64 {
+        self.dataset.rows().1[index]
+    }
+
+    /// Compares images with those that their labels name.
+    ///
+    /// # Errors
+    ///
+    /// If one is another.
+    pub fn compare(&self, pixels: &[u8], labels: &[i64]) -> Result<()> {
+        ensure!(pixels.len() == labels.len() * self.row, "{} bytes for {} labels", pixels.len(), labels.len());
+        for (row, &label) in pixels.chunks_exact(self.row).zip(labels) {
+            ensure!((0..self.len() as i64).contains(&label), "label {label}");
+            ensure!(row == self.row(label as usize), "image {label} is not what it should be");
+        }
+        Ok(())
+    }
+}
+
+/// The sum of the labels.
+#[inline]
+pub fn sum(labels: &[i64]) -> u64 {
+    labels.iter().sum::<i64>() as u64
+}
+
+impl Source for Images {
+    type Item = (&'static [u8], i64);
+    type Batch = (Vec<u8>, Vec<i64>);
+
+    fn len(&self) -> usize {
+        self.dataset.rows().1.len()
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Self::Item {
+        (self.row(index), self.label(index))
+    }
+
+    #[inline]
+    fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
+        let mut pixels = Vec::with_capacity(items.len() * self.row);
+        let mut labels = Vec::with_capacity(items.len());
+        for (row, label) in items {
+            pixels.extend_from_slice(row);
+            labels.push(label);
+        }
+        (pixels, labels)
+    }
+
+    #[inline]
+    fn check((_, labels): &Self::Batch) -> u64 {
+        sum(labels)
+    }
+
+    fn verify(&self, (pixels, labels): &Self::Batch) -> Result<()> {
+        self.compare(pixels, labels)
+    }
+
+    fn total(&self) -> u64 {
+        let len = self.len() as u64;
+        len * (len - 1) / 2
+    }
+}

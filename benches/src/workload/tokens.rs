@@ -1,0 +1,186 @@
+//! Crops of a mapped file of tokens.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, ensure};
+use memmap2::Mmap;
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset};
+use slotline::sample::{Columns, Fields, Row, Sample};
+use slotline::tensor::Tensor;
+
+use super::Source;
+
+/// Tokens in the file: 400 MB.
+const TOKENS: usize = 200_000_000;
+/// Tokens in a crop's x, and in its y.
+pub const CROP: usize = 1_024;
+/// Crops in a pass.
+const CROPS: usize = 16_000;
+/// Each token is the one before plus this,
+const STEP: u32 = 7_919;
+/// modulo this.
+const MODULUS: u32 = 50_257;
+
+/// Random places of a file of tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Crops {
+    tokens: &'static [u16],
+}
+
+impl Crops {
+    /// Maps `tokens.u16` in `directory`, which is made if it isn't there.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be made or mapped.
+    pub fn open(directory: &Path) -> Result<Self> {
+        static MAP: OnceLock<Mmap> = OnceLock::new();
+        if MAP.get().is_none() {
+            let path = directory.join("tokens.u16");
+            let map = map(&path).with_context(|| format!("cannot make the tokens' file {}", path.display()))?;
+            // Another thread may have mapped the same meanwhile.
+            let _ = MAP.set(map);
+        }
+        let bytes: &'static [u8] = MAP.get().expect("set above");
+        // SAFETY: every pair of bytes is a u16.
+        let (before, tokens, _) = unsafe { bytes.align_to() };
+        ensure!(before.is_empty() && tokens.len() == TOKENS, "the tokens' file has {} bytes", bytes.len());
+        Ok(Self { tokens })
+    }
+
+    /// The tokens of a crop: x is all but the last of them, y all but the first.
+    #[inline]
+    pub fn crop(&self, index: usize) -> &'static [u16] {
+        let start = (place(index as u64) % (TOKENS - CROP) as u64) as usize;
+        &self.tokens[start..=start + CROP]
+    }
+
+    /// Whether rows of x and y go on as the file does.
+    ///
+    /// # Errors
+    ///
+    /// If they don't.
+    pub fn compare(x: &[i64], y: &[i64]) -> Result<()> {
+        ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "{} and {} tokens", x.len(), y.len());
+        let next = |token: i64| (token + i64::from(STEP)) % i64::from(MODULUS);
+        for (x, y) in x.chunks_exact(CROP).zip(y.chunks_exact(CROP)) {
+            ensure!(x[1..] == y[..CROP - 1], "y is not x one further on");
+            ensure!(x.iter().zip(y).all(|(&x, &y)| y == next(x)), "tokens are not those of the file");
+        }
+        Ok(())
+    }
+}
+
+/// Scatters indices (splitmix64).
+fn place(index: u64) -> u64 {
+    let mut x = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Makes the file if it isn't there, and maps it with all its pages in memory.
+fn map(path: &Path) -> Result<Mmap> {
+    if !path.exists() {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let mut token = 0;
+        for _ in 0..TOKENS {
+            file.write_all(&(token as u16).to_ne_bytes())?;
+            token = (token + STEP) % MODULUS;
+        }
+        file.flush()?;
+    }
+    // SAFETY: the file is this program's own, and nobody writes to it any more.
+    let map = unsafe { Mmap::map(&File::open(path)?)? };
+    // Every page once, so that no pass is the first to read one.
+    std::hint::black_box(map.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>());
+    Ok(map)
+}
+
+/// The sum of the rows' first tokens.
+#[inline]
+pub fn sum(x: &[i64]) -> u64 {
+    x.iter().step_by(CROP).sum::<i64>() as u64
+}
+
+impl Source for Crops {
+    type Item = &'static [u16];
+    type Batch = (Vec<i64>, Vec<i64>);
+
+    fn len(&self) -> usize {
+        CROPS
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> &'static [u16] {
+        self.crop(index)
+    }
+
+    #[inline]
+    fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
+        let mut x = Vec::with_capacity(items.len() * CROP);
+        let mut y = Vec::with_capacity(items.len() * CROP);
+        for crop in items {
+            x.extend(crop[..CROP].iter().map(|&token| i64::from(token)));
+            y.extend(crop[1..].iter().map(|&token| i64::from(token)));
+        }
+        (x, y)
+    }
+
+    #[inline]
+    fn check((x, _): &Self::Batch) -> u64 {
+        sum(x)
+    }
+
+    fn verify(&self, (x, y): &Self::Batch) -> Result<()> {
+        Self::compare(x, y)
+    }
+
+    fn total(&self) -> u64 {
+        (0..CROPS).map(|index| u64::from(self.crop(index)[0])).sum()
+    }
+}
+
+/// A crop that widens itself into its row: x and y.
+#[derive(Clone, Copy, Debug)]
+pub struct Crop(&'static [u16]);
+
+impl Sample for Crop {
+    type Tensors<'b> = (Tensor<'b, i64>, Tensor<'b, i64>);
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(slotline::dtype::DType::I64, &[CROP]);
+        fields.fixed(slotline::dtype::DType::I64, &[CROP]);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        for tokens in [&self.0[..CROP], &self.0[1..]] {
+            let wide = row.fill::<i64>(&[CROP])?;
+            wide.iter_mut().zip(tokens).for_each(|(to, &token)| *to = i64::from(token));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
+        (columns.take(), columns.take())
+    }
+}
+
+impl Dataset for Crops {
+    type Sample<'a> = Crop;
+
+    fn len(&self) -> usize {
+        CROPS
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Crop, BoxError> {
+        Ok(Crop(self.crop(index)))
+    }
+}

@@ -1,0 +1,87 @@
+//! W1: items that cost nothing, one in a batch. What is left is the loader itself.
+
+use anyhow::{Result, ensure};
+use slotline::Loader;
+use slotline::dataset::from_fn;
+
+use super::{Plan, Setup, Source, WORKERS};
+use crate::peer::{external, ours, rust_peers};
+use crate::record::Unit;
+use crate::rounds::{Entry, Heat, Recorder};
+
+/// The numbers from 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    /// How many.
+    pub count: usize,
+}
+
+/// Those of the workload.
+pub const NUMBERS: Numbers = Numbers { count: 200_000 };
+
+impl Source for Numbers {
+    type Item = i64;
+    type Batch = Vec<i64>;
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> i64 {
+        index as i64
+    }
+
+    #[inline]
+    fn collate(&self, items: impl ExactSizeIterator<Item = i64>) -> Vec<i64> {
+        items.collect()
+    }
+
+    #[inline]
+    fn check(batch: &Vec<i64>) -> u64 {
+        batch.iter().sum::<i64>() as u64
+    }
+
+    fn verify(&self, batch: &Vec<i64>) -> Result<()> {
+        ensure!(batch.iter().all(|item| (0..self.count as i64).contains(item)), "not a number: {batch:?}");
+        Ok(())
+    }
+
+    fn total(&self) -> u64 {
+        sum_below(self.count as u64)
+    }
+}
+
+/// The sum of the numbers below `end`.
+pub fn sum_below(end: u64) -> u64 {
+    end * end.saturating_sub(1) / 2
+}
+
+/// slotline and the peers written in Rust.
+pub fn entries(workers: usize) -> Vec<Entry> {
+    let plan = Plan::new(1, workers);
+    let builder = Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(workers);
+    let loader = ours::contender(
+        builder,
+        (plan.batches(NUMBERS.count), NUMBERS.total()),
+        |batch| batch.tensors().as_slice()[0] as u64,
+        |batch| NUMBERS.verify(&batch.tensors().as_slice().to_vec()),
+    );
+    let mut entries = vec![ours::entry(loader)];
+    entries.extend(rust_peers(&NUMBERS, &plan));
+    entries
+}
+
+/// Its heats.
+///
+/// # Errors
+///
+/// None.
+pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    for workers in WORKERS {
+        let mut entries = entries(workers);
+        entries.extend(external::entries(setup, "w1", workers, |batches| (batches as f64, Some(sum_below(batches)))));
+        recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! W2: small images, shuffled: 64 of 60,000 × 28 × 28 bytes with their labels.
+
+use anyhow::Result;
+use slotline::Loader;
+
+use super::images::{Images, sum};
+use super::{Plan, Setup, Source, WORKERS};
+use crate::peer::{external, limits, ours, rust_peers};
+use crate::record::Unit;
+use crate::rounds::{Entry, Heat, Recorder};
+
+/// Images in a batch.
+const BATCH: usize = 64;
+
+/// slotline and the peers written in Rust.
+pub fn entries(workers: usize) -> Vec<Entry> {
+    image_entries(Images::small(), &Plan::new(BATCH, workers).shuffled())
+}
+
+/// The same for any images.
+pub(super) fn image_entries(images: Images, plan: &Plan) -> Vec<Entry> {
+    let builder =
+        Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers);
+    let loader = ours::contender(
+        builder,
+        (plan.batches(images.len()), images.total()),
+        |batch| sum(batch.tensors().1.as_slice()),
+        move |batch| {
+            let (pixels, labels) = batch.tensors();
+            images.compare(pixels.as_slice(), labels.as_slice())
+        },
+    );
+    let mut entries = vec![ours::entry(loader)];
+    entries.extend(rust_peers(&images, plan));
+    entries
+}
+
+/// What a program's pass over images comes to.
+pub(super) fn expected(images: Images, batch_size: usize) -> impl Fn(u64) -> (f64, Option<u64>) + Copy {
+    move |batches| {
+        let all = images.len() as f64 / batch_size as f64;
+        // Programs may leave out a last batch that is not full; then who knows which labels it had.
+        let check = (batches as f64 >= all).then(|| images.total());
+        (all.min(batches as f64), check)
+    }
+}
+
+/// Its heats.
+///
+/// # Errors
+///
+/// None.
+pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    let images = Images::small();
+    for workers in WORKERS {
+        let mut entries = entries(workers);
+        entries.extend(external::entries(setup, "w2", workers, expected(images, BATCH)));
+        entries.extend([
+            limits::gather(images, BATCH, 1, None, "plain loop"),
+            limits::gather(images, BATCH, 1, Some(8), "plain loop, rows prefetched 8 ahead"),
+            limits::gather(images, BATCH, 2, None, "two plain loops on two threads"),
+            limits::gather(images, BATCH, 2, Some(8), "two plain loops on two threads, rows prefetched 8 ahead"),
+        ]);
+        recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! W3: large images, shuffled: 32 of 2,000 × 3 × 224 × 224 bytes with their labels.
+
+use anyhow::Result;
+
+use super::images::Images;
+use super::{Plan, Setup, WORKERS, w2};
+use crate::peer::{external, limits};
+use crate::record::Unit;
+use crate::rounds::{Heat, Recorder};
+
+/// Images in a batch.
+pub(super) const BATCH: usize = 32;
+
+/// Its heats.
+///
+/// # Errors
+///
+/// None.
+pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    let images = Images::large();
+    for workers in WORKERS {
+        let plan = Plan::new(BATCH, workers).shuffled();
+        let mut entries = w2::image_entries(images, &plan);
+        entries.extend(external::entries(setup, "w3", workers, w2::expected(images, BATCH)));
+        entries.extend([
+            limits::gather(images, BATCH, 1, None, "memcpy on one thread"),
+            limits::gather(images, BATCH, 2, None, "memcpy on two threads"),
+        ]);
+        recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
+    }
+    Ok(())
+}

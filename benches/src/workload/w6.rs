@@ -1,0 +1,57 @@
+//! W6: from building a loader to its first batch: W3, two workers.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use slotline::Loader;
+
+use super::images::Images;
+use super::w3::BATCH;
+use super::{Plan, Setup, Source};
+use crate::peer::{channel, dataloader_rs, external, ours};
+use crate::record::{Kind, Unit};
+use crate::rounds::{Entry, Heat, Pass, Recorder};
+
+/// Its heat.
+///
+/// # Errors
+///
+/// None.
+pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    let (images, workers) = (Images::large(), 2);
+    let plan = Plan::new(BATCH, workers).shuffled();
+    let builder =
+        move || Loader::builder(images.dataset()).batch_size(BATCH).shuffle(true).seed(42).num_workers(workers);
+    let mut entries = vec![
+        ours::entry(Ok(move || {
+            let make = || {
+                let mut loader = builder().build()?;
+                let batch = loader.epoch()?.next().context("no batch")??;
+                Ok((loader, batch))
+            };
+            first(make, |(_, batch)| images.compare(batch.tensors().0.as_slice(), batch.tensors().1.as_slice()))
+        })),
+        Entry::new(
+            "dataloader-rs",
+            Kind::Peer,
+            Ok(move || first(|| dataloader_rs::first(&images, &plan), |(_, batch)| images.verify(batch))),
+        )
+        .package(),
+    ];
+    for queue in channel::QUEUES {
+        let contender = move || first(|| channel::first(&images, &plan, queue), |(_, batch)| images.verify(batch));
+        entries.push(Entry::new(queue.name(), Kind::Peer, Ok(contender)));
+    }
+    entries.extend(external::entries(setup, "w6", workers, |_| (1.0, None)));
+    recorder.heat(Heat { case: String::new(), workers, unit: Unit::MillisPerPass, entries });
+    Ok(())
+}
+
+/// Times `make`; what it made is looked at, and dropped, afterwards.
+fn first<T>(make: impl FnOnce() -> Result<T>, check: impl FnOnce(&T) -> Result<()>) -> Result<Pass> {
+    let start = Instant::now();
+    let made = make()?;
+    let seconds = start.elapsed().as_secs_f64();
+    check(&made)?;
+    Ok(Pass { batches: 1.0, seconds })
+}
