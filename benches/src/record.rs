@@ -40,7 +40,7 @@ impl Section {
 
     /// Whether peers that are programs of their own take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Size | Self::Workers)
+        !matches!(self, Self::W5 | Self::Size | Self::Workers)
     }
 }
 
