@@ -20,6 +20,8 @@ pub enum Section {
     W3,
     /// Crops of a mapped file of tokens.
     W4,
+    /// JPEGs, decoded, resized and normalised.
+    W5,
     /// From building a loader to its first batch.
     W6,
     /// Some slow samples among quick ones.

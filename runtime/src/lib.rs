@@ -22,6 +22,7 @@
 //! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
 //! - [`sampler`]: in which order; [`rng`]: torch's random numbers, and each sample's own.
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
+//! - `image`, with the feature `jpeg`: JPEGs that decode themselves into the batch.
 //! - [`mod@value`]: samples whose types are known at run time only, and torch's `default_collate` for them.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory behind the batches.
@@ -31,6 +32,8 @@ pub mod arena;
 pub mod array;
 pub mod dataset;
 pub mod dtype;
+#[cfg(feature = "jpeg")]
+pub mod image;
 pub mod loader;
 mod prefetch;
 pub mod rng;

@@ -9,6 +9,8 @@ use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
 use crate::workload::Source;
 use crate::workload::images::Images;
+#[cfg(feature = "jpeg")]
+use crate::workload::photos::{self, Photos};
 use crate::workload::tokens::{CROP, Crops};
 
 /// Loops on `threads` threads, each over its part of an order and with memory of its own.
@@ -73,6 +75,20 @@ pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Ent
         }
     };
     Entry::new(name, Kind::Limit, Ok(loops(Source::len(&crops), batch_size, threads, false, memory, body)))
+}
+
+/// Decodes photographs in full and resizes and normalises them, into one batch's memory.
+#[cfg(feature = "jpeg")]
+pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> Entry {
+    let memory = move || vec![1_f32; batch_size * photos::ELEMENTS];
+    let body = move |batch: &mut Vec<f32>, part: &[usize]| {
+        for (i, &index) in part.iter().enumerate() {
+            let out = &mut batch[i % batch_size * photos::ELEMENTS..][..photos::ELEMENTS];
+            photos::normalise(&photos.get(index).0, out);
+            black_box(&mut *batch);
+        }
+    };
+    Entry::new(name, Kind::Limit, Ok(loops(Source::len(&photos), batch_size, threads, false, memory, body)))
 }
 
 /// Asks for the first four lines of a row; the CPU itself goes on from there.

@@ -34,6 +34,10 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "W4: crops of tokens",
             "1,024 + 1 tokens at random places of a mapped u16 file of 400 MB, widened to i64 x and y, 16 in a batch.",
         ),
+        Section::W5 => (
+            "W5: JPEGs",
+            "512 of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, 32 in a batch.",
+        ),
         Section::W6 => ("W6: to the first batch", "W3 from building the loader to its first batch."),
         Section::W7 => (
             "W7: slow samples among quick ones",

@@ -6,11 +6,14 @@
 //! targets in `report/targets.rs`.
 
 pub mod images;
+#[cfg(feature = "jpeg")]
+pub mod photos;
 pub mod tokens;
 pub mod w1;
 pub mod w2;
 pub mod w3;
 pub mod w4;
+pub mod w5;
 pub mod w6;
 pub mod w7;
 
@@ -125,6 +128,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W2 => w2::run(setup, recorder),
         Section::W3 => w3::run(setup, recorder),
         Section::W4 => w4::run(setup, recorder),
+        Section::W5 => w5::run(setup, recorder),
         Section::W6 => w6::run(setup, recorder),
         Section::W7 => w7::run(setup, recorder),
         Section::Rings => {

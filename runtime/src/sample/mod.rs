@@ -9,6 +9,7 @@
 //! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
 //! | [`Tensor`], [`AnyTensor`] | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
+//! | `image::Jpeg` (feature `jpeg`) | `f32` or `u8`, `[3, height, width]` | [`Tensor`] `[B, 3, height, width]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |

@@ -1,0 +1,60 @@
+//! W5: JPEGs: 32 of 512 photographs of about 500 × 375, decoded, resized to 224 × 224 and normalised to f32.
+
+use anyhow::Result;
+
+use super::{Setup, WORKERS};
+use crate::record::Unit;
+use crate::rounds::{Entry, Heat, Recorder};
+
+/// Its heats.
+///
+/// # Errors
+///
+/// If the photographs can't be made.
+pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    for workers in WORKERS {
+        let entries = entries(setup, workers)?;
+        recorder.heat(Heat { case: String::new(), workers, unit: Unit::MillisPerBatch, entries });
+    }
+    Ok(())
+}
+
+#[cfg(feature = "jpeg")]
+fn entries(_: &Setup, workers: usize) -> Result<Vec<Entry>> {
+    use slotline::Loader;
+
+    use super::images::sum;
+    use super::photos::{Decoder, Photos};
+    use super::{Plan, Source};
+    use crate::peer::{limits, ours, rust_peers};
+
+    /// Photographs in a batch.
+    const BATCH: usize = 32;
+
+    let photos = Photos::new(Decoder::Turbo)?;
+    let plan = Plan::new(BATCH, workers);
+    let loader = ours::contender(
+        Loader::builder(photos.dataset()?).batch_size(BATCH).num_workers(workers),
+        (plan.batches(Source::len(&photos)), photos.total()),
+        |batch| sum(batch.tensors().1.as_slice()),
+        move |batch| {
+            let (images, labels) = batch.tensors();
+            photos.compare(images.as_slice(), labels.as_slice())
+        },
+    );
+    let mut entries = vec![ours::entry(loader)];
+    entries.extend(rust_peers(&photos, &plan));
+    let zune = rust_peers(&Photos::new(Decoder::Zune)?, &plan);
+    entries.extend(zune.into_iter().map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));
+    entries.extend([
+        limits::decode(photos, BATCH, 1, "full decoding on one thread"),
+        limits::decode(photos, BATCH, 2, "full decoding on two threads"),
+    ]);
+    Ok(entries)
+}
+
+#[cfg(not(feature = "jpeg"))]
+fn entries(_: &Setup, _: usize) -> Result<Vec<Entry>> {
+    let why = anyhow::anyhow!("built without the feature `jpeg`, which needs CMake and NASM");
+    Ok(vec![crate::peer::ours::entry(Err::<fn() -> Result<crate::rounds::Pass>, _>(why))])
+}
