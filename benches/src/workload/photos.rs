@@ -1,6 +1,7 @@
 //! Photographs as JPEGs, in memory, and the usual way to make them numbers.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Result, ensure};
@@ -55,6 +56,19 @@ impl Photos {
             let _ = FILES.set(make()?);
         }
         Ok(Self { files: FILES.get().expect("was just set"), decoder })
+    }
+
+    /// Writes them into a folder, as files whose names sort as the photographs do.
+    ///
+    /// # Errors
+    ///
+    /// If that can't be done.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder)?;
+        for (i, file) in self.files.iter().enumerate() {
+            std::fs::write(folder.join(format!("{i:03}.jpg")), file)?;
+        }
+        Ok(())
     }
 
     /// As slotline takes them.

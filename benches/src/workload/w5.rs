@@ -20,18 +20,19 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
 }
 
 #[cfg(feature = "jpeg")]
-fn entries(_: &Setup, workers: usize) -> Result<Vec<Entry>> {
+fn entries(setup: &Setup, workers: usize) -> Result<Vec<Entry>> {
     use slotline::Loader;
 
     use super::images::sum;
     use super::photos::{Decoder, Photos};
     use super::{Plan, Source};
-    use crate::peer::{limits, ours, rust_peers};
+    use crate::peer::{external, limits, ours, rust_peers};
 
     /// Photographs in a batch.
     const BATCH: usize = 32;
 
     let photos = Photos::new(Decoder::Turbo)?;
+    photos.write(&setup.data.join("jpeg"))?;
     let plan = Plan::new(BATCH, workers);
     let loader = ours::contender(
         Loader::builder(photos.dataset()?).batch_size(BATCH).num_workers(workers),
@@ -46,6 +47,7 @@ fn entries(_: &Setup, workers: usize) -> Result<Vec<Entry>> {
     entries.extend(rust_peers(&photos, &plan));
     let zune = rust_peers(&Photos::new(Decoder::Zune)?, &plan);
     entries.extend(zune.into_iter().map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));
+    entries.extend(external::entries(setup, "w5", workers, move |batches| (batches as f64, Some(photos.total()))));
     entries.extend([
         limits::decode(photos, BATCH, 1, "full decoding on one thread"),
         limits::decode(photos, BATCH, 2, "full decoding on two threads"),
