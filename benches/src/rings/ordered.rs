@@ -20,9 +20,12 @@ pub(super) const BENCH: Bench = Bench {
 
 pub(super) const RUNS: Bench = Bench {
     name: "ordered, two producers, runs of 32",
-    items: 1_000_000,
-    peers: &[("slotline", slotline), ("disruptor", disruptor), ("channel + map", channel_and_map)],
+    items: 4_000_000,
+    peers: &[("slotline", slotline_runs), ("disruptor", disruptor_runs), ("channel + map", channel_and_map_runs)],
 };
+
+/// How many tasks a producer takes at once in the bench of runs.
+const RUN: usize = 32;
 
 /// Two producers share a core, and the consumer has the other one. So whoever can't go on backs off to let others run.
 ///
@@ -67,6 +70,14 @@ fn until(mut attempt: impl FnMut() -> bool) {
 }
 
 fn slotline(items: u64) -> Duration {
+    slotline_claiming(items, 1)
+}
+
+fn slotline_runs(items: u64) -> Duration {
+    slotline_claiming(items, RUN)
+}
+
+fn slotline_claiming(items: u64, run: usize) -> Duration {
     let ring = Ring::boxed(CAPACITY, Config::new(), |_| 0_u64);
     let mut consumer = ring.consumer().expect("nobody has taken it yet");
     ring.seal();
@@ -76,11 +87,13 @@ fn slotline(items: u64) -> Duration {
         move || {
             let backoff = Backoff::new();
             loop {
-                match worker.try_claim(1) {
-                    Ok(mut claim) => {
-                        let ticket = claim.ticket() as u64;
-                        *claim.get_mut().expect("the whole slot") = ticket;
-                        claim.publish();
+                match worker.try_claim_many(run) {
+                    Ok(claims) => {
+                        for mut claim in claims {
+                            let ticket = claim.ticket() as u64;
+                            *claim.get_mut().expect("the whole slot") = ticket;
+                            claim.publish();
+                        }
                         backoff.reset();
                     }
                     Err(ClaimError::Full) => backoff.snooze(),
@@ -99,28 +112,46 @@ fn slotline(items: u64) -> Duration {
     })
 }
 
-/// Its producers don't know which sequence they write to, so each one's numbers are in order, and no more than that.
 fn disruptor(items: u64) -> Duration {
+    disruptor_publishing(items, 1)
+}
+
+fn disruptor_runs(items: u64) -> Duration {
+    disruptor_publishing(items, RUN)
+}
+
+/// Its producers don't know which sequence they write to, so each one's numbers are in order, and no more than that.
+fn disruptor_publishing(items: u64, run: usize) -> Duration {
     let (mut poller, builder) =
         disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
     let first = builder.build();
-    let producers = [first.clone(), first];
-    let mut number = 0;
-    let produce = producers.map(|mut producer| {
-        let of = number;
-        number += 1;
+    let producers = [(0, first.clone()), (1, first)];
+    let produce = producers.map(|(of, mut producer)| {
         move || {
-            for task in (of..items).step_by(2) {
-                until(|| producer.try_publish(|event| *event = (of, task)).is_ok());
+            let mut next = 0;
+            while next < items / 2 {
+                let numbers = next..next + (run as u64).min(items / 2 - next);
+                until(|| {
+                    let fill = |event: &mut (u64, u64), number| *event = (of, number);
+                    if run == 1 {
+                        return producer.try_publish(|event| fill(event, next)).is_ok();
+                    }
+                    let (len, numbers) = ((numbers.end - numbers.start) as usize, numbers.clone());
+                    let fill_all = producer.try_batch_publish(len, |events| {
+                        events.zip(numbers).for_each(|(event, number)| fill(event, number));
+                    });
+                    fill_all.is_ok()
+                });
+                next = numbers.end;
             }
         }
     });
-    let mut next_of = [0, 1];
+    let mut next_of = [0, 0];
     gather(items, produce, move |_| match poller.poll() {
         Ok(mut events) => (&mut events)
-            .map(|&(of, task)| {
-                assert_eq!(task, next_of[of as usize]);
-                next_of[of as usize] += 2;
+            .map(|&(of, number)| {
+                assert_eq!(number, next_of[of as usize]);
+                next_of[of as usize] += 1;
                 1
             })
             .sum(),
@@ -128,19 +159,29 @@ fn disruptor(items: u64) -> Duration {
     })
 }
 
-/// The way of torch's loader: results come as they are done, and those that are early wait in a map.
 fn channel_and_map(items: u64) -> Duration {
+    channel_and_map_of(items, 1)
+}
+
+fn channel_and_map_runs(items: u64) -> Duration {
+    channel_and_map_of(items, RUN as u64)
+}
+
+/// The way of torch's loader: results come as they are done, and those that are early wait in a map.
+fn channel_and_map_of(items: u64, run: u64) -> Duration {
     let tickets = &AtomicU64::new(0);
     let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
     let produce = [(); 2].map(|()| {
         let sender = sender.clone();
         move || {
             loop {
-                let ticket = tickets.fetch_add(1, Ordering::Relaxed);
-                if ticket >= items {
+                let first = tickets.fetch_add(run, Ordering::Relaxed);
+                if first >= items {
                     break;
                 }
-                until(|| sender.try_send((ticket, ticket)).is_ok());
+                for ticket in first..(first + run).min(items) {
+                    until(|| sender.try_send((ticket, ticket)).is_ok());
+                }
             }
         }
     });
