@@ -72,10 +72,45 @@ impl core::error::Error for OpenError {}
 /// The only consumer of a ring.
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
-    /// In order: the position of the next ticket to take. Unused in arrival mode.
-    head: usize,
+    /// In order: the next ticket to take. Unused in arrival mode.
+    head: Head,
     /// Arrival mode: how many tickets of this run were taken; wraps as the cursor does. Unused in order.
     taken: usize,
+}
+
+/// A ticket's position, and what follows from it: to work that out anew for each ticket would take longer than all the rest.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    position: usize,
+    slot: usize,
+    /// The slot's state once the ticket is finished.
+    ready: usize,
+    ticket: usize,
+}
+
+impl Head {
+    fn at<G: AnyRing>(ring: &G, position: usize) -> Self {
+        let ring = ring.ring();
+        let ready = state(ring.shape.lap(position), Status::Ready);
+        Self { position, slot: ring.shape.slot(position), ready, ticket: ring.tickets_before(position) }
+    }
+
+    /// The ticket after this one.
+    #[inline]
+    fn next<G: AnyRing>(self, ring: &G) -> Self {
+        let position = ring.ring().shape.next_ticket(self.position);
+        if self.slot + 1 < ring.ring().shape.depth {
+            Self { position, slot: self.slot + 1, ticket: self.ticket.wrapping_add(1), ..self }
+        } else {
+            Self::at(ring, position)
+        }
+    }
+
+    /// The slot's state if a claim of the ticket failed.
+    #[inline]
+    fn failed(self) -> usize {
+        self.ready ^ Status::Ready as usize ^ Status::Failed as usize
+    }
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
@@ -85,7 +120,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if inner.consumed.swap(true, Ordering::Acquire) {
             return None;
         }
-        let head = inner.start.load(Ordering::Relaxed);
+        let head = Head::at(&*ring, inner.start.load(Ordering::Relaxed));
         Some(Self { ring, head, taken: 0 })
     }
 
@@ -112,16 +147,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Takes the next slot, if it is finished: its index, whether it failed, and the ticket.
     #[inline(always)]
     fn next_in_order(&mut self) -> Result<(usize, bool, usize), NextError> {
-        let ring = self.ring.ring();
-        let index = ring.shape.slot(self.head);
-        let lap = ring.shape.lap(self.head);
-        let now = ring.slot(index).state.load(Ordering::Acquire);
-        if now != state(lap, Status::Ready) && now != state(lap, Status::Failed) {
+        let (ring, head) = (self.ring.ring(), self.head);
+        let now = ring.slot(head.slot).state.load(Ordering::Acquire);
+        if now != head.ready && now != head.failed() {
             return Err(self.why_nothing());
         }
-        let ticket = ring.tickets_before(self.head);
-        self.head = ring.shape.next_ticket(self.head);
-        Ok((index, now == state(lap, Status::Failed), ticket))
+        self.head = head.next(&*self.ring);
+        Ok((head.slot, now != head.ready, head.ticket))
     }
 
     /// As [`next_in_order`](Self::next_in_order), of whatever slot has arrived.
@@ -183,7 +215,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
             match ring.delivery {
-                Delivery::InOrder => position(ring.cursor.load(Ordering::Acquire)) == self.head,
+                Delivery::InOrder => position(ring.cursor.load(Ordering::Acquire)) == self.head.position,
                 Delivery::Arrival => ring.has_room(),
             }
         })
@@ -193,7 +225,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     fn wait_until(&self, deadline: &impl Deadline, or: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
-        ring.awaited.store(ring.shape.slot(self.head), Ordering::Relaxed);
+        ring.awaited.store(self.head.slot, Ordering::Relaxed);
         ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty || or())
     }
 
@@ -240,7 +272,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.limit.store(limit, Ordering::Release);
         // Nobody else changes the run's number, and a seal that comes in between is one of the new run.
         ring.cursor.fetch_xor(to_next_run(cursor), Ordering::Release);
-        self.taken = 0;
+        (self.taken, self.head.ticket) = (0, 0);
         ring.space.notify(|| true);
         Ok(())
     }
@@ -256,9 +288,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let ring = self.ring.ring();
         match ring.delivery {
             Delivery::InOrder => {
-                let lap = ring.shape.lap(self.head);
-                let now = ring.slot(ring.shape.slot(self.head)).state.load(Ordering::Acquire);
-                now == state(lap, Status::Ready) || now == state(lap, Status::Failed)
+                let now = ring.slot(self.head.slot).state.load(Ordering::Acquire);
+                now == self.head.ready || now == self.head.failed()
             }
             Delivery::Arrival => ring.arrived().is_some(),
         }
@@ -267,7 +298,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     fn has_ended(&self, cursor: usize) -> bool {
         let ring = self.ring.ring();
         let all_taken = match ring.delivery {
-            Delivery::InOrder => position(cursor) == self.head,
+            Delivery::InOrder => position(cursor) == self.head.position,
             Delivery::Arrival => ring.tickets_before(cursor) == self.taken,
         };
         all_taken && ring.is_over(cursor)
@@ -285,8 +316,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
         let held = match ring.delivery {
             Delivery::InOrder => {
-                let before = ring.shape.lap_near(ring.shape.lap(self.head), -1);
-                ring.slot(ring.shape.slot(self.head)).state.load(Ordering::Acquire) == state(before, Status::Ready)
+                let before = ring.shape.lap_near(ring.shape.lap(self.head.position), -1);
+                ring.slot(self.head.slot).state.load(Ordering::Acquire) == state(before, Status::Ready)
             }
             Delivery::Arrival => ring.all_leased(),
         };
