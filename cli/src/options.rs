@@ -35,9 +35,9 @@ pub(crate) struct LoaderOptions {
     #[arg(long, value_name = "N")]
     num_workers: Option<usize>,
 
-    /// Batches in the ring for each worker
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    prefetch_factor: usize,
+    /// Batches in the ring for each worker [default: 2, or more if they are small]
+    #[arg(long, value_name = "N")]
+    prefetch_factor: Option<usize>,
 
     /// Leave out a last batch that is not full
     #[arg(long)]
@@ -119,8 +119,10 @@ impl LoaderOptions {
             builder = builder.part_size(part_size);
         }
         // Without workers it means nothing, and a loader wants it left out.
-        if self.num_workers(defaults) > 0 {
-            builder = builder.prefetch_factor(self.prefetch_factor);
+        if self.num_workers(defaults) > 0
+            && let Some(prefetch_factor) = self.prefetch_factor
+        {
+            builder = builder.prefetch_factor(prefetch_factor);
         }
         match self.seed.or(defaults.seed) {
             Some(seed) => builder.seed(seed),
