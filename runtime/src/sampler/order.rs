@@ -9,8 +9,8 @@ use crate::rng::IndexWord;
 
 /// The indices of one pass, looked up by position.
 ///
-/// Read through a shared reference by as many threads as like; a lookup is one load, or for [`Cipher`] fifty to a
-/// few hundred nanoseconds of arithmetic. The owner gives it back to the sampler for the next pass, which reuses the
+/// Read through a shared reference by as many threads as like; a lookup is one load, or for [`Cipher`] about fifty
+/// nanoseconds of arithmetic. The owner gives it back to the sampler for the next pass, which reuses the
 /// memory.
 ///
 /// ```
@@ -233,7 +233,7 @@ mod tests {
         let mut sorted = indices;
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..100));
-        assert!(size_of::<Order>() <= 32, "an order itself stays small");
+        assert!(size_of::<Order>() <= 48, "an order itself stays small");
     }
 
     #[test]
