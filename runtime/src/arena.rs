@@ -24,7 +24,7 @@ pub unsafe trait Memory: Send + Sync + fmt::Debug {
     }
 }
 
-/// Alignment of an arena and of each slot in it: a page.
+/// Alignment of an arena, and of the slots in it that are no smaller: a page.
 pub const ALIGN: usize = 4096;
 /// What huge pages need.
 const HUGE: usize = 2 << 20;

@@ -341,3 +341,40 @@ fn a_collate_functions_error_or_panic_names_the_sample_it_was_at() {
         }
     }
 }
+
+/// Cannot bear to be asked ahead for sample 20.
+struct Shy;
+
+impl Dataset for Shy {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        40
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+
+    fn prefetch(&self, index: usize) {
+        assert_ne!(index, 20, "not that one");
+    }
+}
+
+#[test]
+fn a_panic_in_prefetch_counts_as_one_in_the_sample_that_is_read_just_then() {
+    for (workers, task, index) in [(0, 3, 12), (2, 5, 20)] {
+        let mut loader = Loader::builder(Shy).batch_size(4).num_workers(workers).build().unwrap();
+        for _ in 0..2 {
+            let outcomes = loader.epoch().unwrap().enumerate();
+            let failed = outcomes.filter_map(|(place, outcome)| match outcome {
+                Ok(batch) => {
+                    assert_eq!(batch.tensors().as_slice()[3], place as i64 * 4 + 3);
+                    None
+                }
+                Err(error) => Some((place, parts(&error).2, parts(&error).0)),
+            });
+            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)]);
+        }
+    }
+}

@@ -92,6 +92,9 @@ pub trait Dataset: Send + Sync + 'static {
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError>;
 
     /// Says that `index` will be asked for soon, so that its memory may be fetched meanwhile. Must be cheap.
+    ///
+    /// A hint, and no promise: it comes a few samples ahead, without workers from the batch before, too, and a pass may be
+    /// given up in between. A panic counts as one in the sample that is read just then.
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;

@@ -58,7 +58,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             },
             reserved: order,
             pin_memory,
-            touchers: workers,
+            // Nobody but the workers makes batches under a timeout, and it is not meant for this.
+            touchers: if timeout.is_zero() { workers } else { 0 },
         })?;
         let (ahead, slots) = (self.options.ahead(), made.payloads.len());
         let part_rows = match self.options.part_size {

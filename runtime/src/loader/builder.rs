@@ -241,8 +241,9 @@ impl<D, C> Builder<D, C> {
 
     /// How many batches are loaded ahead for each worker. Needs a worker.
     ///
-    /// Unless said, it is 2; or of small batches as many as fit into 64 KiB, up to 32, where a dataset is read by index, not
-    /// through a user's iterator of indices or a [collate function](Self::collate), and not by [`build_dealt`](Self::build_dealt).
+    /// Unless said, it is 2; or of small batches as many as fit into 64 KiB, up to 32, where a dataset is read by index and
+    /// [in order](Self::in_order), not through a user's iterator of indices or a [collate function](Self::collate), and not
+    /// by [`build_dealt`](Self::build_dealt).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
         self

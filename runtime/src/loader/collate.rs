@@ -66,7 +66,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned to a page.
+    /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
     pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
         Self { start, layout, _arena: arena }
     }

@@ -5,15 +5,15 @@
 //!
 //! # What happens where
 //!
-//! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps the memory of all batches and
-//! touches the first one's (with `pin_memory`, or without workers, all of it), and starts `num_workers` threads, which live
-//! as long as the loader (it returns when they run). They touch the rest of the memory before they do anything else. In a
-//! pass workers claim rows of the next free slot, read the samples and write them there. The thread that iterates does
-//! the same work while it would otherwise wait, unless [`help`](Builder::help) is off (as it is by default with
-//! `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all of it. As long as it
-//! makes batches faster by itself than they could be passed between cores, which takes about 0.2 µs, workers nap, for up to a
-//! millisecond at a time. After the
-//! first lap of the ring the loader allocates nothing, in this pass and in later ones.
+//! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps the memory of all batches
+//! and touches the first one's (with `pin_memory`, a `timeout`, or no workers, all of it), and starts `num_workers`
+//! threads, which live as long as the loader (it returns when they run). They touch the rest of the memory before they
+//! do anything else. In a pass workers claim rows of the next free slot, read the samples and write them there. The
+//! thread that iterates does the same work while it would otherwise wait, unless [`help`](Builder::help) is off (as it
+//! is by default with `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all
+//! of it. As long as it makes batches faster by itself than they could be passed between cores, which takes about 0.2
+//! µs, workers nap, for up to a millisecond at a time. After the first lap of the ring the loader allocates nothing, in
+//! this pass and in later ones.
 //!
 //! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may

@@ -58,24 +58,24 @@ pub struct Made<P> {
 #[derive(Debug)]
 pub(super) struct Untouched {
     pages: Arc<Pages>,
-    /// Bytes from slot to slot.
-    slot: usize,
-    slots: usize,
+    /// Where it begins: the bytes of the first slot.
+    first: usize,
     /// Held while the loader is being built: starting a thread has to wait for one that gets memory.
     pub(super) building: Mutex<()>,
 }
 
 impl Untouched {
-    /// Gets a worker's share of it from the system, bit by bit.
-    pub(super) fn touch(&self, worker: usize, workers: usize) {
+    /// Gets a worker's share of it from the system, bit by bit and as long as nobody has closed the ring.
+    pub(super) fn touch(&self, worker: usize, workers: usize, closed: impl Fn() -> bool) {
         drop(self.building.lock().unwrap_or_else(PoisonError::into_inner));
-        for slot in (1 + worker..self.slots).step_by(workers) {
-            let end = (slot + 1) * self.slot;
-            for start in (slot * self.slot..end).step_by(STEP) {
-                self.pages.populate(start..end.min(start + STEP));
-                // The caller may be waiting for a core.
-                thread::yield_now();
+        let end = self.pages.len();
+        for start in (self.first / STEP * STEP..end).step_by(STEP).skip(worker).step_by(workers) {
+            if closed() {
+                return;
             }
+            self.pages.populate(start.max(self.first)..end.min(start + STEP));
+            // The caller may be waiting for a core.
+            thread::yield_now();
         }
     }
 }
@@ -109,8 +109,7 @@ impl<D: Loadable> Payloads<D> for Stack {
         }
         let (bytes, shared) = (pages.len(), !layout.is_sequential());
         let pages = Arc::new(pages);
-        let untouched =
-            (!all).then(|| Untouched { pages: pages.clone(), slot: batch, slots, building: Mutex::default() });
+        let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
         let arena: Arc<dyn Memory> = pages;
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
@@ -162,4 +161,35 @@ pub(super) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
 pub(super) fn probe<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     let outcome = catch_unwind(AssertUnwindSafe(code));
     outcome.unwrap_or_else(|panic| Err(format!("panicked: {}", last_words(panic)).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn workers_share_the_memory_that_is_left_and_stop_when_the_ring_is_closed() {
+        let pages = Arc::new(Pages::new(5 * STEP - 1).unwrap());
+        for (first, workers, most, steps) in [
+            (1, 1, 9, [5, 0]),
+            (STEP, 2, 9, [2, 2]),
+            (STEP + 1, 2, 9, [2, 2]),
+            (1, 2, 9, [3, 2]),
+            (4 * STEP + 7, 2, 9, [1, 0]),
+            (1, 2, 2, [2, 2]),
+        ] {
+            let untouched = Untouched { pages: pages.clone(), first, building: Mutex::default() };
+            for (worker, steps) in steps.into_iter().enumerate().take(workers) {
+                let taken = Cell::new(0);
+                untouched.touch(worker, workers, || {
+                    let closed = taken.get() == most;
+                    taken.set(taken.get() + usize::from(!closed));
+                    closed
+                });
+                assert_eq!(taken.get(), steps, "worker {worker} of {workers} from {first} on");
+            }
+        }
+    }
 }

@@ -40,7 +40,8 @@ impl Rest {
             let (before, start) = (begun(), Instant::now());
             thread::park_timeout(nap);
             // The count starts anew with each pass.
-            let made = begun().saturating_sub(before);
+            let now = begun();
+            let made = now.checked_sub(before).unwrap_or(now);
             let slow = u32::try_from(made).is_ok_and(|made| PASSING * made < start.elapsed());
             if slow {
                 break;
@@ -69,6 +70,14 @@ mod tests {
         };
         rest.nap(fast);
         assert_eq!((looks.get(), rest.skip, rest.patience), (8, 0, 1));
+        // A pass has begun during the first of two.
+        let counts = [4_000_000_000, 3_000_000_000, 5, 5];
+        let anew = || {
+            looks.set(looks.get() + 1);
+            counts[looks.get() - 9]
+        };
+        rest.nap(anew);
+        assert_eq!((looks.get(), rest.skip, rest.patience), (12, 0, 1));
         rest.nap(|| 7);
         assert_eq!((rest.skip, rest.patience), (1, 3));
         rest.nap(|| panic!("this occasion is let go by"));

@@ -46,7 +46,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     /// A worker's whole life.
     pub(super) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
         if let Some(untouched) = &self.untouched {
-            untouched.touch(reader.place, self.engine.workers());
+            untouched.touch(reader.place, self.engine.workers(), || self.ring.is_closed());
         }
         let mut rest = Rest::default();
         let mut fill = |claim, reader: &mut Reader| {
