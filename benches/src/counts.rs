@@ -151,7 +151,10 @@ fn collected(case: &str, passes: usize) -> Result<u64> {
     let program = std::env::current_exe().context("this program is nowhere")?;
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-    let output = valgrind.args(["count", case, &passes.to_string()]).output().context("cannot run valgrind")?;
+    let output = valgrind
+        .args(["count", case, &passes.to_string()])
+        .output()
+        .context("cannot run valgrind; is it installed?")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         bail!("{case}: valgrind ended with {}: {said}", output.status);

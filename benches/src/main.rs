@@ -77,7 +77,7 @@ impl Out {
     }
 }
 
-/// This crate's folder: cargo says where it is now, and said where it was when it was built.
+/// This crate's folder, where it was when this was built.
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -96,14 +96,19 @@ fn measure(report: Report) -> Result<()> {
     let path = out.join("report.jsonl");
     let rounds = report.rounds.unwrap_or(if report.quick { 2 } else { 11 }).max(1);
     let sections = if report.only.is_empty() { Section::value_variants().to_vec() } else { report.only };
-    let data = tempfile::tempdir()?;
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    // Before minutes are spent on what could not be kept.
+    record::write(&path, &record::read(&path)?)?;
+    let build = build_dir()?;
+    std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
+    // There, not where all programs have theirs: after an interruption 400 MB may be left.
+    let data = tempfile::tempdir_in(&build)?;
     let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
-        find::programs(&crate_dir().join("peers"), &build_dir()?, &report.torch)
+        find::programs(&crate_dir().join("peers"), &build, &report.torch)
     } else {
         Vec::new()
     };
     let setup = Setup { data: data.path().to_owned(), programs };
-    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     for section in sections {
         // Its passes take half a second each.
         let rounds = if section == Section::W7 { rounds.div_ceil(3) } else { rounds };

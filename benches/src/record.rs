@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -195,13 +195,20 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    let parse = |(i, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), i + 1))
-    };
+    let parse = |(i, line)| parse(line).with_context(|| format!("{}, line {}", path.display(), i + 1));
     text.lines().enumerate().map(parse).collect()
 }
 
-/// Writes lines, over what the file was.
+fn parse(line: &str) -> Result<Line> {
+    let line = serde_json::from_str(line)?;
+    if let Line::Time(Time { values, size, .. }) = &line {
+        ensure!(!values.is_empty() && values.iter().all(|&value| value > 0.0), "values must be there, and above 0");
+        ensure!(*size != Some(0), "a size must be above 0");
+    }
+    Ok(line)
+}
+
+/// Writes lines in place of what the file was, which stays if that is interrupted.
 ///
 /// # Errors
 ///
@@ -212,7 +219,9 @@ pub fn write(path: &Path, lines: &[Line]) -> Result<()> {
         text.push_str(&serde_json::to_string(line)?);
         text.push('\n');
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let new = path.with_extension("new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -248,6 +257,26 @@ mod tests {
         assert_eq!(read(&path).unwrap(), lines);
         std::fs::write(&path, "{\"line\":\"run\"}").unwrap();
         assert!(format!("{:#}", read(&path).unwrap_err()).contains("report.jsonl, line 1"));
+    }
+
+    #[test]
+    fn lines_that_cannot_have_been_measured_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.jsonl");
+        let line = |size: u64, values: &str| {
+            format!(
+                "{{\"line\":\"time\",\"section\":\"size\",\"case\":\"\",\"workers\":0,\"size\":{size},\"peer\":\"slotline\",\
+                 \"kind\":\"ours\",\"unit\":\"bytes\",\"values\":{values}}}\n"
+            )
+        };
+        let good = line(1, "[2.5]");
+        std::fs::write(&path, &good).unwrap();
+        assert_eq!(read(&path).unwrap().len(), 1);
+        for bad in [line(1, "[]"), line(1, "[2.5,0]"), line(1, "[-1]"), line(0, "[1]")] {
+            std::fs::write(&path, good.clone() + &bad).unwrap();
+            let error = format!("{:#}", read(&path).unwrap_err());
+            assert!(error.contains("line 2: ") && error.contains("above 0"), "{error}");
+        }
     }
 
     #[test]

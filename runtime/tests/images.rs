@@ -292,6 +292,26 @@ fn damaged_bytes_are_an_error_at_worst_and_leave_no_trace() {
 }
 
 #[test]
+fn a_file_of_tables_alone_is_said_to_have_no_picture() {
+    let jpeg = jpeg(30, 20, Subsamp::None);
+    let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
+    refused(&[&jpeg[..frame], &[0xff, 0xd9]].concat(), &["no picture in it"]);
+}
+
+#[test]
+fn black_is_zero_without_a_sign() {
+    for colorspace in [Colorspace::YCbCr, Colorspace::RGB] {
+        let black = compressed(&[0; 30 * 20 * 3], 30, PixelFormat::RGB, |compressor| {
+            compressor.set_subsamp(Subsamp::None).unwrap();
+            compressor.set_colorspace(colorspace).unwrap();
+        });
+        let mut out = vec![f32::NAN; 3 * 8 * 8];
+        Pipeline::new(8, 8).unwrap().decode(&black, &mut out).unwrap();
+        assert!(out.iter().all(|value| (0.0..0.001).contains(value) && value.is_sign_positive()), "{out:?}");
+    }
+}
+
+#[test]
 fn a_picture_above_the_limit_is_refused_before_it_is_decoded() {
     let mut jpeg = jpeg(64, 64, Subsamp::None);
     let pipeline = Pipeline::new(8, 8).unwrap().max_pixels(64 * 63);

@@ -42,19 +42,20 @@ fn cargo(source: &Path, build: &Path) -> Result<Vec<OsString>> {
 /// Where a Python has its torch.
 #[derive(Deserialize)]
 struct Torch {
+    version: String,
     include: Vec<PathBuf>,
     library: Vec<PathBuf>,
     cxx11_abi: bool,
 }
 
 fn torch(python: &str) -> Result<Torch> {
-    let script = "import json, torch, torch.utils.cpp_extension as c; print(json.dumps({'include': c.include_paths(), \
-                  'library': c.library_paths(), 'cxx11_abi': torch.compiled_with_cxx11_abi()}))";
+    let script = "import json, torch, torch.utils.cpp_extension as c; print(json.dumps({'version': torch.__version__, \
+                  'include': c.include_paths(), 'library': c.library_paths(), 'cxx11_abi': torch.compiled_with_cxx11_abi()}))";
     let output = succeed(Command::new(python).args(["-c", script])).context("torch is not installed")?;
     serde_json::from_str(output.lines().last().unwrap_or_default()).context("torch does not say where it is")
 }
 
-/// Compiles all of a folder's C++ into one program, unless that is newer.
+/// Compiles all of a folder's C++ into one program, unless that is newer and was made by the same command.
 fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> {
     let files = std::fs::read_dir(source).with_context(|| format!("{} is not there", source.display()))?;
     let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
@@ -64,18 +65,22 @@ fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> 
     ensure!(!files.is_empty(), "{} has no C++ file", source.display());
     std::fs::create_dir_all(build)?;
     let program = build.join("torch_cpp");
-    if modified(&program) <= newest {
+    let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "g++".into()));
+    compiler.args(["-std=c++20", "-O3", "-march=native", "-DNDEBUG"]).args(files);
+    compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(torch.cxx11_abi)));
+    compiler.args(torch.include.iter().map(|path| format!("-I{}", path.display())));
+    for path in &torch.library {
+        compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
+    }
+    compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-o"]).arg(&program);
+    // Written last: after an interruption, and for another torch, it is compiled again.
+    let recipe = build.join("torch_cpp.txt");
+    let command = format!("torch {}: {compiler:?}", torch.version);
+    if modified(&recipe) <= newest || std::fs::read_to_string(&recipe).ok().as_ref() != Some(&command) {
         eprintln!("compiling {}", source.display());
-        let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "g++".into()));
-        compiler.args(["-std=c++20", "-O3", "-march=native", "-DNDEBUG"]).args(files);
-        compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(torch.cxx11_abi)));
-        compiler.args(torch.include.iter().map(|path| format!("-I{}", path.display())));
-        for path in &torch.library {
-            compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
-        }
-        succeed(
-            compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-o"]).arg(&program),
-        )?;
+        let _ = std::fs::remove_file(&recipe);
+        succeed(&mut compiler)?;
+        std::fs::write(&recipe, command)?;
     }
     Ok(vec![program.into()])
 }

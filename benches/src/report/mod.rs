@@ -36,7 +36,10 @@ fn about(section: Section) -> (&'static str, &'static str) {
         ),
         Section::W5 => (
             "W5: JPEGs",
-            "512 of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, 32 in a batch.",
+            "512 of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, 32 in a batch. The peers in \
+             Rust, and the limits, decode with libjpeg-turbo (or zune-jpeg) to red, green and blue and resize with \
+             fast_image_resize; torch does with torchvision if that is installed, grain with Pillow. slotline resizes \
+             brightness and colours each by itself, which is checked to be nearly the same.",
         ),
         Section::W6 => ("W6: to the first batch", "W3 from building the loader to its first batch."),
         Section::W7 => (
@@ -67,7 +70,11 @@ pub fn render(dir: &Path) -> Result<()> {
     let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
     let plots = dir.join("plots");
     std::fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
-    let notes = std::fs::read_to_string(dir.join("notes.md")).unwrap_or_default();
+    let notes = dir.join("notes.md");
+    let notes = match std::fs::read_to_string(&notes) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        text => text.with_context(|| format!("cannot read {}", notes.display()))?,
+    };
     let page = page(&sheet, &notes, &mut |section, name| plots::draw(&sheet, section, &plots.join(name)))?;
     let path = dir.join("REPORT.md");
     std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
@@ -84,8 +91,10 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
          A workload's contenders are visited in turn, round after round, with so many whole passes each that a visit takes \
          20 ms. Times are medians of the rounds, with the quartiles in brackets; ratios are taken within each round, then \
          their median and quartiles. Each contender went through a pass before, in which every byte was checked; in the \
-         timed passes check sums are. One batch is alive at a time. Who has taken 3 s is left out of the rounds that remain. w0, w1, w2: 0, 1 and 2 workers. Every loader has its \
-         default depth, and slotline nothing but `num_workers` set.\n",
+         timed passes check sums are. One batch is alive at a time. Who has taken 3 s is left out of the rounds that remain. \
+         w0, w1, w2: 0, 1 and 2 workers. Every loader has its default depth, and slotline nothing but `num_workers` set: \
+         the thread that takes its batches then loads, too, instead of waiting, so that with w1 two threads load. (W7 has \
+         slotline without that, too.) libtorch's program is compiled for this CPU, all that is Rust for any.\n",
     );
     machines(&mut page, sheet)?;
     let targets = targets::table(sheet)?;

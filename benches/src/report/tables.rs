@@ -17,7 +17,7 @@ pub fn short(value: f64) -> String {
         ..10.0 => format!("{value:.2}"),
         ..100.0 => format!("{value:.1}"),
         ..10_000.0 => format!("{value:.0}"),
-        _ => format!("{:.0},{:03.0}", (value / 1e3).trunc(), value % 1e3),
+        _ => format!("{},{:03}", value.round() as i64 / 1000, value.round() as i64 % 1000),
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4].map(short);
-        assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034"]);
+        let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4, 12_999.6].map(short);
+        assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034", "13,000"]);
     }
 }

@@ -42,8 +42,6 @@ pub struct Run {
     pub peer: &'static str,
     /// Nanoseconds per item.
     pub ns: f64,
-    /// Of which round, from 0.
-    pub round: usize,
 }
 
 /// Runs those benches and peers that `wanted` says yes to, `rounds` times in turn after one that doesn't count.
@@ -59,7 +57,7 @@ pub fn visit(rounds: usize, wanted: impl Fn(&str, &str) -> bool, mut record: imp
                 let time = run(bench.items);
                 if round > 0 {
                     let ns = time.as_nanos() as f64 / bench.items as f64;
-                    record(Run { bench: bench.name, peer, ns, round: round - 1 });
+                    record(Run { bench: bench.name, peer, ns });
                 }
             }
         }

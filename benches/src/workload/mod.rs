@@ -24,7 +24,7 @@ use anyhow::Result;
 
 use crate::machine::version_of;
 use crate::peer::external::Program;
-use crate::record::{Kind, Line, Section, Time, Unit};
+use crate::record::{Absent, Kind, Line, Section, Time, Unit};
 use crate::rings;
 use crate::rounds::Recorder;
 
@@ -172,5 +172,14 @@ fn rings(recorder: &mut Recorder) {
             }
         },
     );
+    if times.is_empty() {
+        recorder.push(Line::Absent(Absent {
+            section: Section::Rings,
+            case: String::new(),
+            workers: None,
+            peer: "slotline".into(),
+            why: "rings are measured on two cores, which this process does not have".into(),
+        }));
+    }
     times.into_iter().for_each(|time| recorder.push(Line::Time(time)));
 }

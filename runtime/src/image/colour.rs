@@ -62,7 +62,8 @@ impl Channel {
             Self {
                 factors: factors[i].map(|factor| (factor * scale / 256.0) as f32),
                 offset: (-(factors[i][1] + factors[i][2]) * grey * scale - mean / std) as f32,
-                range: [-mean / std, (1.0 - mean) / std].map(|end| end as f32),
+                // Not -0, which some CPUs would take for 0, and others not.
+                range: [(0.0 - mean) / std, (1.0 - mean) / std].map(|end| end as f32),
             }
         })
     }

@@ -136,5 +136,11 @@ fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageError> {
 /// The error of these bytes, in the decoder's words.
 #[cold]
 fn data(bytes: &[u8], error: turbojpeg::Error) -> ImageError {
-    ImageError::Data { len: bytes.len(), message: error.to_string() }
+    let message = match error {
+        // Of a file that has tables but no picture, the header's sizes are -1.
+        turbojpeg::Error::IntegerOverflow(_) => "there is no picture in it".to_owned(),
+        turbojpeg::Error::TurboJpegError(message) => message,
+        other => other.to_string(),
+    };
+    ImageError::Data { len: bytes.len(), message }
 }

@@ -61,6 +61,10 @@
 //! computed at that size only, right into the batch. That is not bit for bit what PIL gives, which rounds to bytes at
 //! every step, but it is the same for all threads and CPUs.
 //!
+//! Beside torchvision 0.29 (`decode_jpeg`, `resize` with antialiasing) and Pillow 13, at full size, generated pictures
+//! differed by so many of 255 levels: those with colours at half the resolution by up to 0.7 in the mean and 4.1 at most,
+//! those with colours at full resolution by up to 0.35 and 3, grey ones by up to 0.31 and 1.
+//!
 //! Beside decoding to red, green and blue and filtering with 64-bit numbers, on the pictures of the tests: grey ones differ
 //! by less than 0.1 of 255 levels; those with colours at full resolution by up to 0.5, which is the other way's rounding;
 //! those with colours at half the resolution by up to 4, at 50 dB or more, since colours are interpolated once, not twice.
