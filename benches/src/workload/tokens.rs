@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, ensure};
 use memmap2::Mmap;
 use slotline::BoxError;
-use slotline::dataset::{Context, Dataset};
+use slotline::dataset::{Context, Dataset, prefetch};
 use slotline::sample::{Columns, Fields, Row, Sample};
 use slotline::tensor::Tensor;
 
@@ -182,5 +182,10 @@ impl Dataset for Crops {
     #[inline]
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Crop, BoxError> {
         Ok(Crop(self.crop(index)))
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        prefetch(self.crop(index));
     }
 }

@@ -181,7 +181,7 @@ impl AnyArray {
         }
     }
 
-    /// Hints to the CPU that row `i` is about to be read: its first 16 cache lines.
+    /// Hints to the CPU that row `i` is about to be read: its first 32 cache lines.
     ///
     /// Does nothing if there is no such row, and on machines other than x86-64. Never waits for a disk: a mapped
     /// file's page that isn't in memory stays where it is.

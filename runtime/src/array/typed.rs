@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::dtype::{Element, bytes_of};
+use crate::dtype::Element;
 use crate::prefetch::prefetch;
 use crate::shape::{Shape, ShapeError};
 use crate::tensor::{Tensor, describe, no_such_row};
@@ -118,13 +118,13 @@ impl<T: Element> Array<T> {
         unsafe { self.data.get_unchecked(start..start + self.row_len) }
     }
 
-    /// Hints to the CPU that row `i` is about to be read: its first 16 cache lines.
+    /// Hints to the CPU that row `i` is about to be read: its first 32 cache lines.
     ///
     /// Does nothing if there is no such row, and on machines other than x86-64.
     #[inline]
     pub fn prefetch_row(&self, i: usize) {
         if i < self.len {
-            prefetch(bytes_of(self.row_slice(i)));
+            prefetch(self.row_slice(i));
         }
     }
 

@@ -46,6 +46,7 @@ pub use self::subset::{Subset, SubsetError};
 pub(crate) use self::worker::set_worker_info;
 pub use self::worker::{WorkerInfo, worker_info};
 use crate::BoxError;
+pub use crate::prefetch::prefetch;
 use crate::sample::{Fields, Sample};
 
 /// Samples that can be had by index, from any thread (torch's map-style `Dataset`).
@@ -91,7 +92,8 @@ pub trait Dataset: Send + Sync + 'static {
     /// Whatever keeps the sample from being had. The batch it belongs to becomes an error that names the index.
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError>;
 
-    /// Says that `index` will be asked for soon, so that its memory may be fetched meanwhile. Must be cheap.
+    /// Says that `index` will be asked for soon, so that its memory may be fetched meanwhile ([`prefetch`] does that). Must be
+    /// cheap.
     ///
     /// A hint, and no promise: it comes a few samples ahead, without workers from the batch before, too, and a pass may be
     /// given up in between. A panic counts as one in the sample that is read just then.
