@@ -2,7 +2,7 @@
 //!
 //! A workload is a [`Source`], which all peers written in Rust load by the same code, and a file with its heats. To add
 //! one: a file here whose `run(&Setup, &mut Recorder)` makes [`Heat`](crate::rounds::Heat)s of
-//! [`Entry`](crate::rounds::Entry)s, a [`Section`](crate::record::Section) of its name with its line in [`run`], and its
+//! [`Entry`](crate::rounds::Entry)s, a [`Section`] of its name with its line in [`run`], and its
 //! targets in `report/targets.rs`.
 
 pub mod images;
