@@ -51,7 +51,7 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
 
 /// Whether large memory is given back when it is freed: a program's first batch gets fresh pages, but glibc would keep those
 /// of the round before.
-fn fresh_pages(fresh: bool) {
+pub fn fresh_pages(fresh: bool) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // Its values at the start of a program, and those that it comes to by itself.

@@ -13,6 +13,7 @@ use slotline_benches::protocol::{Answer, Request, serve};
 use slotline_benches::workload::images::Images;
 use slotline_benches::workload::tokens::Crops;
 use slotline_benches::workload::w1::NUMBERS;
+use slotline_benches::workload::w6::fresh_pages;
 use slotline_benches::workload::w7::Sleepy;
 use slotline_benches::workload::{Plan, Source};
 
@@ -89,7 +90,10 @@ fn make(request: &Request) -> Result<Passes> {
         "w2" => passes(Images::small(), plan(64).shuffled()),
         "w3" => passes(Images::large(), plan(32).shuffled()),
         "w4" => passes(Crops::open(&request.data)?, plan(16)),
-        "w6" => first(Images::large(), plan(32).shuffled()),
+        "w6" => {
+            fresh_pages(true);
+            first(Images::large(), plan(32).shuffled())
+        }
         "w7-8" if request.workers == 0 => passes(Sleepy, plan(8)),
         "w7-8-arrival" => passes(Sleepy, plan(8)),
         "w7-1-arrival" => passes(Sleepy, plan(1)),
