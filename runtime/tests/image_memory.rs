@@ -1,31 +1,13 @@
 //! Decoding into batches allocates nothing once threads have met the largest picture.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+#[path = "support/counting.rs"]
+mod counting;
 
+use std::sync::atomic::Ordering::SeqCst;
+
+use counting::ALLOCATIONS;
 use slotline::image::Pipeline;
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-struct Counting;
-
-// SAFETY: the system's allocator does all the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's word.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's word.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn pictures_no_larger_than_before_allocate_nothing() {

@@ -35,18 +35,16 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
-        let lists = match draw.from {
-            Origin::Feed(_) => {
-                // A user's iterator is asked for no more than torch would ask it for.
-                self.options.settle_prefetch(usize::MAX);
-                self.options.slots()?
-            }
-            _ => self.options.slots().map(|_| 0)?,
-        };
+        if let Origin::Feed(_) = draw.from {
+            // A user's iterator is asked for no more than torch would ask it for.
+            self.options.settle_prefetch(usize::MAX);
+        }
+        // Of anything else there may be more, once the size of a batch is known.
+        let least = self.options.slots()?;
         let rows = draw.rows(len);
         let single = draw.batching.single;
         let bulk = bulk(&self.dataset, rows, draw.batching);
-        let order = draw.memory(len, lists).saturating_add(bulk_memory(bulk, workers));
+        let order = draw.memory(len, least).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let options = &mut self.options;
         let made = self.collate.payloads(Request {
