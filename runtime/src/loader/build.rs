@@ -11,7 +11,8 @@ use super::draw::{Batching, Origin};
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::gate::{Gate, Start};
-use super::options::{Kind, Options};
+use super::limit::Bill;
+use super::options::{Kind, Options, ring_slots};
 use super::pacer::Pacer;
 use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
@@ -35,23 +36,30 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
-        if let Origin::Feed(_) = draw.from {
-            // A user's iterator is asked for no more than torch would ask it for.
-            self.options.settle_prefetch(usize::MAX);
-        }
-        // Of anything else there may be more, once the size of a batch is known.
+        // Of batches that are read by an order there may be more, once their size is known.
         let least = self.options.slots()?;
         let rows = draw.rows(len);
         let single = draw.batching.single;
         let bulk = bulk(&self.dataset, rows, draw.batching);
-        let order = draw.memory(len, least).saturating_add(bulk_memory(bulk, workers));
+        let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let options = &mut self.options;
+        let hold = options.hold;
+        let bill = Bill {
+            slots: &|size| ring_slots(size.ahead(), hold),
+            beside: &|size, slots| {
+                let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
+                let words = slots.saturating_mul(size_of::<Slot<Work<C::Payload>>>());
+                draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
+            },
+        };
         let made = self.collate.payloads(Request {
             fields: &|| fields_of(&self.dataset),
             rows,
-            slots: &mut |bytes| {
-                options.settle_prefetch(bytes);
+            slots: &mut |batch| {
+                // A user's iterator is asked for no more than torch would ask it for.
+                let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
+                options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &bill)?;
                 options.slots()
             },
             reserved: order,
@@ -71,8 +79,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
         // Who said how much to claim wants no other pace.
         let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
-        let words = slots * size_of::<Slot<Work<C::Payload>>>();
-        let memory_ceiling = made.bytes.saturating_add(order).saturating_add(words);
+        let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
 

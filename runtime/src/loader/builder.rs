@@ -34,6 +34,7 @@ use crate::wait::WaitStrategy;
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they are finished |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
+/// | [`memory_limit`](Self::memory_limit) | none | the most bytes that the loader may take |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
 /// | [`help`](Self::help) | mostly | whether the caller works while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
@@ -329,6 +330,33 @@ impl<D, C> Builder<D, C> {
     /// [warning](Loader::warnings).
     pub fn pin_memory(mut self, pin_memory: bool) -> Self {
         self.options.pin_memory = pin_memory;
+        self
+    }
+
+    /// The most bytes that [`memory_ceiling`](Loader::memory_ceiling) may say.
+    ///
+    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it is then the greatest one that fits, but not more than
+    /// without a limit. What does not fit at all is [`BuildError::MemoryLimit`](super::BuildError::MemoryLimit), which says
+    /// what would.
+    ///
+    /// With a [collate function](Self::collate) only the engine's own memory is counted: what the function makes is not
+    /// known.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::{BuildError, Fits};
+    ///
+    /// let megabytes = || Loader::builder(from_fn(100, |index, _| Ok([index as u8; 1 << 20]))).num_workers(2).hold(2);
+    /// let loader = megabytes().batch_size(10).memory_limit(50 << 20).build()?;
+    /// // Six slots of 10 MiB would be what there is by default.
+    /// assert_eq!((loader.depth(), loader.memory_ceiling() <= 50 << 20), (4, true));
+    /// let error = megabytes().batch_size(32).memory_limit(50 << 20).build().unwrap_err();
+    /// assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::BatchSize { batch_size: 12, .. }, .. }));
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.options.memory_limit = Some(bytes);
         self
     }
 

@@ -1,7 +1,7 @@
 //! How the indices of a pass are drawn, and into what batches they go.
 
 use super::error::Error;
-use super::plan::{Batches, Plan};
+use super::plan::{Batches, Feed, Plan};
 use crate::rng::{SharedGenerator, default_generator};
 use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 
@@ -58,13 +58,14 @@ impl Draw {
         self.batching.batch_size.min(self.len(dataset).unwrap_or(usize::MAX)).max(1)
     }
 
-    /// Bytes of an order of a dataset of this length, or of the lists of `slots` batches; `usize::MAX` if it is even more.
-    pub(super) fn memory(&self, dataset: usize, slots: usize) -> usize {
+    /// Bytes of an order of a dataset of this length, or of the lists of `slots` batches of so many rows; `usize::MAX` if it
+    /// is even more.
+    pub(super) fn memory(&self, dataset: usize, slots: usize, rows: usize) -> usize {
         match &self.from {
             Origin::Sequential => 0,
             Origin::Shuffled(_) => RandomSampler::new(dataset).map_or(0, |sampler| sampler.memory()),
             Origin::Sampler(sampler) => sampler.memory(),
-            Origin::Feed(_) => slots.saturating_mul(self.batching.batch_size).saturating_mul(size_of::<usize>()),
+            Origin::Feed(_) => Feed::memory(slots, rows),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::limit::Fits;
 use crate::BoxError;
 use crate::sample::LayoutError;
 use crate::sampler::SamplerError;
@@ -64,6 +65,20 @@ pub enum BuildError {
         bytes: usize,
         /// Bytes that can be had.
         available: u64,
+    },
+    /// The loader would take more memory than [`memory_limit`](super::Builder::memory_limit) says.
+    #[error(
+        "the loader needs {needed} bytes, {beside} of them for the order of a pass and the like, and memory_limit is {limit}; {fits}"
+    )]
+    MemoryLimit {
+        /// The limit in bytes.
+        limit: usize,
+        /// What it would take: with the `prefetch_factor` that was given, or the least one there is.
+        needed: usize,
+        /// Bytes of that which are not the batches' own.
+        beside: usize,
+        /// What would fit.
+        fits: Fits,
     },
     /// The system refused the memory.
     #[error("the system refused {bytes} bytes for the batches")]

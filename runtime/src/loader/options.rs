@@ -8,6 +8,7 @@ use super::crew::Affinity;
 use super::draw::{Batching, Draw, Make, Origin};
 use super::error::BuildError;
 use super::gate::Init;
+use super::limit::{BatchBytes, Bill, Size};
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler};
@@ -31,6 +32,7 @@ pub(super) struct Options {
     pub(super) persistent_workers: bool,
     pub(super) worker_init: Option<Init>,
     pub(super) hold: usize,
+    pub(super) memory_limit: Option<usize>,
     pub(super) part_size: Option<usize>,
     pub(super) drop_last: bool,
     pub(super) timeout: Duration,
@@ -77,6 +79,7 @@ impl Options {
             persistent_workers: false,
             worker_init: None,
             hold: 1,
+            memory_limit: None,
             part_size: None,
             drop_last: false,
             timeout: Duration::ZERO,
@@ -231,17 +234,37 @@ impl Options {
         self.prefetch_factor.get_or_insert(fits.max(PREFETCH));
     }
 
+    /// As [`settle_prefetch`](Self::settle_prefetch), but so that the memory is no more than the limit.
+    pub(super) fn settle_below_limit(
+        &mut self,
+        batch_bytes: usize,
+        rows: usize,
+        batch: Option<BatchBytes<'_>>,
+        bill: &Bill<'_>,
+    ) -> Result<(), BuildError> {
+        let given = self.prefetch_factor.is_some();
+        self.settle_prefetch(batch_bytes);
+        if let Some(limit) = self.memory_limit {
+            let fewest = usize::from(!self.timeout.is_zero() || self.persistent_workers);
+            let prefetch = bill.prefetch(limit, self.size(rows), given, fewest, batch)?;
+            self.prefetch_factor = Some(prefetch);
+        }
+        Ok(())
+    }
+
+    /// The size of a loader whose batches have so many rows.
+    pub(super) fn size(&self, rows: usize) -> Size {
+        Size { workers: self.num_workers, prefetch: self.prefetch(), rows }
+    }
+
     /// Slots that are there to be filled while the caller holds its own.
     pub(super) fn ahead(&self) -> usize {
-        self.prefetch().saturating_mul(self.num_workers).max(1)
+        self.size(0).ahead()
     }
 
     /// Slots of a ring that all workers share.
-    ///
-    /// Their number is even: two threads that take turns then write into the slots that are in their own caches. With an odd
-    /// number a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
     pub(super) fn slots(&self) -> Result<usize, BuildError> {
-        let slots = self.ahead().saturating_add(self.hold).checked_next_multiple_of(2).unwrap_or(usize::MAX);
+        let slots = ring_slots(self.ahead(), self.hold);
         self.check_slots(slots)?;
         Ok(slots)
     }
@@ -258,6 +281,14 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Slots of a ring that all workers share, for so many batches ahead and so many that are held.
+///
+/// Their number is even: two threads that take turns then write into the slots that are in their own caches. With an odd
+/// number a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
+pub(super) fn ring_slots(ahead: usize, hold: usize) -> usize {
+    ahead.saturating_add(hold).checked_next_multiple_of(2).unwrap_or(usize::MAX)
 }
 
 fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {

@@ -7,6 +7,7 @@ use std::thread;
 
 use super::collate::{Collate, Region, Stack, With};
 use super::error::{BuildError, Warning};
+use super::limit::BatchBytes;
 use super::work::last_words;
 use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
@@ -26,8 +27,8 @@ type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 pub struct Request<'a> {
     pub(super) fields: Ask<'a>,
     pub(super) rows: usize,
-    /// How many slots, where a batch takes so many bytes of each; `usize::MAX` if that is not known.
-    pub(super) slots: &'a mut dyn FnMut(usize) -> Result<usize, BuildError>,
+    /// How many slots, if that is what each takes.
+    pub(super) slots: &'a mut dyn FnMut(Option<BatchBytes<'_>>) -> Result<usize, BuildError>,
     /// Bytes of memory to leave for other things.
     pub(super) reserved: usize,
     pub(super) pin_memory: bool,
@@ -89,9 +90,11 @@ pub trait Payloads<D: Loadable>: Collate<D> {
 
 impl<D: Loadable> Payloads<D> for Stack {
     fn payloads(&mut self, request: Request<'_>) -> Result<Made<Region>, BuildError> {
-        let layout = Arc::new(Layout::new((request.fields)()?, request.rows)?);
-        let batch = slot_size(layout.size);
-        let slots = (request.slots)(batch)?;
+        let fields = (request.fields)()?;
+        let layout = |rows| Layout::new(fields.clone(), rows);
+        let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
+        let layout = Arc::new(layout(request.rows)?);
+        let (batch, slots) = (slot_size(layout.size), slots?);
         let bytes = batch as u128 * slots as u128;
         let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
         let fits = bytes <= u128::from(available);
@@ -129,7 +132,7 @@ where
         }
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
-        let payloads = (0..(request.slots)(usize::MAX)?).map(|_| Default::default()).collect();
+        let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
         Ok(Made { payloads, bytes: 0, warnings, shared: false, untouched: None })
     }
 }

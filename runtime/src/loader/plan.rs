@@ -147,6 +147,12 @@ impl Feed {
         Self { source, lists: (0..slots).map(list).collect(), most, in_order }
     }
 
+    /// Bytes of the lists for so many slots, of at most so many indices; `usize::MAX` if it is even more.
+    pub(super) fn memory(slots: usize, most: usize) -> usize {
+        let list = most.saturating_mul(size_of::<usize>()).saturating_add(size_of::<RwLock<List>>());
+        slots.saturating_mul(list)
+    }
+
     /// Starts a pass over these batches.
     pub(super) fn start(&mut self, batches: Box<dyn Batches>) {
         for list in &mut self.lists {
@@ -203,6 +209,8 @@ impl Feed {
         source.position += list.indices.len();
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
+            // A list that was too long keeps no more than was counted with.
+            list.indices.shrink_to(self.most);
         }
         if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {
             dispose(source.batches.take());

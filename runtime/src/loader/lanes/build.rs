@@ -21,6 +21,7 @@ use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
 use crate::loader::gate::Start;
 use crate::loader::job::{Abandoned, Reader};
+use crate::loader::limit::{Bill, Size};
 use crate::loader::options::{Kind, Options};
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
@@ -60,17 +61,17 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// them.
     pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
-        let fields = || fields_of_first(&self.dataset.0, self.options.num_workers);
+        let workers = self.options.num_workers;
+        let fields = || fields_of_first(&self.dataset.0, workers);
         let batching = draw.batching;
-        let made = make_cells(&self.options, &mut self.collate, &fields, batching.batch_size, 0)?;
+        let made = make_cells(&mut self.options, &mut self.collate, &fields, batching.batch_size, &|_| 0)?;
         let engine = Arc::new(IterEngine {
             dataset: self.dataset,
             collate: self.collate,
             batching,
             abandoned: Abandoned::default(),
-            activities: (0..=self.options.num_workers).map(|_| Default::default()).collect(),
+            activities: (0..=workers).map(|_| Default::default()).collect(),
         });
-        let workers = self.options.num_workers;
         let hand = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
@@ -79,7 +80,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
             }
         };
         let passes = Box::new(IterPasses(engine.clone()));
-        assemble(self.options, engine, passes, made, batching, 0, hand)
+        assemble(self.options, engine, passes, made, batching, hand)
     }
 }
 
@@ -99,17 +100,18 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let draw = self.options.check(Kind::Dealt(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
         let bulk = bulk(&self.dataset, rows, batching);
-        let order = draw.memory(len, 0).saturating_add(bulk_memory(bulk, workers));
-        check_order(order)?;
+        let order = draw.memory(len, 0, rows);
+        let order = |size: Size| order.saturating_add(bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers));
+        check_order(order(self.options.size(rows)))?;
         let fields = || fields_of(&self.dataset);
-        let made = make_cells(&self.options, &mut self.collate, &fields, rows, order)?;
+        let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order)?;
         let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching.single, bulk, workers));
         let hand = {
             let engine = engine.clone();
             move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }
         };
         let passes = Box::new(DealtPasses { engine: engine.clone(), draw });
-        assemble(self.options, engine, passes, made, batching, order, hand)
+        assemble(self.options, engine, passes, made, batching, hand)
     }
 }
 
@@ -142,24 +144,42 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize) -> Result<Fie
 }
 
 /// Makes the memory of all batches: a cell for each slot of the lanes, or for the calling thread; one for each batch that
-/// is held; and with workers one more, to leave in a ring for the batch that is taken.
+/// is held; and with workers one more, to leave in a ring for the batch that is taken. `order` says what orders and indices
+/// take beside it.
 fn make_cells<D: Loadable, C: Payloads<D>>(
-    options: &Options,
+    options: &mut Options,
     collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
     rows: usize,
-    reserved: usize,
-) -> Result<Made<C::Payload>, BuildError> {
-    let slots = options.ahead().saturating_add(options.hold).saturating_add(usize::from(options.num_workers > 0));
-    options.check_slots(slots)?;
-    collate.payloads(Wanted {
+    order: &dyn Fn(Size) -> usize,
+) -> Result<Cells<C::Payload>, BuildError> {
+    let hold = options.hold;
+    let cells = |size: Size| size.ahead().saturating_add(hold).saturating_add(usize::from(size.workers > 0));
+    options.check_slots(cells(options.size(rows)))?;
+    let beside = |size: Size, cells: usize| {
+        let lanes = size.prefetch.saturating_mul(size.workers).saturating_mul(Lanes::<C::Payload>::PLACE);
+        order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
+    };
+    let (reserved, pin_memory) = (order(options.size(rows)), options.pin_memory);
+    let made = collate.payloads(Wanted {
         fields,
         rows,
-        slots: &mut |_| Ok(slots),
+        slots: &mut |batch| {
+            options.settle_below_limit(usize::MAX, rows, batch, &Bill { slots: &cells, beside: &beside })?;
+            Ok(cells(options.size(rows)))
+        },
         reserved,
-        pin_memory: options.pin_memory,
+        pin_memory,
         touchers: 0,
-    })
+    })?;
+    let memory_ceiling = made.bytes.saturating_add(beside(options.size(rows), made.payloads.len()));
+    Ok(Cells { made, memory_ceiling })
+}
+
+/// The memory of all batches, and what the whole loader takes with it.
+struct Cells<P> {
+    made: Made<P>,
+    memory_ceiling: usize,
 }
 
 /// Starts the workers, and puts everything together.
@@ -167,15 +187,13 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     options: Options,
     home: Arc<dyn Home<D>>,
     passes: Box<dyn Passes>,
-    made: Made<C::Payload>,
+    Cells { made, memory_ceiling }: Cells<C::Payload>,
     batching: Batching,
-    order: usize,
     hand: impl Fn(Option<usize>) -> H,
 ) -> Result<LaneLoader<D, C>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
-    let words = made.payloads.len() * size_of::<crate::loader::work::Work<C::Payload>>();
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
@@ -217,7 +235,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         hold: options.hold,
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         waits_for_release: options.wait_for_release,
-        memory_ceiling: made.bytes.saturating_add(order).saturating_add(words),
+        memory_ceiling,
         warnings,
         overlong: false,
         epochs: 0,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use slotline_core::spsc::{self, NextError};
+use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
 use super::super::work::Failure;
@@ -77,6 +77,9 @@ pub(super) enum Next<P> {
 }
 
 impl<P> Lanes<P> {
+    /// Bytes of what there is for each batch that a lane may be asked for.
+    pub(super) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply>, usize)>();
+
     pub(super) fn new(lanes: Vec<Lane>, slab: Arc<Slab<P>>, any: Option<Arc<Waiter>>, prefetch: usize) -> Self {
         let asked = VecDeque::with_capacity(lanes.len() * prefetch);
         let request = Request::default();

@@ -27,6 +27,9 @@ struct Cell<P> {
 }
 
 impl<P> Slab<P> {
+    /// Bytes of a cell, beside what its payload refers to.
+    pub(super) const CELL: usize = size_of::<Cell<P>>();
+
     /// A cell for each payload; the first `owned` ones are somebody's already.
     pub(super) fn new(payloads: Vec<P>, owned: usize, released: Waiter) -> Self {
         let cell = |(i, payload)| Cell { free: AtomicBool::new(i >= owned), work: Work::new(payload) };
