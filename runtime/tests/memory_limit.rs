@@ -53,7 +53,7 @@ impl Dataset for Bulk {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        Data.get(index, cx).map(|(bytes, number)| (bytes, number))
+        Data.get(index, cx)
     }
 
     fn reads_many(&self) -> bool {

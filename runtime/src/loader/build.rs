@@ -13,6 +13,7 @@ use super::error::{BuildError, Warning};
 use super::gate::{Gate, Start};
 use super::limit::Bill;
 use super::options::{Kind, Options, ring_slots};
+use super::overflow::Spills;
 use super::pacer::Pacer;
 use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
@@ -53,6 +54,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
+        let spills = Spills::new(options.on_overflow);
         let made = self.collate.payloads(Request {
             fields: &|| fields_of(&self.dataset),
             rows,
@@ -64,6 +66,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             },
             reserved: order,
             pin_memory,
+            spills: &spills,
             // Nobody but the workers makes batches under a timeout, and it is not meant for this.
             touchers: if timeout.is_zero() { workers } else { 0 },
         })?;
@@ -134,6 +137,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             waits_for_release: self.options.wait_for_release,
             persistent,
             memory_ceiling,
+            spills,
             warnings,
             epochs: 0,
             pass: super::Progress::default(),

@@ -7,6 +7,7 @@ use super::Loader;
 use super::collate::{Stack, With};
 use super::crew::Affinity;
 use super::options::{BatchSampling, Options, Sampling};
+use super::overflow::Overflow;
 use super::plan::Lists;
 use super::samples::Samples;
 use crate::BoxError;
@@ -35,6 +36,7 @@ use crate::wait::WaitStrategy;
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
 /// | [`memory_limit`](Self::memory_limit) | none | the most bytes that the loader may take |
+/// | [`on_overflow`](Self::on_overflow) | an error | packed samples that find no room in their batch |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
 /// | [`help`](Self::help) | mostly | whether the caller works while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
@@ -357,6 +359,30 @@ impl<D, C> Builder<D, C> {
     /// ```
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.options.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What becomes of a batch whose [packed](crate::sample::Packed) samples have more items than it has room for: an error
+    /// by default, or memory from the heap for this batch. A longer [`Ragged`](crate::sample::Ragged) or
+    /// [`Text`](crate::sample::Text) than its maximum is an error in any case.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::Overflow;
+    /// use slotline::sample::Packed;
+    ///
+    /// // Room for six numbers in a batch, and six to ten of them.
+    /// const NUMBERS: &[u8] = &[7; 5];
+    /// let runs = from_fn(6, |index, _| Ok(Packed::new(&NUMBERS[..1 + index % 5], 2)));
+    /// let mut loader = Loader::builder(runs).batch_size(3).on_overflow(Overflow::Spill).build()?;
+    /// let totals: Result<Vec<usize>, slotline::Error> = loader.epoch()?.map(|batch| Ok(batch?.tensors().values().len())).collect();
+    /// assert_eq!(totals?, [6, 10]);
+    /// assert_eq!((loader.spilled_batches(), loader.spilled_bytes()), (1, 10));
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn on_overflow(mut self, overflow: Overflow) -> Self {
+        self.options.on_overflow = overflow;
         self
     }
 

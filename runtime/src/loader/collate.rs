@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::batch::{Batch, Tag};
 use super::job::{Job, Read};
 use super::lease::Lease;
+use super::overflow::Spills;
 use super::samples::Samples;
 use crate::BoxError;
 use crate::arena::Memory;
@@ -49,6 +50,7 @@ pub struct Region {
     layout: Arc<Layout>,
     /// Keeps the memory.
     _arena: Arc<dyn Memory>,
+    spills: Spills,
 }
 
 impl fmt::Debug for Region {
@@ -67,8 +69,8 @@ impl Region {
     /// # Safety
     ///
     /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
-    pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
-        Self { start, layout, _arena: arena }
+    pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>, spills: Spills) -> Self {
+        Self { start, layout, _arena: arena, spills }
     }
 
     /// The batch that `tag` describes.
@@ -82,6 +84,15 @@ impl Region {
         // SAFETY: the caller's word, and `new`'s. A single sample has one row.
         unsafe {
             if tag.single { Columns::single(&self.layout, start) } else { Columns::new(&self.layout, start, tag.rows) }
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.spills.are_allowed() {
+            // SAFETY: the region has this part of the arena alone, and nobody else has the region.
+            unsafe { self.layout.free_spills(self.start.as_ptr()) };
         }
     }
 }
@@ -117,6 +128,11 @@ impl<D: Loadable> Collate<D> for Stack {
 
     #[inline]
     fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {
+        let region = lease.payload();
+        if region.spills.are_allowed() {
+            // SAFETY: as of `Batch::columns`.
+            region.spills.count(tag, unsafe { region.columns(tag) });
+        }
         Batch::new(lease, tag)
     }
 }

@@ -34,6 +34,7 @@
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
 //! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
+//! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 
 mod batch;
@@ -50,6 +51,7 @@ mod lanes;
 mod lease;
 mod limit;
 mod options;
+mod overflow;
 mod pacer;
 mod pass;
 mod payloads;
@@ -75,6 +77,8 @@ pub use self::error::{BuildError, By, Error, Warning};
 use self::job::Reader;
 pub use self::lanes::{LaneLoader, LanePass};
 pub use self::limit::Fits;
+pub use self::overflow::Overflow;
+use self::overflow::Spills;
 pub use self::pass::Pass;
 use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
@@ -108,6 +112,7 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     waits_for_release: bool,
     persistent: bool,
     memory_ceiling: usize,
+    spills: Spills,
     warnings: Vec<Warning>,
     /// Passes begun so far.
     epochs: u32,
@@ -215,6 +220,16 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// makes, and the longer order of a sampler that draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// How many batches were taken that had to [spill](Overflow::Spill), since the loader was built.
+    pub fn spilled_batches(&self) -> u64 {
+        self.spills.batches()
+    }
+
+    /// Bytes of the fields that did.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spills.bytes()
     }
 
     /// What was noticed when the loader was built.

@@ -9,6 +9,7 @@ use super::draw::{Batching, Draw, Make, Origin};
 use super::error::BuildError;
 use super::gate::Init;
 use super::limit::{BatchBytes, Bill, Size};
+use super::overflow::Overflow;
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler};
@@ -33,6 +34,7 @@ pub(super) struct Options {
     pub(super) worker_init: Option<Init>,
     pub(super) hold: usize,
     pub(super) memory_limit: Option<usize>,
+    pub(super) on_overflow: Overflow,
     pub(super) part_size: Option<usize>,
     pub(super) drop_last: bool,
     pub(super) timeout: Duration,
@@ -80,6 +82,7 @@ impl Options {
             worker_init: None,
             hold: 1,
             memory_limit: None,
+            on_overflow: Overflow::Error,
             part_size: None,
             drop_last: false,
             timeout: Duration::ZERO,

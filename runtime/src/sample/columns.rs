@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::layout::{Column, Field, INDICES, Kind, Layout};
+use super::spill::Spill;
 use crate::dtype::Element;
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
@@ -86,9 +87,9 @@ impl<'a> Columns<'a> {
     pub fn take<T: Element>(&mut self) -> Tensor<'a, T> {
         let column = self.advance();
         assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
-        let (shape, elements) = self.extent(column);
-        // SAFETY: the column holds so many elements of `T`, written or zero, aligned (see `Row::fill`).
-        let data = unsafe { std::slice::from_raw_parts(self.slot.add(column.offset).cast(), elements) };
+        let (start, shape, elements) = self.extent(column);
+        // SAFETY: the column has so many elements of `T` there, written or zero, aligned (see `Row::fill`).
+        let data = unsafe { std::slice::from_raw_parts(start.cast(), elements) };
         Tensor::from_checked(data, shape)
     }
 
@@ -151,27 +152,44 @@ impl<'a> Columns<'a> {
         &self.columns[self.next - 1]
     }
 
-    /// The shape of this column's tensor, and how many elements that makes. `Layout::new` made sure that there is room
-    /// for the first dimension.
+    /// Where this column's tensor is, its shape, and how many elements that makes. `Layout::new` made sure that there is
+    /// room for the first dimension.
     #[inline]
-    fn extent(&self, column: &Column) -> (Shape, usize) {
+    fn extent(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
+        // SAFETY: the column begins inside the slot.
+        let start = unsafe { self.slot.add(column.offset) };
         match column.field.kind {
-            // Whatever was written here is within the field's room.
+            // Whatever was written here is within the room that there is (`Row::room`).
             Kind::Packed => {
                 let total = self.ends(column)[self.rows] as usize;
-                (shape.row().stacked(total).unwrap_or_default(), total * shape.row_elements())
+                let start = self.spill(column).unwrap_or(start);
+                (start, shape.row().stacked(total).unwrap_or_default(), total * shape.row_elements())
             }
-            _ if self.batched => (shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
-            _ => (shape.clone(), column.elements),
+            _ if self.batched => (start, shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
+            _ => (start, shape.clone(), column.elements),
         }
     }
 
+    /// Where a packed column's items are on the heap, if they are there.
+    fn spill(&self, column: &Column) -> Option<*const u8> {
+        // SAFETY: `Layout::spilling` put a spill there, and while the rows are read nobody writes it.
+        let spill = unsafe { &*self.slot.add(column.spill?).cast::<Spill>() };
+        spill.memory().map(|(start, _)| start.cast_const())
+    }
+
+    /// The packed fields whose items found no room in the batch, and how many items they have.
+    pub(crate) fn spilled(&self) -> impl Iterator<Item = (&'a Field, usize)> {
+        let spilled = self.columns.iter().filter(|column| self.spill(column).is_some());
+        // A batch without rows wrote nothing over what an earlier one left.
+        spilled.map(|column| (&column.field, self.ends(column)[self.rows] as usize)).filter(|&(_, items)| items > 0)
+    }
+
     fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
-        let (shape, elements) = self.extent(column);
+        let (start, shape, elements) = self.extent(column);
         // SAFETY: as in `take`.
         unsafe {
-            let bytes = std::slice::from_raw_parts(self.slot.add(column.offset), elements * column.field.dtype.size());
+            let bytes = std::slice::from_raw_parts(start, elements * column.field.dtype.size());
             AnyTensor::from_raw_parts(column.field.dtype, shape, bytes)
         }
     }

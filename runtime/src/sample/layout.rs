@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::spill::Spill;
 use crate::dtype::DType;
 use crate::shape::{Shape, ShapeError};
 
@@ -57,6 +58,11 @@ impl Field {
     /// each of its samples, which they share.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
+    }
+
+    /// Bytes of an item of a packed field.
+    pub(crate) fn item_bytes(&self) -> usize {
+        self.shape.row_elements() * self.dtype.size()
     }
 
     /// Whether samples may have less than `shape` says, padded to it, with their length stored beside them.
@@ -204,6 +210,8 @@ pub(crate) struct Column {
     /// Bytes from the start of the slot to the i64s that say where rows end: of a padded field each row's length, of a
     /// packed one a 0 and then the end of each row, in items.
     pub(crate) ends: usize,
+    /// Bytes from the start of the slot to a packed column's [`Spill`], if it may have one.
+    pub(crate) spill: Option<usize>,
 }
 
 /// Where everything lies in a slot of so many rows.
@@ -289,9 +297,33 @@ impl Layout {
                 Kind::Padded => place(&mut end, words).ok_or_else(too_large)?,
                 Kind::Packed => place(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
             };
-            columns.push(Column { field, offset, elements, stride, ends });
+            columns.push(Column { field, offset, elements, stride, ends, spill: None });
         }
         Ok(Self { columns: columns.into(), rows, size: end })
+    }
+
+    /// The same with a place to note, for each packed column, that its items went to the heap.
+    pub(crate) fn spilling(mut self) -> Result<Self, LayoutError> {
+        for column in self.columns.iter_mut().filter(|column| column.field.is_packed()) {
+            let at = self.size.checked_next_multiple_of(align_of::<Spill>());
+            let end = at.and_then(|at| at.checked_add(size_of::<Spill>())).filter(|&end| end <= isize::MAX as usize);
+            let too_large = || LayoutError::TooLarge { field: column.field.to_string(), rows: self.rows };
+            self.size = end.ok_or_else(too_large)?;
+            column.spill = at;
+        }
+        Ok(self)
+    }
+
+    /// Frees what the packed columns of a slot have on the heap.
+    ///
+    /// # Safety
+    ///
+    /// `slot` must be the start of a slot with this layout, which nobody else has, as for [`Row::new`](super::Row::new).
+    pub(crate) unsafe fn free_spills(&self, slot: *mut u8) {
+        for at in self.columns.iter().filter_map(|column| column.spill) {
+            // SAFETY: `spilling` put a spill there, aligned, and zeros are one; the caller has the slot alone.
+            unsafe { &mut *slot.add(at).cast::<Spill>() }.free();
+        }
     }
 
     /// Whether the rows of a slot must be written one after the other, by one thread: where a row begins in a packed
@@ -316,6 +348,9 @@ mod tests {
         let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.ends)).collect();
         assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024), (1280, 12, 48, 1792)]);
         assert_eq!(layout.size, 1792 + 88);
+        let spilling = layout.clone().spilling().unwrap();
+        assert_eq!((spilling.size, spilling.columns[3].spill), (layout.size + 16, Some(layout.size)));
+        assert_eq!(spilling.columns[2].spill, None);
         assert_eq!(layout.columns[2].field.to_string(), "2: u16 up to [7]");
         assert_eq!(layout.columns[3].field.to_string(), "3: f32 packed [3, 4]");
     }

@@ -21,10 +21,15 @@ pub(super) enum Problem {
     Run { declared: usize, found: usize },
     #[error(
         "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this \
-         one they are more than the {room} that a batch has room for; declare room for at least {} per sample",
+         one they are more than the {room} that a batch has room for; declare room for at least {} per sample, or build the \
+         loader with on_overflow(Overflow::Spill)",
         .row, before.saturating_add(*.found).div_ceil(*.rows)
     )]
     Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
+    #[error(
+        "field {declared}: the batch has no room for its {bytes} bytes so far, and the system refused that much memory"
+    )]
+    NoMemory { declared: Field, bytes: usize },
     #[error("field {declared} was declared, but the sample's items have shape {found:?}")]
     Items { declared: Field, found: Box<[usize]> },
     #[error("field {declared} was declared, but the sample has {found} elements, which make no whole number of items")]

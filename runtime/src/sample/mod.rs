@@ -53,6 +53,7 @@ mod misfit;
 mod packed;
 mod ragged;
 mod row;
+mod spill;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,8 @@ use crate::tensor::{Tensor, no_such_row};
 ///
 /// Items are elements, or arrays of elements that all have one shape. The batch has room for `room` of them for each
 /// sample of a whole batch, and its samples share that: a long one may use what short ones left. State what an average
-/// batch's average sample needs and something on top; a batch that needs more is an error that says how much.
+/// batch's average sample needs and something on top; a batch that needs more is an error that says how much, or takes
+/// memory from the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};

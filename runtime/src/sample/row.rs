@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
+use super::spill::Spill;
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::shape::Shape;
@@ -126,7 +127,7 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so
-    /// many.
+    /// many, unless the loader lets them [spill](crate::loader::Overflow::Spill).
     pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
         let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
         let declared = || column.field.clone();
@@ -138,22 +139,83 @@ impl<'a> Row<'a> {
         if !data.len().is_multiple_of(size) {
             return Err(Problem::Uneven { declared: declared(), found: data.len() }.into());
         }
-        let (found, room) = (data.len() / size, column.field.shape.rows() * rows);
+        let found = data.len() / size;
         // SAFETY: a packed column has an i64 for each row there and one more, all of them ours (`new`).
         let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
         let before = ends[row] as usize;
-        if before > room || found > room - before {
-            return Err(Problem::Full { declared: declared(), row, rows, before, found, room }.into());
-        }
+        // SAFETY: the slot is ours, as the layout is sequential.
+        let items = unsafe { self.room(column, ends, found)? };
         self.next += 1;
         ends[row + 1] = (before + found) as i64;
-        // SAFETY: as for `fill`, from item `before` on: it and `found` more are at most `room`, which is what all rows
-        // of the column together hold.
+        // SAFETY: as for `fill`, from item `before` on: it and `found` more are no more than there is room for.
         unsafe {
-            let to = self.slot.add(column.offset).cast::<T>().add(before * size);
+            let to = items.cast::<T>().add(before * size);
             std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
         }
         Ok(())
+    }
+
+    /// Where a packed column has its items, which are as many as `ends` says before this row, with room for `found` more.
+    ///
+    /// What is there is never less than any of the column's `ends`, whichever batch they are of: they are what was written
+    /// at some time, room is only added to, and when it is taken away, they are cleared.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else may read or write the slot, and `ends` must be the column's.
+    #[inline]
+    unsafe fn room(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Misfit> {
+        let (before, room) = (ends[self.row] as usize, column.field.shape.rows() * self.layout.rows);
+        // SAFETY: the column begins inside the slot.
+        let items = unsafe { self.slot.add(column.offset) };
+        match column.spill {
+            // SAFETY: the caller's word; `Layout::spilling` put a spill there, and zeros are one.
+            Some(at) => unsafe {
+                let spill = &mut *self.slot.add(at).cast::<Spill>();
+                self.room_or_spill(column, spill, items, ends, found)
+            },
+            None if before > room || found > room - before => Err(self.full(column, before, found, room)),
+            None => Ok(items),
+        }
+    }
+
+    /// The same of a column that may spill: from its own memory to the heap, and there to a greater piece.
+    ///
+    /// # Safety
+    ///
+    /// As of `room`, with the column's spill and the items in its own memory.
+    unsafe fn room_or_spill(
+        &self,
+        column: &Column,
+        spill: &mut Spill,
+        items: *mut u8,
+        ends: &mut [i64],
+        found: usize,
+    ) -> Result<*mut u8, Misfit> {
+        let before = ends[self.row] as usize;
+        // The first items of another batch.
+        if before == 0 && spill.free() {
+            ends.fill(0);
+        }
+        let item = column.field.item_bytes();
+        let (items, room) = match spill.memory() {
+            Some((memory, bytes)) => (memory, bytes / item),
+            None => (items, column.field.shape.rows() * self.layout.rows),
+        };
+        debug_assert!(before <= room, "see `room`");
+        if found <= room - before {
+            return Ok(items);
+        }
+        let bytes = before.saturating_add(found).saturating_mul(item);
+        // SAFETY: the items before are there (see `room`).
+        let grown = unsafe { spill.grow(items, before * item, bytes) };
+        grown.ok_or_else(|| Problem::NoMemory { declared: column.field.clone(), bytes }.into())
+    }
+
+    #[cold]
+    fn full(&self, column: &Column, before: usize, found: usize, room: usize) -> Misfit {
+        let declared = column.field.clone();
+        Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, room }.into()
     }
 
     /// Writes a [run](super::Fields::run) of fields by `write`. It must be all of the run that begins here, if one does:

@@ -19,6 +19,13 @@ impl Slot {
         Self { layout, pages }
     }
 
+    /// A slot whose packed fields may go to the heap.
+    fn spilling(like: &impl Sample, rows: usize) -> Self {
+        let layout = Layout::new(Fields::of(like), rows).unwrap().spilling().unwrap();
+        let pages = Pages::new(layout.size).unwrap();
+        Self { layout, pages }
+    }
+
     fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
         assert!(row < self.layout.rows);
         // SAFETY: the pages are zeroed, aligned and this slot's alone, and nobody else has it while it is borrowed.
@@ -38,6 +45,13 @@ impl Slot {
     fn single(&self) -> Columns<'_> {
         // SAFETY: nobody writes while the slot is borrowed.
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the slot.
+        unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
 
@@ -152,4 +166,40 @@ fn packed_rows_written_out_of_turn_stay_within_the_field() {
     // What lies behind the field: its offsets, and the next field.
     assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
     assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
+}
+
+#[test]
+fn packed_rows_that_spill_are_whole_in_whatever_turn_they_are_written() {
+    let like = (Packed::<u16>::new(&[], 2), Packed::<u64>::new(&[], 1));
+    let mut slot = Slot::spilling(&like, 4);
+    let write = |slot: &mut Slot, row, n: usize| {
+        let (few, many) = (vec![row as u16 + 1; n], vec![row as u64 + 1; 2 * n]);
+        slot.write(row, (Packed::new(&few, 2), Packed::new(&many, 1))).unwrap();
+    };
+    let offsets =
+        |slot: &Slot| (slot.batch(4).offsets(0).unwrap().to_vec(), slot.batch(4).offsets(1).unwrap().to_vec());
+    let spilled = |slot: &Slot| {
+        slot.batch(4).spilled().map(|(field, items)| (field.name().to_owned(), items)).collect::<Vec<_>>()
+    };
+    // The second field spills in its second row, and the first one in its last.
+    (0..4).for_each(|row| write(&mut slot, row, if row < 3 { 2 } else { 300 }));
+    assert_eq!(offsets(&slot), (vec![0, 2, 4, 6, 306], vec![0, 4, 8, 12, 612]));
+    assert_eq!(spilled(&slot), [("0".to_owned(), 306), ("1".to_owned(), 612)]);
+    let columns = slot.batch(4);
+    let numbers = columns.get(0).unwrap();
+    assert_eq!(numbers.typed::<u16>().unwrap().as_slice(), [vec![1, 1, 2, 2, 3, 3], vec![4; 300]].concat());
+    let numbers = columns.get(1).unwrap();
+    let expected = [vec![1_u64; 4], vec![2; 4], vec![3; 4], vec![4; 600]].concat();
+    assert_eq!(numbers.typed::<u64>().unwrap().as_slice(), expected);
+    // Row 2 again, longer: what is behind it was written some time, too.
+    write(&mut slot, 2, 1_000);
+    assert_eq!(offsets(&slot), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
+    assert_eq!(slot.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);
+    assert_eq!(slot.batch(4).get(1).unwrap().typed::<u64>().unwrap().len(), 612);
+    // Another batch: nothing of the heap is left, nor what would point beyond the fields.
+    write(&mut slot, 0, 1);
+    assert_eq!(offsets(&slot), (vec![0, 1, 0, 0, 0], vec![0, 2, 0, 0, 0]));
+    assert_eq!(spilled(&slot), []);
+    write(&mut slot, 3, 5);
+    assert_eq!((offsets(&slot).0, spilled(&slot)), (vec![0, 1, 0, 0, 5], vec![("1".to_owned(), 10)]));
 }

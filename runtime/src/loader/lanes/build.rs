@@ -23,6 +23,7 @@ use crate::loader::gate::Start;
 use crate::loader::job::{Abandoned, Reader};
 use crate::loader::limit::{Bill, Size};
 use crate::loader::options::{Kind, Options};
+use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
 use crate::sample::Fields;
@@ -160,7 +161,8 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
         let lanes = size.prefetch.saturating_mul(size.workers).saturating_mul(Lanes::<C::Payload>::PLACE);
         order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
     };
-    let (reserved, pin_memory) = (order(options.size(rows)), options.pin_memory);
+    let (reserved, pin_memory, spills) =
+        (order(options.size(rows)), options.pin_memory, Spills::new(options.on_overflow));
     let made = collate.payloads(Wanted {
         fields,
         rows,
@@ -170,16 +172,18 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
         },
         reserved,
         pin_memory,
+        spills: &spills,
         touchers: 0,
     })?;
     let memory_ceiling = made.bytes.saturating_add(beside(options.size(rows), made.payloads.len()));
-    Ok(Cells { made, memory_ceiling })
+    Ok(Cells { made, memory_ceiling, spills })
 }
 
 /// The memory of all batches, and what the whole loader takes with it.
 struct Cells<P> {
     made: Made<P>,
     memory_ceiling: usize,
+    spills: Spills,
 }
 
 /// Starts the workers, and puts everything together.
@@ -187,7 +191,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     options: Options,
     home: Arc<dyn Home<D>>,
     passes: Box<dyn Passes>,
-    Cells { made, memory_ceiling }: Cells<C::Payload>,
+    Cells { made, memory_ceiling, spills }: Cells<C::Payload>,
     batching: Batching,
     hand: impl Fn(Option<usize>) -> H,
 ) -> Result<LaneLoader<D, C>, BuildError> {
@@ -236,6 +240,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         waits_for_release: options.wait_for_release,
         memory_ceiling,
+        spills,
         warnings,
         overlong: false,
         epochs: 0,

@@ -42,6 +42,7 @@ use super::crew::Crew;
 use super::draw::{Batching, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
+use super::overflow::Spills;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -71,6 +72,7 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     timeout: Option<Duration>,
     waits_for_release: bool,
     memory_ceiling: usize,
+    spills: Spills,
     warnings: Vec<Warning>,
     /// Whether more samples than `samples` were noticed already.
     overlong: bool,
@@ -174,6 +176,16 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`Loader::memory_ceiling`](super::Loader::memory_ceiling).
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// How many batches were taken that had to spill; see [`Loader::spilled_batches`](super::Loader::spilled_batches).
+    pub fn spilled_batches(&self) -> u64 {
+        self.spills.batches()
+    }
+
+    /// Bytes of their fields that did.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spills.bytes()
     }
 
     /// What was noticed when the loader was built, and since.
