@@ -1,0 +1,149 @@
+//! Law 4: what a loader keeps in memory over a long pass is what it says, and a stated constant. Each case runs in a process
+//! of its own, whose memory is nothing but the loader's.
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+
+use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline::sample::{Packed, Ragged};
+use slotline::{BoxError, Loader, WorkerInfo};
+
+/// What comes on top of the ceiling, as `Loader::memory_ceiling` says: of any loader, and for each worker.
+const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
+
+/// Samples in the dataset, and in a batch.
+const LEN: usize = 30_000;
+const ROWS: usize = 64;
+
+/// Bytes of memory that this process has now. The cheaper figures of `/proc/self/status` are off by some pages for each
+/// core.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
+}
+
+/// How long a sample is, up to 999: no two batches have as much.
+fn length(index: usize) -> usize {
+    index.wrapping_mul(2_654_435_761) % 1_000
+}
+
+/// What all samples are made of.
+static NUMBERS: [f32; 1_000] = [0.5; 1_000];
+
+/// A dataset that takes no memory.
+struct Fixed;
+struct Padded;
+struct PackedRuns;
+
+macro_rules! dataset {
+    ($name:ident, $sample:ty, |$index:ident| $make:expr) => {
+        impl Dataset for $name {
+            type Sample<'a> = $sample;
+
+            fn len(&self) -> usize {
+                LEN
+            }
+
+            fn get<'a>(&'a self, $index: usize, _: &'a mut Context) -> Result<$sample, BoxError> {
+                Ok($make)
+            }
+        }
+    };
+}
+
+dataset!(Fixed, ([f32; 500], i64), |index| ([index as f32; 500], index as i64));
+dataset!(Padded, (Ragged<'a, f32>, i64), |index| (Ragged::new(&NUMBERS[..length(index)], 1_000), index as i64));
+// A batch has 500 per sample in the mean, and none as much as half more.
+dataset!(PackedRuns, (Packed<'a, f32>, i64), |index| (Packed::new(&NUMBERS[..length(index)], 750), index as i64));
+
+impl IterableDataset for Fixed {
+    type Sample<'a> = ([f32; 500], i64);
+    type Cursor = std::ops::Range<usize>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+        Ok(worker.map_or(0..LEN, |worker| worker.share(LEN)))
+    }
+
+    fn next<'a>(
+        &'a self,
+        left: &'a mut Self::Cursor,
+        cx: &'a mut Context,
+    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        left.next().map(|index| self.get(index, cx)).transpose()
+    }
+}
+
+/// Set in the child process: the case, the workers, and the limit or 0.
+const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
+const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
+
+/// Takes three passes, looks at the memory all the while, and prints the most that there was and the ceiling.
+macro_rules! run {
+    ($builder:expr, $build:ident, $workers:expr, $limit:expr) => {{
+        let builder = $builder.batch_size(ROWS).num_workers($workers);
+        let builder = if $limit > 0 { builder.memory_limit($limit) } else { builder };
+        let before = resident();
+        let mut loader = builder.$build().unwrap();
+        let mut most = resident();
+        for _ in 0..3 {
+            let samples: usize = loader
+                .epoch()
+                .unwrap()
+                .map(|batch| {
+                    let batch = batch.unwrap();
+                    if batch.task() % 32 == 0 {
+                        most = most.max(resident());
+                    }
+                    batch.len()
+                })
+                .sum();
+            assert_eq!(samples, LEN);
+        }
+        println!("took {} of {}", most.max(resident()) - before, loader.memory_ceiling());
+    }};
+}
+
+#[test]
+#[ignore = "the next test runs it, in processes of their own"]
+fn child() {
+    let Ok(text) = std::env::var(CHILD) else { return };
+    let [case, workers, limit] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+    let (workers, limit): (usize, usize) = (workers.parse().unwrap(), limit.parse().unwrap());
+    match case {
+        "fixed" => run!(Loader::builder(Fixed).shuffle(true), build, workers, limit),
+        "padded" => run!(Loader::builder(Padded).shuffle(true), build, workers, limit),
+        "packed" => run!(Loader::builder(PackedRuns).shuffle(true), build, workers, limit),
+        "dealt" => run!(Loader::builder(Padded).shuffle(true), build_dealt, workers, limit),
+        "iterable" => run!(Loader::iterable(Fixed), build, workers, limit),
+        other => panic!("{other}"),
+    }
+}
+
+/// What a loader took in a process of its own, and its ceiling.
+fn took(case: &str, workers: usize, limit: usize) -> (usize, usize) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command.args(["--exact", "child", "--ignored", "--nocapture"]);
+    let output = command.env(CHILD, format!("{case} {workers} {limit}")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = text.lines().find_map(|line| line.strip_prefix("took ")).unwrap();
+    let (took, ceiling) = line.split_once(" of ").unwrap();
+    (took.parse().unwrap(), ceiling.parse().unwrap())
+}
+
+#[test]
+fn over_long_passes_a_loader_keeps_below_its_ceiling_and_the_stated_constant() {
+    for (case, workers) in CASES.into_iter().flat_map(|case| [(case, 0), (case, 3)]) {
+        let free = took(case, workers, 0);
+        // Without workers there is nothing to be loaded less far ahead.
+        let limit = if workers > 0 { free.1 / 4 * 3 } else { free.1 };
+        let limited = took(case, workers, limit);
+        assert!(limited.1 <= limit, "{case}: {limited:?} with a limit of {limit}");
+        for (took, ceiling) in [free, limited] {
+            let most = ceiling + ON_TOP[0] + workers * ON_TOP[1];
+            assert!(took <= most, "{case}, {workers} workers: {took}, and the ceiling is {ceiling}");
+            assert!(took > ceiling / 2, "{case}: only {took} of {ceiling} were seen");
+        }
+    }
+}
