@@ -13,7 +13,7 @@
 //! is by default with `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all
 //! of it. As long as it makes batches faster by itself than they could be passed between cores, which takes about 0.2
 //! µs, workers nap, for up to a millisecond at a time. After the first lap of the ring the loader allocates nothing, in
-//! this pass and in later ones.
+//! this pass and in later ones, unless packed samples [may spill](Overflow::Spill) and do.
 //!
 //! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
