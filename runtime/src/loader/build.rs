@@ -66,7 +66,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             },
             reserved: order,
             pin_memory,
-            spills: &spills,
+            spilling: spills.allowed,
             // Nobody but the workers makes batches under a timeout, and it is not meant for this.
             touchers: if timeout.is_zero() { workers } else { 0 },
         })?;

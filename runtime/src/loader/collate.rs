@@ -29,6 +29,10 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn discard(payload: &Self::Payload);
 
+    /// Counts what a batch to be delivered has on the heap.
+    #[doc(hidden)]
+    fn count_spills(_: &Self::Payload, _: Tag, _: &mut Spills) {}
+
     #[doc(hidden)]
     fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
 }
@@ -50,7 +54,6 @@ pub struct Region {
     layout: Arc<Layout>,
     /// Keeps the memory.
     _arena: Arc<dyn Memory>,
-    spills: Spills,
 }
 
 impl fmt::Debug for Region {
@@ -59,8 +62,8 @@ impl fmt::Debug for Region {
     }
 }
 
-// SAFETY: the region owns its part of the arena. Claims write disjoint rows of it, and a lease reads it alone, as the
-// ring's protocol has it.
+// SAFETY: the region owns its part of the arena, and what its packed fields have on the heap. Claims write disjoint rows of
+// it, and a lease reads it alone, as the ring's protocol has it; rows of packed fields are all of one claim.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -69,8 +72,8 @@ impl Region {
     /// # Safety
     ///
     /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
-    pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>, spills: Spills) -> Self {
-        Self { start, layout, _arena: arena, spills }
+    pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
+        Self { start, layout, _arena: arena }
     }
 
     /// The batch that `tag` describes.
@@ -90,10 +93,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.spills.are_allowed() {
-            // SAFETY: the region has this part of the arena alone, and nobody else has the region.
-            unsafe { self.layout.free_spills(self.start.as_ptr()) };
-        }
+        // SAFETY: the region has this part of the arena alone, and nobody else has the region.
+        unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
 }
 
@@ -126,13 +127,14 @@ impl<D: Loadable> Collate<D> for Stack {
 
     fn discard(_: &Region) {}
 
+    #[cold]
+    fn count_spills(region: &Region, tag: Tag, spills: &mut Spills) {
+        // SAFETY: as of `Batch::columns`.
+        spills.count(tag, unsafe { region.columns(tag) });
+    }
+
     #[inline]
     fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {
-        let region = lease.payload();
-        if region.spills.are_allowed() {
-            // SAFETY: as of `Batch::columns`.
-            region.spills.count(tag, unsafe { region.columns(tag) });
-        }
         Batch::new(lease, tag)
     }
 }

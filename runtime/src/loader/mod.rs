@@ -227,12 +227,12 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// How many batches were taken that had to [spill](Overflow::Spill), since the loader was built.
     pub fn spilled_batches(&self) -> u64 {
-        self.spills.batches()
+        self.spills.batches
     }
 
     /// Bytes of the fields that did.
     pub fn spilled_bytes(&self) -> u64 {
-        self.spills.bytes()
+        self.spills.bytes
     }
 
     /// What was noticed when the loader was built.

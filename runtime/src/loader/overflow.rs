@@ -1,8 +1,5 @@
 //! What becomes of packed samples that find no room in their batch, and the count of them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::batch::Tag;
 use crate::sample::Columns;
 
@@ -22,45 +19,28 @@ pub enum Overflow {
     Spill,
 }
 
-/// What spilled of the batches of one loader; nothing, if that is an error there.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Spills(Option<Arc<Counts>>);
-
-/// Written by whoever takes batches.
-#[derive(Debug, Default)]
-struct Counts {
-    batches: AtomicU64,
-    bytes: AtomicU64,
+/// What spilled of the batches that were taken of one loader.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Spills {
+    /// Whether fields may spill.
+    pub(super) allowed: bool,
+    /// Batches with fields on the heap, and the bytes of these fields.
+    pub(super) batches: u64,
+    pub(super) bytes: u64,
 }
 
 impl Spills {
     pub(super) fn new(overflow: Overflow) -> Self {
-        Self((overflow == Overflow::Spill).then(Arc::default))
-    }
-
-    /// Whether fields may spill.
-    #[inline]
-    pub(super) fn are_allowed(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Batches that were taken and had fields on the heap.
-    pub(super) fn batches(&self) -> u64 {
-        self.0.as_ref().map_or(0, |counts| counts.batches.load(Ordering::Relaxed))
-    }
-
-    /// Bytes of these fields.
-    pub(super) fn bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |counts| counts.bytes.load(Ordering::Relaxed))
+        Self { allowed: overflow == Overflow::Spill, batches: 0, bytes: 0 }
     }
 
     /// Counts what a batch has on the heap, and says so the first time.
-    #[inline(never)]
-    pub(super) fn count(&self, tag: Tag, columns: Columns<'_>) {
-        let (Some(counts), Some((field, items))) = (&self.0, columns.spilled().next()) else { return };
-        let bytes = columns.spilled().map(|(field, items)| items * field.item_bytes()).sum::<usize>();
-        counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if counts.batches.fetch_add(1, Ordering::Relaxed) == 0 {
+    pub(super) fn count(&mut self, tag: Tag, columns: Columns<'_>) {
+        let Some((field, items)) = columns.spilled().next() else { return };
+        self.bytes += columns.spilled().map(|(field, items)| (items * field.item_bytes()) as u64).sum::<u64>();
+        self.batches += 1;
+        if self.batches == 1 {
             let least = items.div_ceil(tag.rows.max(1));
             tracing::warn!(
                 "field {field}: batch {} has {items} items and no room for so many, and so took memory for itself, as \

@@ -88,6 +88,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         return Some(Err(failure.into_error(task)));
                     }
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
+                    if loader.spills.allowed {
+                        C::count_spills(&lease.payload, tag, &mut loader.spills);
+                    }
                     return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 // What was made comes later, or was a part.

@@ -8,7 +8,6 @@ use std::thread;
 use super::collate::{Collate, Region, Stack, With};
 use super::error::{BuildError, Warning};
 use super::limit::BatchBytes;
-use super::overflow::Spills;
 use super::work::last_words;
 use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
@@ -33,7 +32,8 @@ pub struct Request<'a> {
     /// Bytes of memory to leave for other things.
     pub(super) reserved: usize,
     pub(super) pin_memory: bool,
-    pub(super) spills: &'a Spills,
+    /// Whether packed fields may go to the heap.
+    pub(super) spilling: bool,
     /// Workers that will touch the memory of what is not the first slot.
     pub(super) touchers: usize,
 }
@@ -93,10 +93,9 @@ pub trait Payloads<D: Loadable>: Collate<D> {
 impl<D: Loadable> Payloads<D> for Stack {
     fn payloads(&mut self, request: Request<'_>) -> Result<Made<Region>, BuildError> {
         let fields = (request.fields)()?;
-        let spills = request.spills;
         let layout = |rows| {
             let layout = Layout::new(fields.clone(), rows)?;
-            if spills.are_allowed() { layout.spilling() } else { Ok(layout) }
+            if request.spilling { layout.spilling() } else { Ok(layout) }
         };
         let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
         let layout = Arc::new(layout(request.rows)?);
@@ -122,7 +121,7 @@ impl<D: Loadable> Payloads<D> for Stack {
         let arena: Arc<dyn Memory> = pages;
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
-            unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone(), spills.clone()) }
+            unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
         Ok(Made { payloads: payloads.collect(), bytes, warnings, shared, untouched })
     }

@@ -172,7 +172,7 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
         },
         reserved,
         pin_memory,
-        spills: &spills,
+        spilling: spills.allowed,
         touchers: 0,
     })?;
     let memory_ceiling = made.bytes.saturating_add(beside(options.size(rows), made.payloads.len()));

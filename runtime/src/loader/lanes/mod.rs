@@ -180,12 +180,12 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 
     /// How many batches were taken that had to spill; see [`Loader::spilled_batches`](super::Loader::spilled_batches).
     pub fn spilled_batches(&self) -> u64 {
-        self.spills.batches()
+        self.spills.batches
     }
 
     /// Bytes of their fields that did.
     pub fn spilled_bytes(&self) -> u64 {
-        self.spills.bytes()
+        self.spills.bytes
     }
 
     /// What was noticed when the loader was built, and since.

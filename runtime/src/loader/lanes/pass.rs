@@ -109,6 +109,9 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let task = self.number(task);
                     self.count(rows);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
+                    if self.loader.spills.allowed {
+                        C::count_spills(&cell.payload, tag, &mut self.loader.spills);
+                    }
                     return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
