@@ -54,8 +54,8 @@ impl Checkpoint {
     /// Opens the files, and puts `loader` where it is to begin.
     pub(crate) fn open<D: Dataset>(options: &CheckpointOptions, loader: &mut Loader<D>) -> Result<Self> {
         if let Some(path) = &options.resume {
-            let resume = |path| -> Result<()> { Ok(loader.load_state(&read(path)?)?) };
-            resume(path).with_context(|| format!("cannot resume from {}", path.display()))?;
+            let resumed = read(path).and_then(|state| Ok(loader.load_state(&state)?));
+            resumed.with_context(|| format!("cannot resume from {}", path.display()))?;
         }
         let log = options.log.clone().map(Log::open).transpose()?;
         let state = options.state.clone().map(|path| StateFile::create(path, options.state_every, &loader.state()));

@@ -28,12 +28,13 @@ fn delivered(path: &Path) -> usize {
     let text = fs::read(path).expect("there is always a state");
     let state: Value = serde_json::from_slice(&text).expect("and it is whole");
     let number = |key: &str| state[key].as_u64().expect("a number") as usize;
-    number("epoch") * 113 + number("delivered")
+    number("epoch") * 113 + number("batches")
 }
 
-/// Some number up to `most`, another one for each `i`.
-fn random(i: usize, most: u64) -> u64 {
-    (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 % most
+/// Some number below `end`, another one for each `i`.
+fn random(i: usize, end: u64) -> u64 {
+    let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (word >> 40) % end
 }
 
 fn start(arguments: &str) -> Child {
