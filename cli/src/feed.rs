@@ -7,7 +7,9 @@ use clap::Args;
 use slotline::Batch;
 use slotline::array::AnyArray;
 use slotline::dataset::Dataset;
+use slotline::loader::Pass;
 
+use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::meter::{Meter, Tally};
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
@@ -29,6 +31,9 @@ pub(crate) struct Feed {
 
     #[command(flatten)]
     options: LoaderOptions,
+
+    #[command(flatten)]
+    checkpoint: CheckpointOptions,
 }
 
 impl Feed {
@@ -37,10 +42,12 @@ impl Feed {
         let arrays = self.source.load()?;
         screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
         let mut loader = self.options.builder(arrays, &TORCH).build().context("cannot build the loader")?;
+        let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
         let mut meter = Meter::new(self.report.digest());
-        let mut step = Compute(Duration::from_micros(self.compute_us));
+        let mut step = Train { compute: Duration::from_micros(self.compute_us), checkpoint };
         let epochs = self.options.epochs(&TORCH);
         stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step)?;
+        step.checkpoint.save(&loader.state())?;
 
         let total = meter.total();
         let share = 100.0 * total.wait_fraction();
@@ -99,20 +106,24 @@ fn fields(arrays: &Arrays) -> String {
     arrays.rows().iter().map(field).collect::<Vec<_>>().join(", ")
 }
 
-/// A training step that takes so long.
-struct Compute(Duration);
+/// A training step.
+struct Train {
+    /// How long it takes.
+    compute: Duration,
+    checkpoint: Checkpoint,
+}
 
-impl Step for Compute {
+impl Step for Train {
     #[inline]
-    fn batch<D: Dataset>(&mut self, _: &mut Screen, _: &Batch<D>) -> Result<()> {
-        if !self.0.is_zero() {
+    fn batch<D: Dataset>(&mut self, _: &mut Screen, batch: &Batch<D>, pass: &Pass<'_, D>) -> Result<()> {
+        if !self.compute.is_zero() {
             let begun = Instant::now();
             // Busy, as a step on the CPU is: a sleeping thread would leave its core to the workers.
-            while begun.elapsed() < self.0 {
+            while begun.elapsed() < self.compute {
                 std::hint::spin_loop();
             }
         }
-        Ok(())
+        self.checkpoint.batch(batch, || pass.state())
     }
 
     fn pass(&mut self, screen: &mut Screen, epoch: u32, tally: &Tally) -> Result<()> {

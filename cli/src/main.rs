@@ -4,9 +4,11 @@
 //! - `source`: what a SOURCE argument names, loaded.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
+//! - `checkpoint`: files from which an interrupted run goes on.
 //! - `meter`: what is counted while a loop runs, with the digests of `digest`.
 //! - `screen`: lines, JSON and the progress bar.
 
+mod checkpoint;
 mod demo;
 mod digest;
 mod digits;

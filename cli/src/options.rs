@@ -143,7 +143,8 @@ impl LoaderOptions {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A time as a flag's value.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2.5".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| "expected a number of seconds from 0 to about 1e19".to_owned())?;

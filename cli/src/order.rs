@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde::Serialize;
 use slotline::Batch;
 use slotline::dataset::{Dataset, from_fn};
+use slotline::loader::Pass;
 
+use crate::checkpoint::BatchLine;
 use crate::meter::Meter;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen};
@@ -48,18 +49,10 @@ impl Order {
     }
 }
 
-/// One line of output.
-#[derive(Serialize)]
-struct Line<'a> {
-    epoch: u32,
-    batch: usize,
-    indices: &'a [i64],
-}
-
 struct Print;
 
 impl Step for Print {
-    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>) -> Result<()> {
-        screen.record(&Line { epoch: batch.epoch(), batch: batch.task(), indices: batch.indices() })
+    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>, _: &Pass<'_, D>) -> Result<()> {
+        screen.record(&BatchLine::of(batch))
     }
 }

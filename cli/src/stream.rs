@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use slotline::dataset::Dataset;
+use slotline::loader::Pass;
 use slotline::{Batch, Loader};
 
 use crate::meter::{Meter, Tally};
@@ -11,8 +12,8 @@ use crate::screen::Screen;
 
 /// What a command does with what comes out of the loop.
 pub(crate) trait Step {
-    /// Handles a batch: the training step.
-    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>) -> Result<()>;
+    /// Handles a batch of a pass: the training step.
+    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>, pass: &Pass<'_, D>) -> Result<()>;
 
     /// Handles the end of a pass.
     fn pass(&mut self, screen: &mut Screen, epoch: u32, tally: &Tally) -> Result<()> {
@@ -21,7 +22,7 @@ pub(crate) trait Step {
     }
 }
 
-/// Runs `epochs` passes. The loop keeps the newest `hold` batches at a time, and drops the oldest of them before it
+/// Runs the passes up to number `epochs`. The loop keeps the newest `hold` batches at a time, and drops the oldest of them before it
 /// asks for the next one.
 pub(crate) fn stream<D: Dataset>(
     loader: &mut Loader<D>,
@@ -31,16 +32,17 @@ pub(crate) fn stream<D: Dataset>(
     screen: &mut Screen,
     step: &mut impl Step,
 ) -> Result<()> {
-    screen.expect(loader.len().unwrap_or_default() as u64 * u64::from(epochs));
+    let passes = loader.next_epoch()..epochs;
+    screen.expect(loader.len().unwrap_or_default() as u64 * passes.len() as u64);
     let mut kept = VecDeque::with_capacity(hold);
-    for epoch in 0..epochs {
+    for epoch in passes {
         meter.begin();
         let mut pass = meter.waiting(|| loader.epoch()).context("cannot start a pass")?;
         while let Some(batch) = meter.waiting(|| pass.next()) {
             let batch = batch.with_context(|| format!("epoch {epoch} stopped"))?;
             meter.count(&batch);
             screen.progress(meter.batches());
-            step.batch(screen, &batch)?;
+            step.batch(screen, &batch, &pass)?;
             kept.push_back(batch);
             kept.drain(..(kept.len() + 1).saturating_sub(hold));
         }

@@ -17,6 +17,7 @@ use super::overflow::Spills;
 use super::pacer::Pacer;
 use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
+use super::resume::Log;
 use super::ring::{Ring, Shared};
 use super::work::Work;
 use crate::arena::available_memory;
@@ -40,7 +41,6 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         // Of batches that are read by an order there may be more, once their size is known.
         let least = self.options.slots()?;
         let rows = draw.rows(len);
-        let single = draw.batching.single;
         let bulk = bulk(&self.dataset, rows, draw.batching);
         let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
@@ -99,7 +99,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let engine = Engine::new(self.dataset, self.collate, rows, single, bulk, workers);
+        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers);
         if let Origin::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
@@ -141,6 +141,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             warnings,
             epochs: 0,
             pass: super::Progress::default(),
+            log: Log::new(if in_order { 0 } else { slots }),
         })
     }
 }

@@ -1,14 +1,17 @@
 //! How the indices of a pass are drawn, and into what batches they go.
 
-use super::error::Error;
+use super::error::{Error, Warning};
 use super::plan::{Batches, Feed, Plan};
-use crate::rng::{SharedGenerator, default_generator};
+use super::state::{State, StateError, check_batches};
+use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 
 /// Where a loader's indices come from, and the batches that they go into.
 pub(super) struct Draw {
     pub(super) from: Origin,
     pub(super) batching: Batching,
+    /// Passes drawn so far, of a user's sampler or iterator.
+    pub(super) passes: u32,
 }
 
 /// Where indices come from.
@@ -69,9 +72,47 @@ impl Draw {
         }
     }
 
+    /// What states call the place where indices come from.
+    pub(super) fn name(&self) -> &str {
+        match &self.from {
+            Origin::Sequential => "sequential",
+            Origin::Shuffled(_) => "shuffle",
+            Origin::Sampler(sampler) => sampler.name(),
+            Origin::Feed(_) => "iterator",
+        }
+    }
+
+    /// Puts a user's sampler where a state has it, and warns if it has to be brought there pass by pass.
+    pub(super) fn restore(&mut self, state: &State) -> Result<Option<Warning>, StateError> {
+        let saved = state.start.sampler.as_ref().and_then(|sampler| sampler.saved.as_deref());
+        let passes = match (&mut self.from, saved) {
+            (Origin::Sampler(sampler), Some(saved)) => {
+                let positions = |batches: usize| batches.saturating_mul(self.batching.batch_size);
+                let first = state.missing.first().copied().unwrap_or(state.next());
+                let seen = positions(first)..positions(state.next());
+                sampler.restore(saved, seen).map_err(|source| StateError::Sampler { source })?;
+                return Ok(None);
+            }
+            (Origin::Sampler(_), None) => state.epoch,
+            (Origin::Feed(_), _) => state.epoch.saturating_add(u32::from(state.next() > 0)),
+            _ => 0,
+        };
+        Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
+    }
+
     /// Draws a pass over a dataset of this length for batches of at most `rows`, and gives the number of these, if it is
-    /// known.
-    pub(super) fn begin(&mut self, dataset: usize, rows: usize, plan: &mut Plan) -> Result<Option<usize>, Error> {
+    /// known. `default` stands in for the process's default generator, and `from` says what of the pass is not wanted any
+    /// more.
+    pub(super) fn begin(
+        &mut self,
+        dataset: usize,
+        rows: usize,
+        plan: &mut Plan,
+        default: Option<&SharedGenerator>,
+        from: Option<&State>,
+    ) -> Result<Option<usize>, Error> {
+        let before = from.filter(|state| state.start.sampler.as_ref().is_none_or(|sampler| sampler.saved.is_none()));
+        let before = before.map_or(0, |state| state.epoch.saturating_sub(self.passes));
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),
@@ -80,19 +121,43 @@ impl Draw {
                 if let Some(generator) = generator {
                     sampler = sampler.generator(generator.clone());
                 }
-                sampler.order(&mut default_generator(), order)?;
+                match default {
+                    Some(default) => sampler.order(&mut default.lock(), order)?,
+                    None => sampler.order(&mut default_generator(), order)?,
+                }
             }
-            Origin::Sampler(sampler) => draw_from(&mut **sampler, order)?,
+            Origin::Sampler(sampler) => {
+                for _ in 0..before {
+                    // What it draws from the default generator is drawn from there already.
+                    sampler.order(&mut copy_of(default), order)?;
+                    self.passes += 1;
+                }
+                draw_from(&mut **sampler, default, order)?;
+                self.passes = self.passes.saturating_add(1);
+            }
             Origin::Feed(make) => {
-                plan.feed.as_mut().expect("was made with the loader").start(make());
+                (0..before).for_each(|_| drop(make()));
+                self.passes = self.passes.saturating_add(before).saturating_add(1);
+                let feed = plan.feed.as_mut().expect("was made with the loader");
+                feed.start(make());
+                if let Some(state) = from {
+                    feed.skip(state)?;
+                }
                 return Ok(None);
             }
         }
         let len = order.len();
-        if rows < self.batching.batch_size && len > rows {
+        let tasks = self.batching.batches(len);
+        let mut start = 0;
+        if let Some(state) = from {
+            check_batches(state, tasks)?;
+            let first = state.missing.first().copied().unwrap_or(state.next());
+            // Not even the last batch of a pass begins beyond its end.
+            start = first.saturating_mul(self.batching.batch_size).min(len);
+        }
+        if rows < self.batching.batch_size && len - start > rows {
             return Err(Error::LongOrder { len, most: rows });
         }
-        let tasks = self.batching.batches(len);
         plan.positions = if self.batching.drop_last { tasks * self.batching.batch_size } else { len };
         Ok(Some(tasks))
     }
@@ -100,12 +165,27 @@ impl Draw {
 
 /// Draws an order from a sampler of the user's, which may do anything, such as starting a pass of another loader: so not
 /// under the default generator's lock.
-fn draw_from(sampler: &mut dyn Sampler, order: &mut Order) -> Result<(), SamplerError> {
-    let mut copy = default_generator().clone();
+fn draw_from(
+    sampler: &mut dyn Sampler,
+    default: Option<&SharedGenerator>,
+    order: &mut Order,
+) -> Result<(), SamplerError> {
+    let mut copy = copy_of(default);
     let drawn = copy.drawn();
     sampler.order(&mut copy, order)?;
-    default_generator().discard(copy.drawn().saturating_sub(drawn));
+    let words = copy.drawn().saturating_sub(drawn);
+    match default {
+        Some(default) => default.lock().discard(words),
+        None => default_generator().discard(words),
+    }
     Ok(())
+}
+
+fn copy_of(default: Option<&SharedGenerator>) -> Generator {
+    match default {
+        Some(default) => default.lock().clone(),
+        None => default_generator().clone(),
+    }
 }
 
 /// Draws a base seed, from the default generator if there is no other.

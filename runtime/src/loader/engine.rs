@@ -8,6 +8,7 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::collate::Collate;
+use super::draw::Batching;
 use super::job::{Abandoned, Activity, MapJob, Reader};
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
@@ -20,6 +21,8 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) collate: C,
     /// Rows of a whole batch, at least 1.
     pub(super) rows: usize,
+    /// Positions from one batch to the next: the batch size as the user said it, of which there may be fewer rows.
+    pub(super) stride: usize,
     /// Whether there are no batches, but samples by themselves.
     pub(super) single: bool,
     /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
@@ -44,10 +47,11 @@ pub(super) struct Task<'a> {
 }
 
 impl<D: Dataset, C: Collate<D>> Engine<D, C> {
-    pub(super) fn new(dataset: D, collate: C, rows: usize, single: bool, bulk: usize, workers: usize) -> Self {
+    pub(super) fn new(dataset: D, collate: C, rows: usize, batching: Batching, bulk: usize, workers: usize) -> Self {
+        let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan, abandoned) = (UnsafeCell::default(), Abandoned::default());
-        Self { dataset, collate, rows, single, bulk, plan, abandoned, activities }
+        Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, activities }
     }
 
     /// The reader of a worker, or of the consumer.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::limit::Fits;
+use super::state::StateError;
 use crate::BoxError;
 use crate::sample::LayoutError;
 use crate::sampler::SamplerError;
@@ -211,6 +212,9 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
+    /// The pass that the [loaded state](super::Loader::load_state) is in cannot be gone on with: there is less in it.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The pass has more samples than it had when the loader was built, and the batches were made for those.
     #[error(
         "the pass has {len} samples, and had {most} when the loader was built, which its batches were made for; give a batch_size of {most} or less, or a sampler whose len() says the most that it will draw"
@@ -290,6 +294,12 @@ pub enum Warning {
         /// What its `len()` says.
         len: usize,
     },
+    /// What gives the order, or the samples, cannot be put where the loaded state is: it is asked for all that comes before,
+    /// and that is thrown away.
+    FastForward {
+        /// What it is.
+        what: &'static str,
+    },
     /// A worker could not be bound to its core.
     NotBound {
         /// The worker.
@@ -321,6 +331,10 @@ impl fmt::Display for Warning {
             Self::Overlong { samples, len } => write!(
                 f,
                 "the iterable dataset's len() is {len}, and a pass has given {samples} samples: with several workers each must give a part only (worker_info tells which), or len() must say more"
+            ),
+            Self::FastForward { what } => write!(
+                f,
+                "{what} does not save itself, and is asked again for what comes before the state; this takes the longer the later the state is, and gives the same only if it always gives the same"
             ),
             Self::NotBound { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
         }

@@ -57,8 +57,10 @@ mod pass;
 mod payloads;
 mod plan;
 mod rest;
+mod resume;
 mod ring;
 mod samples;
+mod state;
 mod work;
 
 use std::fmt;
@@ -80,8 +82,12 @@ pub use self::limit::Fits;
 pub use self::overflow::Overflow;
 use self::overflow::Spills;
 pub use self::pass::Pass;
+use self::plan::Plan;
+use self::resume::Log;
 use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
+use self::state::Facts;
+pub use self::state::{State, StateError};
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -117,6 +123,7 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     /// Passes begun so far.
     epochs: u32,
     pass: Progress,
+    log: Log,
 }
 
 /// How far the current pass is.
@@ -129,6 +136,12 @@ struct Progress {
     /// How many samples it has, if `tasks` is known.
     positions: usize,
     delivered: usize,
+    /// Batches that were thrown away, since nobody wanted the rest of the pass.
+    thrown_away: usize,
+    /// Whether batches are not delivered just one after the other, so that there is more to note than their number.
+    gaps: bool,
+    /// Bad samples in what was delivered.
+    bad_samples: usize,
     /// Whether the ring's run is open.
     running: bool,
 }
@@ -137,7 +150,7 @@ impl Progress {
     /// Whether there may be batches to come.
     #[inline]
     fn has_more(&self) -> bool {
-        self.running && self.tasks != Some(self.delivered)
+        self.running && self.tasks != Some(self.delivered + self.thrown_away)
     }
 }
 
@@ -162,30 +175,54 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// the pass before, or in its `worker_init`.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         self.drain()?;
-        // SAFETY: `drain` found the run over with everything taken, and the next one is opened below.
-        let plan = unsafe { self.shared.engine.plan_mut() };
-        if !self.persistent || self.epochs == 0 {
-            plan.seed = draw_base_seed(self.generator.as_ref());
-        }
-        let engine = &self.shared.engine;
-        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan)?;
-        plan.epoch = self.epochs;
-        let positions = plan.positions;
-        let seed = plan.seed;
+        let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
+            Some(tasks) => tasks,
+            None => self.draw()?,
+        };
+        let plan = self.plan();
+        let (positions, seed) = (plan.positions, plan.seed);
         let failures = match &self.shared.gate {
             Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
             None => Vec::new(),
         };
-        if let Err(error) = self.consumer.open(tasks) {
+        let delivered = self.log.state().map_or(0, State::batches);
+        if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
             debug_assert_eq!(error, OpenError::TooMany);
             return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
         }
-        self.pass = Progress { epoch: self.epochs, tasks, positions, delivered: 0, running: true };
+        self.log.gaps.start(self.log.resume.as_ref().map(|resume| &resume.state));
+        let state = self.log.resume.take().map(|resume| resume.state);
+        self.pass = Progress {
+            epoch: self.epochs,
+            tasks,
+            positions,
+            delivered,
+            thrown_away: 0,
+            gaps: !self.in_order || !self.log.gaps.missing.is_empty(),
+            bad_samples: state.map_or(0, |state| state.bad_samples),
+            running: true,
+        };
         self.epochs = self.epochs.wrapping_add(1);
         if let Some(gate) = &self.shared.gate {
             gate.open();
         }
         Ok(Pass::new(self, failures))
+    }
+
+    /// The number of the pass that the next [`epoch`](Self::epoch) gives.
+    ///
+    /// ```
+    /// # use slotline::{Loader, dataset::TensorDataset};
+    /// # let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 3])?).build()?;
+    /// for epoch in loader.next_epoch()..3 {
+    ///     for batch in loader.epoch()? {
+    ///         assert_eq!(batch?.epoch(), epoch);
+    ///     }
+    /// }
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn next_epoch(&self) -> u32 {
+        self.epochs
     }
 
     /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler.
@@ -240,6 +277,86 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         &self.warnings
     }
 
+    /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
+    ///
+    /// In a pass it is [`Pass::state`].
+    pub fn state(&self) -> State {
+        if let Some(state) = self.log.state() {
+            return state.clone();
+        }
+        let facts = self.facts();
+        if !self.pass.running {
+            return facts.state(self.epochs, &facts.before(String::new()));
+        }
+        let state = facts.state(self.pass.epoch, &self.log.before);
+        let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
+        State { batches: self.pass.delivered, missing, bad_samples: self.pass.bad_samples, ..state }
+    }
+
+    /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
+    /// would have come, with the same numbers of pass and batches and the same random numbers; and so are the passes after it.
+    ///
+    /// The loader may have another number of workers, another `prefetch_factor` or `part_size`, or differ in whatever else
+    /// does not decide the batches. No sample is read again: the order of the pass is drawn anew, and gone on with.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
+    pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.facts().check(state)?;
+        let warning = self.log.load(state, &mut self.generator, Some(&mut self.draw))?;
+        (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
+        }
+        Ok(())
+    }
+
+    /// What its states depend on.
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            dataset_len: Some(self.shared.engine.dataset.len()),
+            batching: self.draw.batching,
+            generator: self.generator.as_ref(),
+            adopted: self.log.adopted,
+            default: self.log.default.as_ref(),
+            persistent: self.persistent,
+            base_seed: (self.epochs > 0).then(|| self.plan().seed),
+            draw: Some(&self.draw),
+            num_workers: self.crew.len(),
+        }
+    }
+
+    /// The plan of the pass.
+    #[inline]
+    fn plan(&self) -> &Plan {
+        // SAFETY: nobody else calls `plan_mut`, and it is not called while `self` is borrowed.
+        unsafe { self.shared.engine.plan() }
+    }
+
+    /// Draws the next pass, or again the one that a state is in.
+    fn draw(&mut self) -> Result<Option<usize>, Error> {
+        let text = std::mem::take(&mut self.log.before.text);
+        self.log.before = self.facts().begin(&self.log, text);
+        // SAFETY: the run is over with everything taken, and the next one is opened later.
+        let plan = unsafe { self.shared.engine.plan_mut() };
+        if !self.persistent || self.epochs == 0 {
+            plan.seed = draw_base_seed(self.log.generator(self.generator.as_ref()));
+        } else if let Some(seed) = self.log.state().and_then(|state| state.start.base_seed) {
+            plan.seed = seed;
+        }
+        plan.epoch = self.epochs;
+        plan.tickets.start(self.log.state());
+        let engine = &self.shared.engine;
+        let default = self.log.default.as_ref();
+        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan, default, self.log.state())?;
+        if let Some(resume) = &mut self.log.resume {
+            resume.drawn = Some(tasks);
+        }
+        Ok(tasks)
+    }
+
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
     #[inline]
     fn help(&mut self) -> bool {
@@ -269,11 +386,11 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         loop {
             match self.consumer.try_next() {
                 Ok(lease) => {
-                    self.pass.delivered += 1;
+                    self.pass.thrown_away += 1;
                     drop(lease.take_failure());
                     C::discard(&lease.payload);
                 }
-                Err(NextError::Failed { .. }) => self.pass.delivered += 1,
+                Err(NextError::Failed { .. }) => self.pass.thrown_away += 1,
                 // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
                 // that the batch comes by here with the failures that its other parts may have left in the slot.
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
@@ -294,7 +411,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let workers = &self.shared.engine.activities[..self.crew.len()];
         // In order it is the next one; as they arrive, the first of those that are begun.
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| !self.in_order);
-        let task = begun.unwrap_or(self.pass.delivered);
+        let task = begun.unwrap_or_else(|| {
+            let tickets = &self.plan().tickets;
+            tickets.task((self.pass.delivered + self.pass.thrown_away).saturating_sub(tickets.done))
+        });
         let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(task)?))).collect();
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
     }

@@ -165,12 +165,12 @@ impl Options {
         let sampler = match self.batch_sampler.take() {
             Some(BatchSampling::Drawn { sampler, batch_size, drop_last }) => {
                 let batching = Batching { batch_size, drop_last, single: false };
-                return Ok(Draw { from: Origin::Sampler(sampler), batching });
+                return Ok(Draw { from: Origin::Sampler(sampler), batching, passes: 0 });
             }
             Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
-                return Ok(Draw { from: Origin::Feed(make), batching });
+                return Ok(Draw { from: Origin::Feed(make), batching, passes: 0 });
             }
             None => self.sampler.take(),
         };
@@ -191,7 +191,7 @@ impl Options {
                 Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
             })),
         };
-        Ok(Draw { from, batching })
+        Ok(Draw { from, batching, passes: 0 })
     }
 
     /// The checks of what torch does not have.

@@ -9,7 +9,7 @@ use super::collate::Collate;
 use super::error::Error;
 use super::lease::Lease;
 use super::plan::Drawn;
-use super::{Loader, Stack};
+use super::{Loader, Stack, State};
 use crate::BoxError;
 use crate::dataset::Dataset;
 use crate::wait::Until;
@@ -40,6 +40,11 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.loader.pass;
         if self.over || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
+    }
+
+    /// Where the loader is, at any time in the pass; see [`Loader::state`].
+    pub fn state(&self) -> State {
+        self.loader.state()
     }
 
     /// The next worker that could not begin.
@@ -74,8 +79,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Ok(lease) => {
                     let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
-                            let (task, rows) = (lease.ticket(), loader.shared.engine.rows);
-                            (task, rows.min(loader.pass.positions - task * rows))
+                            let (task, engine) = (loader.plan().tickets.task(lease.ticket()), &loader.shared.engine);
+                            (task, engine.rows.min(loader.pass.positions - task * engine.stride))
                         }
                         None => match loader.fed(lease.slot()) {
                             Some(fed) => fed,
@@ -84,6 +89,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         },
                     };
                     loader.pass.delivered += 1;
+                    if loader.pass.gaps {
+                        loader.log.gaps.note(task);
+                    }
                     if let Some(failure) = lease.take_failure() {
                         return Some(Err(failure.into_error(task)));
                     }
@@ -120,8 +128,12 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     return Some(Err(loader.held()));
                 }
                 Err(NextError::Failed { ticket }) => {
+                    let task = loader.plan().tickets.task(ticket);
                     loader.pass.delivered += 1;
-                    return Some(Err(Error::Lost { task: ticket }));
+                    if loader.pass.gaps {
+                        loader.log.gaps.note(task);
+                    }
+                    return Some(Err(Error::Lost { task }));
                 }
                 Err(NextError::Ended | NextError::Closed) => {
                     loader.pass.running = false;

@@ -7,9 +7,12 @@
 //! a ticket's readers come by the feed first, and the readers of the list's last ticket were done before the slot could be
 //! claimed again.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
+use super::resume::Tickets;
+use super::state::{State, StateError};
 use super::work::{Cause, dispose, guarded};
 use crate::sampler::{Cipher, Order};
 
@@ -22,6 +25,8 @@ pub(super) struct Plan {
     /// The base seed.
     pub(super) seed: u64,
     pub(super) epoch: u32,
+    /// Unused with a feed.
+    pub(super) tickets: Tickets,
     /// Instead of the order.
     pub(super) feed: Option<Feed>,
 }
@@ -108,8 +113,12 @@ struct Source {
     batches: Option<Box<dyn Batches>>,
     /// Tickets drawn for.
     drawn: usize,
+    /// Batches drawn.
+    number: usize,
     /// Positions drawn.
     position: usize,
+    /// After a resumption, the batches that come first: those that were passed over.
+    kept: VecDeque<List>,
 }
 
 /// What was drawn for a slot.
@@ -139,11 +148,8 @@ pub(super) enum Drawn {
 impl Feed {
     /// Lists for so many slots, of at most so many indices.
     pub(super) fn new(slots: usize, most: usize, in_order: bool) -> Self {
-        let list = |_| {
-            let indices = Vec::with_capacity(most);
-            RwLock::new(List { ticket: None, number: 0, first: 0, indices, outcome: Drawn::End })
-        };
-        let source = Mutex::new(Source { batches: None, drawn: 0, position: 0 });
+        let list = |_| RwLock::new(List::new(most));
+        let source = Mutex::new(Source { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
         Self { source, lists: (0..slots).map(list).collect(), most, in_order }
     }
 
@@ -159,7 +165,24 @@ impl Feed {
             list.get_mut().unwrap_or_else(PoisonError::into_inner).ticket = None;
         }
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
-        *source = Source { batches: Some(batches), drawn: 0, position: 0 };
+        let kept = VecDeque::new();
+        *source = Source { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
+    }
+
+    /// Draws what a state says was delivered of the pass, and keeps of it what was not.
+    pub(super) fn skip(&mut self, state: &State) -> Result<(), StateError> {
+        let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut list = List::new(self.most);
+        for number in 0..state.next() {
+            source.draw(&mut list, self.most);
+            if let Drawn::End = list.outcome {
+                return Err(StateError::malformed("batches", state.next(), format!("the sampler gives {number}")));
+            }
+            if state.missing.binary_search(&number).is_ok() {
+                source.kept.push_back(std::mem::replace(&mut list, List::new(self.most)));
+            }
+        }
+        Ok(())
     }
 
     /// The list of a claimed ticket in its slot, drawn if need be.
@@ -192,28 +215,47 @@ impl Feed {
 
     fn draw(&self, source: &mut Source, slot: usize, ticket: usize) {
         let mut list = self.lists[slot].write().unwrap_or_else(PoisonError::into_inner);
-        (list.ticket, list.number, list.first) = (Some(ticket), source.drawn, source.position);
-        list.indices.clear();
+        match source.kept.pop_front() {
+            Some(kept) => *list = kept,
+            None => source.draw(&mut list, self.most),
+        }
+        list.ticket = Some(ticket);
         source.drawn += 1;
-        let more = match &mut source.batches {
+    }
+}
+
+impl List {
+    fn new(most: usize) -> Self {
+        let indices = Vec::with_capacity(most);
+        Self { ticket: None, number: 0, first: 0, indices, outcome: Drawn::End }
+    }
+}
+
+impl Source {
+    /// Draws the next batch, of at most so many indices.
+    fn draw(&mut self, list: &mut List, most: usize) {
+        (list.number, list.first) = (self.number, self.position);
+        list.indices.clear();
+        self.number += 1;
+        let more = match &mut self.batches {
             Some(batches) => guarded(|| Ok(batches.next(&mut list.indices))),
             None => Ok(false),
         };
         list.outcome = match more {
-            Ok(true) if list.indices.len() > self.most => Drawn::TooLong(list.indices.len()),
+            Ok(true) if list.indices.len() > most => Drawn::TooLong(list.indices.len()),
             Ok(true) => Drawn::Batch,
             Ok(false) => Drawn::End,
             Err(Cause::Panic(message)) => Drawn::Failed(message),
             Err(_) => unreachable!("an iterator has no errors but panics"),
         };
-        source.position += list.indices.len();
+        self.position += list.indices.len();
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
             // A list that was too long keeps no more than was counted with.
             list.indices.shrink_to(self.most);
         }
         if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {
-            dispose(source.batches.take());
+            dispose(self.batches.take());
         }
     }
 }

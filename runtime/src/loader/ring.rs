@@ -80,8 +80,9 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         let started = reader.pacer.start();
         match &plan.feed {
             None => {
-                let first = claim.ticket() * self.engine.rows;
-                let task = Task { number: claim.ticket(), first, indices: Indices::from(&plan.order, first) };
+                let number = plan.tickets.task(claim.ticket());
+                let first = number * self.engine.stride;
+                let task = Task { number, first, indices: Indices::from(&plan.order, first) };
                 self.fill_task(&claim, plan, task, plan.positions - first, reader);
             }
             Some(feed) => self.fill_from(feed, &claim, plan, reader),

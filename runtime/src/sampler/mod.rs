@@ -41,6 +41,9 @@ pub use sequential::SequentialSampler;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
 
+use std::ops::Range;
+
+use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
 
 /// Decides which indices a pass visits, and in which order.
@@ -100,6 +103,39 @@ pub trait Sampler: Send {
     /// Where the memory of the order can't be had. `order` is then some valid order, but not a pass.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
+    /// What states of a loader call it; the name of its type, without what comes before and after.
+    fn name(&self) -> &str {
+        let name = std::any::type_name::<Self>();
+        let name = name.split('<').next().unwrap_or(name);
+        name.rsplit("::").next().unwrap_or(name)
+    }
+
+    /// Writes what [`restore`](Self::restore) needs so that the next [`order`](Self::order) is the one that comes next here,
+    /// for the [state of a loader](crate::loader::Loader::state); whether it can.
+    ///
+    /// It is asked before each pass. `to` is empty, with the memory of what was saved before. A sampler that cannot, as
+    /// none can unless it says so, is brought to its place by drawing all the orders before, if need be, and the loader
+    /// warns.
+    fn save(&self, to: &mut String) -> bool {
+        let _ = to;
+        false
+    }
+
+    /// Goes on from what another sampler of its kind has [saved](Self::save), so that the next [`order`](Self::order) is the
+    /// one that came next there.
+    ///
+    /// Of that order positions before `seen.start` were delivered, those from `seen.end` on were not, and of those between
+    /// some were (there are none, unless batches come as they are finished). What is delivered already is never looked at,
+    /// and what is there may be any indices; the others must be in their places.
+    ///
+    /// # Errors
+    ///
+    /// Whatever does not fit this sampler, or cannot be read; it is then as it was before.
+    fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
+        let _ = (saved, seen);
+        Err(format!("{} cannot be restored", self.name()).into())
+    }
+
     /// The indices of the next pass, for whoever wants only those.
     ///
     /// Draws them all now; locks the process's default generator meanwhile, whether it is used or not.
@@ -125,6 +161,18 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         (**self).order(default, order)
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        (**self).save(to)
+    }
+
+    fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
+        (**self).restore(saved, seen)
     }
 }
 

@@ -106,7 +106,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         check_order(order(self.options.size(rows)))?;
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order)?;
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching.single, bulk, workers));
+        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching, bulk, workers));
         let hand = {
             let engine = engine.clone();
             move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }

@@ -45,7 +45,7 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
         // SAFETY: the loader begins a pass only when no request is out.
         let plan = unsafe { engine.plan_mut() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
-        self.draw.begin(engine.dataset.len(), engine.rows, plan)
+        self.draw.begin(engine.dataset.len(), engine.rows, plan, None, None)
     }
 }
 
@@ -60,7 +60,7 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
         let engine = &*self.engine;
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan() };
-        let first = task * engine.rows;
+        let first = task * engine.stride;
         let rows = engine.rows.min(plan.positions - first);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         engine.fill(work, plan, task, 0..rows, &mut self.reader);

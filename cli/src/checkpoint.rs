@@ -1,0 +1,194 @@
+//! Runs that can be interrupted: the loader's state in a file, and a log of what was delivered.
+//!
+//! The state is written to a file of its own beside the old one, which it then replaces: whenever the run is killed, there
+//! is a whole one. It describes batches whose step is done, and what the log says of these is on disk before it. Batches
+//! after the last state are delivered again by the run that goes on from it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use slotline::dataset::Dataset;
+use slotline::loader::State;
+use slotline::{Batch, Loader};
+
+use crate::options::seconds;
+
+/// The flags.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Interrupted runs")]
+pub(crate) struct CheckpointOptions {
+    /// Keep the loader's state in FILE while the run goes on, so that another can go on where it was interrupted
+    ///
+    /// FILE is replaced as a whole, after a batch whose step is done, and at the end. What was delivered after that is
+    /// delivered again when the run is resumed.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
+    /// Write the state after the first batch that ends so long after the last time; with 0 after each
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", requires = "state")]
+    state_every: Duration,
+
+    /// Go on from the state in FILE, with any other number of workers, prefetch factor and part size; --epochs counts
+    /// the passes before it, too
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+
+    /// Append a line of JSON for each batch to FILE: its epoch, its number, its indices
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+/// The files of a run.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    state: Option<StateFile>,
+    log: Option<Log>,
+}
+
+impl Checkpoint {
+    /// Opens the files, and puts `loader` where it is to begin.
+    pub(crate) fn open<D: Dataset>(options: &CheckpointOptions, loader: &mut Loader<D>) -> Result<Self> {
+        if let Some(path) = &options.resume {
+            let resumed = read(path).and_then(|state| Ok(loader.load_state(&state)?));
+            resumed.with_context(|| format!("cannot resume from {}", path.display()))?;
+        }
+        let log = options.log.clone().map(Log::open).transpose()?;
+        let state = options.state.clone().map(|path| StateFile::create(path, options.state_every, &loader.state()));
+        Ok(Self { state: state.transpose()?, log })
+    }
+
+    /// Notes a batch whose step is done; `state` is asked for the loader's, if it is time for it.
+    pub(crate) fn batch<D: Dataset>(&mut self, batch: &Batch<D>, state: impl FnOnce() -> State) -> Result<()> {
+        if let Some(log) = &mut self.log {
+            log.append(&BatchLine::of(batch))?;
+        }
+        match &mut self.state {
+            Some(file) if file.is_due() => self.save(&state()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the state now.
+    pub(crate) fn save(&mut self, state: &State) -> Result<()> {
+        let Some(file) = &mut self.state else { return Ok(()) };
+        if let Some(log) = &mut self.log {
+            log.sync()?;
+        }
+        file.replace(state)
+    }
+}
+
+/// What is said of a batch in a line of JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct BatchLine<'a> {
+    epoch: u32,
+    batch: usize,
+    indices: &'a [i64],
+}
+
+impl<'a> BatchLine<'a> {
+    pub(crate) fn of<D: Dataset>(batch: &'a Batch<D>) -> Self {
+        Self { epoch: batch.epoch(), batch: batch.task(), indices: batch.indices() }
+    }
+}
+
+fn read(path: &Path) -> Result<State> {
+    let text = fs::read(path).context("it cannot be read")?;
+    serde_json::from_slice(&text).context("it is not the state of a loader")
+}
+
+/// The file of the state.
+#[derive(Debug)]
+struct StateFile {
+    path: PathBuf,
+    /// Where the next one is written.
+    next: PathBuf,
+    every: Duration,
+    written: Instant,
+}
+
+impl StateFile {
+    /// Writes the first state.
+    fn create(path: PathBuf, every: Duration, state: &State) -> Result<Self> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".next");
+        let next = path.with_file_name(name);
+        let mut file = Self { path, next, every, written: Instant::now() };
+        file.replace(state)?;
+        Ok(file)
+    }
+
+    fn is_due(&self) -> bool {
+        self.written.elapsed() >= self.every
+    }
+
+    fn replace(&mut self, state: &State) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(state)?;
+        text.push(b'\n');
+        let write = || {
+            let mut file = File::create(&self.next)?;
+            file.write_all(&text)?;
+            // Else the new name could be on disk before what it names.
+            file.sync_all()?;
+            fs::rename(&self.next, &self.path)
+        };
+        write().with_context(|| format!("cannot write the state to {}", self.path.display()))?;
+        self.written = Instant::now();
+        Ok(())
+    }
+}
+
+/// The log of batches.
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    /// The line that is being written.
+    line: Vec<u8>,
+}
+
+impl Log {
+    fn open(path: PathBuf) -> Result<Self> {
+        let open = || {
+            let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+            if !ends_with_a_line(&mut file)? {
+                // A run was killed in the middle of one.
+                file.write_all(b"\n")?;
+            }
+            Ok::<_, io::Error>(file)
+        };
+        let file = open().with_context(|| format!("cannot open the log {}", path.display()))?;
+        Ok(Self { path, file, line: Vec::new() })
+    }
+
+    fn append(&mut self, batch: &BatchLine<'_>) -> Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, batch)?;
+        self.line.push(b'\n');
+        self.file.write_all(&self.line).with_context(|| self.unwritable())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().with_context(|| self.unwritable())
+    }
+
+    fn unwritable(&self) -> String {
+        format!("cannot write to the log {}", self.path.display())
+    }
+}
+
+/// Whether a file is empty, or its last line is whole.
+fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
