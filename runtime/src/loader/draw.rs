@@ -2,7 +2,7 @@
 
 use super::error::{Error, Warning};
 use super::plan::{Batches, Plan};
-use super::state::{State, StateError, check_batches};
+use super::state::{State, StateError, check_batches, differs};
 use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 
@@ -92,11 +92,15 @@ impl Draw {
                 sampler.restore(saved, seen).map_err(|source| StateError::Sampler { source })?;
                 return Ok(None);
             }
+            (Origin::Sampler(_) | Origin::Feed(_), _) if self.passes > state.epoch => {
+                let hint = "its sampler does not save itself, and cannot go back: load the state into a new loader";
+                return differs("epoch", state.epoch, format_args!("{} (passes drawn)", self.passes), hint);
+            }
             (Origin::Sampler(_), None) => state.epoch,
             (Origin::Feed(_), _) => state.epoch.saturating_add(u32::from(state.next() > 0)),
             _ => 0,
         };
-        Ok((passes > 0).then(|| Warning::FastForward { what: "the sampler" }))
+        Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
     /// Draws a pass over a dataset of this length for batches of at most `rows`, and gives the number of these, if it is
