@@ -74,20 +74,18 @@ impl<'a> Saved<'a> {
         let Some(generator) = generator else { return self.check(name, "none") };
         let saved = self.value(name)?;
         let mut generator = generator.lock();
-        let differs = |saved: &str, own: u64| SavedError::Differs {
-            sampler: self.sampler,
-            name: "generator's seed",
-            saved: saved.to_owned(),
-            own: own.to_string(),
+        let differs = |name, saved: &str, own: u64| -> BoxError {
+            let (saved, own) = (saved.to_owned(), own.to_string());
+            SavedError::Differs { sampler: self.sampler, name, saved, own }.into()
         };
         let Some((seed, drawn)) = saved.split_once(':') else {
-            return Err(differs(saved, generator.initial_seed()).into());
+            return Err(differs(name, saved, generator.initial_seed()));
         };
         let unreadable = || SavedError::Unreadable { sampler: self.sampler, name };
         let seed_number: u64 = seed.parse().map_err(|_| unreadable())?;
         let drawn: u64 = drawn.parse().map_err(|_| unreadable())?;
         if seed_number != generator.initial_seed() {
-            return Err(differs(seed, generator.initial_seed()).into());
+            return Err(differs("generator's seed", seed, generator.initial_seed()));
         }
         if drawn > MOST_DRAWN {
             return Err(self.impossible(name, saved, "going on from there would take too long"));

@@ -87,7 +87,7 @@ impl Sampler for SubsetRandomSampler {
 
     fn save(&self, to: &mut String) -> bool {
         put(to, "len", self.indices.len());
-        put(to, "indices'_digest", self.digest);
+        put(to, "digest_of_indices", self.digest);
         put_generator(to, self.generator.as_ref());
         true
     }
@@ -95,7 +95,7 @@ impl Sampler for SubsetRandomSampler {
     fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
         let saved = Saved { sampler: NAME, text: saved };
         saved.check("len", self.indices.len())?;
-        saved.check("indices'_digest", self.digest)?;
+        saved.check("digest_of_indices", self.digest)?;
         saved.restore_generator(self.generator.as_ref())
     }
 }

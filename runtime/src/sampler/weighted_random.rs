@@ -163,7 +163,7 @@ impl Sampler for WeightedRandomSampler {
     }
 
     fn save(&self, to: &mut String) -> bool {
-        put(to, "weights'_digest", self.digest);
+        put(to, "digest_of_weights", self.digest);
         put(to, "num_samples", self.num_samples);
         put(to, "replacement", self.replacement);
         put_generator(to, self.generator.as_ref());
@@ -172,7 +172,7 @@ impl Sampler for WeightedRandomSampler {
 
     fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
         let saved = Saved { sampler: NAME, text: saved };
-        saved.check("weights'_digest", self.digest)?;
+        saved.check("digest_of_weights", self.digest)?;
         saved.check("num_samples", self.num_samples)?;
         saved.check("replacement", self.replacement)?;
         saved.restore_generator(self.generator.as_ref())
