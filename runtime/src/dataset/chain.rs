@@ -1,5 +1,7 @@
 //! Iterable datasets one after the other.
 
+use std::fmt::Write;
+
 use super::{Context, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Fields;
@@ -65,6 +67,24 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         }
     }
 
+    /// If the dataset does that the worker is in.
+    fn save(&self, at: &Self::Cursor, to: &mut String) -> bool {
+        match (&at.cursor, at.next.checked_sub(1).and_then(|i| self.datasets.get(i))) {
+            (Some(cursor), Some(dataset)) => save_part(at.next, to, |to| dataset.save(cursor, to)),
+            _ => save_place(at.next, to),
+        }
+    }
+
+    fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+        let (next, inner) = read_place(saved, self.datasets.len())?;
+        let cursor = match (inner, next.checked_sub(1)) {
+            (Some(inner), Some(i)) => Some(self.datasets[i].resume(worker, inner)?),
+            (Some(_), None) => return Err(bad_place(saved)),
+            (None, _) => None,
+        };
+        Ok(ChainCursor { worker, next, cursor })
+    }
+
     /// The sum of all, if each is known.
     fn len(&self) -> Option<usize> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
@@ -74,6 +94,30 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
     fn fields(&self) -> Option<Fields> {
         self.datasets.iter().find_map(D::fields)
     }
+}
+
+/// Writes the place of a cursor in a chain.
+fn save_place(place: usize, to: &mut String) -> bool {
+    write!(to, "{place}").is_ok()
+}
+
+/// Writes the place of a cursor in a chain, and what the dataset there saves.
+fn save_part(place: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
+    write!(to, "{place}:").is_ok() && save(to)
+}
+
+/// What was written so; the place is at most `last`.
+fn read_place(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
+    let (place, inner) = match saved.split_once(':') {
+        Some((place, inner)) => (place, Some(inner)),
+        None => (saved, None),
+    };
+    let place = place.parse().ok().filter(|&place| place <= last).ok_or_else(|| bad_place(saved))?;
+    Ok((place, inner))
+}
+
+fn bad_place(saved: &str) -> BoxError {
+    format!("there is no such place in this chain of datasets: {saved:?}").into()
 }
 
 /// The samples of one iterable dataset and then those of another, of the same sample type; made by
@@ -153,6 +197,29 @@ where
             At::Second(second) => self.second.next(second, cx),
             _ => Ok(None),
         }
+    }
+
+    /// If the dataset does that the worker is in.
+    fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
+        match &cursor.at {
+            At::Start => save_place(0, to),
+            At::First(first) => save_part(1, to, |to| self.first.save(first, to)),
+            At::Middle => save_place(2, to),
+            At::Second(second) => save_part(3, to, |to| self.second.save(second, to)),
+            At::End => save_place(4, to),
+        }
+    }
+
+    fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+        let at = match read_place(saved, 4)? {
+            (0, None) => At::Start,
+            (1, Some(first)) => At::First(self.first.resume(worker, first)?),
+            (2, None) => At::Middle,
+            (3, Some(second)) => At::Second(self.second.resume(worker, second)?),
+            (4, None) => At::End,
+            _ => return Err(bad_place(saved)),
+        };
+        Ok(Chain2Cursor { worker, at })
     }
 
     /// The sum of both, if each is known.

@@ -72,6 +72,65 @@ pub trait IterableDataset: Send + Sync + 'static {
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError>;
 
+    /// Writes what [`resume`](Self::resume) needs to go on from where this cursor is, for the [state of a
+    /// loader](crate::loader::LaneLoader::state); whether it can.
+    ///
+    /// It is asked after each batch, by the worker. `to` is empty, with the memory of what was saved before. A dataset that
+    /// cannot, as none can unless it says so, is read again from its start when a state is loaded, and the loader warns.
+    ///
+    /// ```
+    /// use slotline::dataset::{Context, IterableDataset};
+    /// use slotline::{BoxError, Loader, WorkerInfo};
+    ///
+    /// /// The numbers from 0 on.
+    /// struct Count(usize);
+    ///
+    /// impl IterableDataset for Count {
+    ///     type Sample<'a> = i64;
+    ///     type Cursor = std::ops::Range<usize>;
+    ///
+    ///     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+    ///         Ok(worker.map_or(0..self.0, |worker| worker.share(self.0)))
+    ///     }
+    ///
+    ///     fn next<'a>(&'a self, left: &'a mut Self::Cursor, _: &'a mut Context) -> Result<Option<i64>, BoxError> {
+    ///         Ok(left.next().map(|number| number as i64))
+    ///     }
+    ///
+    ///     fn save(&self, left: &Self::Cursor, to: &mut String) -> bool {
+    ///         to.push_str(&left.start.to_string());
+    ///         true
+    ///     }
+    ///
+    ///     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+    ///         Ok(saved.parse()?..self.iter(worker)?.end)
+    ///     }
+    /// }
+    ///
+    /// let loader = || Loader::iterable(Count(10)).batch_size(3).num_workers(2).build();
+    /// let (mut before, mut after) = (loader()?, loader()?);
+    /// let mut pass = before.epoch()?;
+    /// assert_eq!(pass.next().expect("of worker 0")?.tensors().as_slice(), [0, 1, 2]);
+    /// after.load_state(&pass.state())?;
+    /// assert_eq!(after.epoch()?.next().expect("of worker 1")?.tensors().as_slice(), [5, 6, 7]);
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
+        let _ = (cursor, to);
+        false
+    }
+
+    /// Goes on with a pass of one worker from what a cursor of that worker has [saved](Self::save), in the place of
+    /// [`iter`](Self::iter).
+    ///
+    /// # Errors
+    ///
+    /// As those of `iter`; and whatever does not fit the dataset, or cannot be read.
+    fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+        let _ = (worker, saved);
+        Err("this dataset saves nothing that it could go on from".into())
+    }
+
     /// How many samples a pass has, over all workers, if that is known. A loader warns if there are more.
     fn len(&self) -> Option<usize> {
         None
@@ -127,6 +186,14 @@ impl<D: IterableDataset> IterableDataset for Arc<D> {
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
         (**self).next(cursor, cx)
+    }
+
+    fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
+        (**self).save(cursor, to)
+    }
+
+    fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+        (**self).resume(worker, saved)
     }
 
     fn len(&self) -> Option<usize> {

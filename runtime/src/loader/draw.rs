@@ -2,7 +2,7 @@
 
 use super::error::{Error, Warning};
 use super::plan::{Batches, Feed, Plan};
-use super::state::{State, StateError, check_batches};
+use super::state::{State, StateError, check_batches, differs};
 use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 
@@ -92,6 +92,10 @@ impl Draw {
                 let seen = positions(first)..positions(state.next());
                 sampler.restore(saved, seen).map_err(|source| StateError::Sampler { source })?;
                 return Ok(None);
+            }
+            (Origin::Sampler(_) | Origin::Feed(_), _) if self.passes > state.epoch => {
+                let hint = "its sampler does not save itself, and cannot go back: load the state into a new loader";
+                return differs("epoch", state.epoch, format_args!("{} (passes drawn)", self.passes), hint);
             }
             (Origin::Sampler(_), None) => state.epoch,
             (Origin::Feed(_), _) => state.epoch.saturating_add(u32::from(state.next() > 0)),

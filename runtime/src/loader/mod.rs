@@ -337,6 +337,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// Draws the next pass, or again the one that a state is in.
     fn draw(&mut self) -> Result<Option<usize>, Error> {
+        self.log.prepare(Some(&mut self.draw))?;
         let text = std::mem::take(&mut self.log.before.text);
         self.log.before = self.facts().begin(&self.log, text);
         // SAFETY: the run is over with everything taken, and the next one is opened later.

@@ -252,7 +252,7 @@ impl Source {
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
             // A list that was too long keeps no more than was counted with.
-            list.indices.shrink_to(self.most);
+            list.indices.shrink_to(most);
         }
         if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {
             dispose(self.batches.take());

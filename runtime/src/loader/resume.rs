@@ -25,6 +25,8 @@ pub(super) struct Resume {
     pub(super) state: State,
     /// The number of batches in its pass, if that was drawn already, by an `epoch` that failed later on.
     pub(super) drawn: Option<Option<usize>>,
+    /// Whether it was tried to draw it.
+    pub(super) tried: bool,
 }
 
 impl Log {
@@ -66,13 +68,24 @@ impl Log {
         };
         let new = |seed| SharedGenerator::from(Generator::from_seed(seed));
         self.default = state.start.default_generator.map(|point| new(point.seed));
-        self.resume = Some(Resume { state: state.clone(), drawn: None });
+        self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
         Ok(warning)
     }
 
     fn adopt(&mut self, state: &State, generator: &mut Option<SharedGenerator>) {
         *generator = state.start.generator.map(|point| Generator::from_seed(point.seed).into());
         self.adopted = generator.is_some();
+    }
+
+    /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
+    pub(super) fn prepare(&mut self, draw: Option<&mut Draw>) -> Result<(), StateError> {
+        let Some(resume) = &mut self.resume else { return Ok(()) };
+        if std::mem::replace(&mut resume.tried, true)
+            && let Some(draw) = draw
+        {
+            draw.restore(&resume.state)?;
+        }
+        Ok(())
     }
 
     /// Puts the generators where the state to go on from has them.
@@ -99,7 +112,9 @@ impl Facts<'_> {
         match log.state() {
             Some(state) => {
                 log.put(self.generator);
-                Before::of(state)
+                let mut before = self.before(text);
+                before.base_seed = state.start.base_seed;
+                before
             }
             None => self.before(text),
         }

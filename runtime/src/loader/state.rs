@@ -399,11 +399,6 @@ impl Facts<'_> {
                 let tasks = self.batching.batches(len);
                 check_batches(state, tasks)
             }
-            (Origin::Sampler(_), _) if sampler.saved.is_some() => Ok(()),
-            _ if draw.passes > state.epoch => {
-                let hint = "its sampler does not save itself, and cannot go back: load the state into a new loader";
-                differs("epoch", state.epoch, format_args!("{}, as so many passes were drawn", draw.passes), hint)
-            }
             _ => Ok(()),
         }
     }
@@ -417,7 +412,7 @@ pub(super) fn check_batches(state: &State, tasks: usize) -> Result<(), StateErro
     Ok(())
 }
 
-fn differs<T>(
+pub(super) fn differs<T>(
     field: &'static str,
     state: impl ToString,
     loader: impl ToString,
@@ -444,25 +439,8 @@ pub(super) struct Before {
     generator: Option<Point>,
     default: Option<Point>,
     persistent: bool,
-    base_seed: Option<u64>,
+    pub(super) base_seed: Option<u64>,
     /// Whether the sampler has said all that it takes to draw the pass again, in `text`.
     saves: bool,
     pub(super) text: String,
-}
-
-impl Before {
-    /// As a state has it.
-    pub(super) fn of(state: &State) -> Self {
-        let Start { generator, default_generator, persistent, base_seed, ref sampler } = state.start;
-        let saved = sampler.as_ref().and_then(|sampler| sampler.saved.clone());
-        Self {
-            dataset_len: state.dataset_len,
-            generator,
-            default: default_generator,
-            persistent,
-            base_seed,
-            saves: saved.is_some(),
-            text: saved.unwrap_or_default(),
-        }
-    }
 }

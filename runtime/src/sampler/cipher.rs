@@ -4,7 +4,11 @@
 //! start. Here a pass takes one number from the generator, and the index of a position is computed by whoever needs
 //! it; see [`Cipher`] for how.
 
+use std::ops::Range;
+
+use super::saved::{Saved, put, put_generator};
 use super::{Cipher, Order, Sampler, SamplerError, with_generator};
+use crate::BoxError;
 use crate::rng::{Generator, SharedGenerator};
 
 /// Visits each sample once in random order, in no memory at all: for datasets of billions of samples.
@@ -62,6 +66,18 @@ impl Sampler for CipherSampler {
         let seed = with_generator(self.generator.as_ref(), default, Generator::random_i64) as u64;
         *order = Cipher::new(self.dataset_len, seed, 0).into();
         Ok(())
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        put(to, "dataset_len", self.dataset_len);
+        put_generator(to, self.generator.as_ref());
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        let saved = Saved { sampler: "CipherSampler", text: saved };
+        saved.check("dataset_len", self.dataset_len)?;
+        saved.restore_generator(self.generator.as_ref())
     }
 }
 

@@ -9,10 +9,13 @@
 //! list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::saved::{Saved, put};
 use super::{Order, Sampler, SamplerError, make_room};
+use crate::BoxError;
 use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
 /// How errors call this sampler.
@@ -40,6 +43,11 @@ const NAME: &str = "DistributedSampler";
 /// # Ok::<(), slotline::sampler::SamplerError>(())
 /// ```
 ///
+/// A [state](crate::loader::Loader::state) of any replica, taken after as many batches as all the others delivered, can be
+/// loaded by any number of replicas: what is left of the pass is dealt out anew among them, and the passes after it are as
+/// always. (Not if batches come [as they are finished](crate::loader::Builder::in_order) and some were passed over.) The
+/// epoch is that of the state then, and must not be set to another one for the rest of that pass.
+///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
 /// all of them; without shuffle, as many for each sample of the share.
 #[derive(Clone, Debug)]
@@ -52,6 +60,24 @@ pub struct DistributedSampler {
     drop_last: bool,
     seed: u64,
     epoch: EpochHandle,
+    /// What the next pass goes on with, after a restoration in the middle of it.
+    resumed: Option<Resumed>,
+}
+
+/// A pass to go on with.
+#[derive(Clone, Copy, Debug)]
+struct Resumed {
+    epoch: u64,
+    deal: Deal,
+}
+
+/// How far the list had been dealt out when it began to be dealt to these replicas.
+#[derive(Clone, Copy, Debug, Default)]
+struct Deal {
+    /// The position from which on the share is of this dealing.
+    position: usize,
+    /// Entries of the list that were dealt before, those repeated at its end included.
+    dealt: usize,
 }
 
 /// The epoch of a [`DistributedSampler`], to be set while a loader owns the sampler.
@@ -87,7 +113,7 @@ impl DistributedSampler {
             return Err(SamplerError::Rank { sampler: NAME, rank, num_replicas });
         }
         let (shuffle, drop_last, seed, epoch) = (true, false, 0, EpochHandle::default());
-        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch })
+        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch, resumed: None })
     }
 
     /// Whether the dataset is permuted before it is dealt out; default true.
@@ -132,31 +158,43 @@ impl DistributedSampler {
         u32::fits(self.dataset_len)
     }
 
+    /// The share of each of so many replicas in what is left of the list.
+    fn share(&self, deal: Deal, replicas: NonZero<usize>) -> usize {
+        let left = self.dataset_len.saturating_sub(deal.dealt);
+        if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
+    }
+
     /// The place in the list of the share's last entry, or none where the share is empty.
-    fn last_place(&self) -> Option<usize> {
-        let before = self.len().checked_sub(1)? * self.num_replicas.get();
+    fn last_place(&self, deal: Deal) -> Option<usize> {
+        let before = self.share(deal, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + deal.dealt;
         // At least 1: the ranks' places before `before` are all in the list, and some rank has one after them.
         let left = self.dataset_len - before;
         Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
     }
 
-    /// Draws a pass into a table.
-    fn draw<I: IndexWord>(&self, table: &mut Vec<I>) -> Result<(), SamplerError> {
-        make_room(NAME, table, self.entries())?;
-        let Some(last_place) = self.last_place() else { return Ok(()) };
-        let (share, step) = (self.len(), self.num_replicas.get());
-        if self.shuffle {
+    /// Draws a pass into a table: places for what was dealt before, and then the share of the rest.
+    fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
+        let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
+        make_room(NAME, table, self.entries().max(start + share))?;
+        let last_place = self.last_place(deal);
+        if self.shuffle && last_place.is_some() {
             fill_table(table, 1, self.dataset_len);
             let mut generator = Generator::from_seed(self.seed.wrapping_add(self.epoch.get()));
             randperm_prefix(&mut generator, table, self.dataset_len);
+        } else {
+            table.extend((0..start).map(|_| I::from_index(0)));
+        }
+        let Some(last_place) = last_place else { return Ok(()) };
+        let first = deal.dealt + self.rank;
+        if self.shuffle {
             let last = table[last_place];
             for j in 0..share - 1 {
-                table[j] = table[self.rank + j * step];
+                table[start + j] = table[first + j * step];
             }
-            table[share - 1] = last;
-            table.truncate(share);
+            table[start + share - 1] = last;
+            table.truncate(start + share);
         } else {
-            table.extend((0..share - 1).map(|j| I::from_index(self.rank + j * step)));
+            table.extend((0..share - 1).map(|j| I::from_index(first + j * step)));
             table.push(I::from_index(last_place));
         }
         Ok(())
@@ -165,11 +203,7 @@ impl DistributedSampler {
 
 impl Sampler for DistributedSampler {
     fn len(&self) -> usize {
-        if self.drop_last {
-            self.dataset_len / self.num_replicas
-        } else {
-            self.dataset_len.div_ceil(self.num_replicas.get())
-        }
+        self.share(Deal::default(), self.num_replicas)
     }
 
     fn memory(&self) -> usize {
@@ -179,7 +213,63 @@ impl Sampler for DistributedSampler {
 
     /// The default generator is left alone.
     fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        if self.is_narrow() { self.draw(order.u32_table()) } else { self.draw(order.u64_table()) }
+        let epoch = self.epoch.get();
+        if let Some(was) = self.resumed.map(|resumed| resumed.epoch).filter(|&was| was != epoch) {
+            let error = format!("{NAME}: the pass to go on with is of epoch {was}, and {epoch} was set; set {was}");
+            return Err(BoxError::from(error).into());
+        }
+        let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
+        if self.is_narrow() {
+            self.draw(deal, order.u32_table())?
+        } else {
+            self.draw(deal, order.u64_table())?
+        }
+        self.resumed = None;
+        Ok(())
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
+        put(to, "dataset_len", self.dataset_len);
+        put(to, "shuffle", self.shuffle);
+        put(to, "drop_last", self.drop_last);
+        put(to, "seed", self.seed);
+        put(to, "epoch", self.epoch.get());
+        put(to, "num_replicas", self.num_replicas);
+        put(to, "position", deal.position);
+        put(to, "dealt", deal.dealt);
+        true
+    }
+
+    fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
+        let saved = Saved { sampler: NAME, text: saved };
+        saved.check("dataset_len", self.dataset_len)?;
+        saved.check("shuffle", self.shuffle)?;
+        saved.check("drop_last", self.drop_last)?;
+        saved.check("seed", self.seed)?;
+        let replicas: NonZero<usize> = saved.get("num_replicas")?;
+        let (epoch, position, dealt) = (saved.get("epoch")?, saved.get("position")?, saved.get("dealt")?);
+        // At least one entry was dealt for each position.
+        if position > dealt || position > self.dataset_len || (position == 0) != (dealt == 0) {
+            return Err(saved.impossible("dealt", dealt, "that is not possible with the position saved"));
+        }
+        let mut deal = Deal { position, dealt };
+        // The last batch of a pass may not be full.
+        let end = position + self.share(deal, replicas);
+        let (first, next) = (seen.start.min(end), seen.end.min(end));
+        if first < position {
+            return Err(saved.impossible("position", position, "not so many samples were delivered"));
+        }
+        if first == next {
+            let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
+            deal = Deal { position: next, dealt };
+        } else if replicas != self.num_replicas {
+            let reason = "other replicas can go on only where no batch was passed over (in_order)";
+            return Err(saved.impossible("num_replicas", replicas, reason));
+        }
+        self.epoch.set(epoch);
+        self.resumed = (deal.position > 0).then_some(Resumed { epoch, deal });
+        Ok(())
     }
 }
 
@@ -264,7 +354,7 @@ mod tests {
             for rank in [0, replicas - 1] {
                 for drop_last in [false, true] {
                     let sampler = DistributedSampler::new(n, replicas, rank).unwrap().drop_last(drop_last);
-                    assert!(sampler.last_place().is_none_or(|place| place < n));
+                    assert!(sampler.last_place(Deal::default()).is_none_or(|place| place < n));
                 }
             }
         }
@@ -302,7 +392,7 @@ mod tests {
             let want = reference(n, replicas, rank, shuffle, drop_last, seed);
             prop_assert_eq!(order_of(&mut sampler), want.clone());
             let mut wide = Vec::<u64>::new();
-            sampler.draw(&mut wide).unwrap();
+            sampler.draw(Deal::default(), &mut wide).unwrap();
             prop_assert_eq!(Order::from(wide).iter().collect::<Vec<_>>(), want);
         }
     }

@@ -26,6 +26,7 @@ mod error;
 mod feistel;
 mod order;
 mod random;
+mod saved;
 mod sequential;
 mod subset_random;
 mod weighted_random;

@@ -9,8 +9,11 @@
 //! for each pass, and draws from a fresh generator of that seed.
 
 use std::num::NonZero;
+use std::ops::Range;
 
+use super::saved::{Saved, put, put_generator};
 use super::{Order, Sampler, SamplerError, make_room};
+use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix, skip_randperm};
 
 /// How errors call this sampler.
@@ -127,6 +130,22 @@ impl Sampler for RandomSampler {
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         if self.is_narrow() { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        put(to, "dataset_len", self.dataset_len);
+        put(to, "num_samples", self.len());
+        put(to, "replacement", self.replacement);
+        put_generator(to, self.generator.as_ref());
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        let saved = Saved { sampler: NAME, text: saved };
+        saved.check("dataset_len", self.dataset_len)?;
+        saved.check("num_samples", self.len())?;
+        saved.check("replacement", self.replacement)?;
+        saved.restore_generator(self.generator.as_ref())
     }
 }
 

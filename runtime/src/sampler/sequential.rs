@@ -1,6 +1,10 @@
 //! One after the other.
 
+use std::ops::Range;
+
+use super::saved::{Saved, put};
 use super::{Order, Sampler, SamplerError};
+use crate::BoxError;
 use crate::rng::Generator;
 
 /// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). Needs no memory and draws nothing.
@@ -35,5 +39,14 @@ impl Sampler for SequentialSampler {
     fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         *order = Order::Range(self.len);
         Ok(())
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        put(to, "dataset_len", self.len);
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        Saved { sampler: "SequentialSampler", text: saved }.check("dataset_len", self.len)
     }
 }

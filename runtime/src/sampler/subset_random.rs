@@ -3,7 +3,11 @@
 //! One `randperm` a pass, from the generator the sampler was given. One that was given none draws it from the default
 //! generator itself; RandomSampler only takes a seed from there.
 
+use std::ops::Range;
+
+use super::saved::{Saved, digest, put, put_generator};
 use super::{Order, Sampler, SamplerError, make_room, with_generator};
+use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix};
 
 /// How errors call this sampler.
@@ -29,6 +33,8 @@ pub struct SubsetRandomSampler {
     indices: Vec<usize>,
     /// Whether the indices, and places among them, fit in u32.
     narrow: bool,
+    /// Of the indices, to tell others from them.
+    digest: u64,
     generator: Option<SharedGenerator>,
 }
 
@@ -39,7 +45,8 @@ impl SubsetRandomSampler {
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         let indices: Vec<usize> = indices.into_iter().collect();
         let narrow = u32::fits(indices.len()) && indices.iter().all(|&index| u32::try_from(index).is_ok());
-        Self { indices, narrow, generator: None }
+        let digest = digest(indices.iter().map(|&index| index as u64));
+        Self { indices, narrow, digest, generator: None }
     }
 
     /// The generator to draw from: a [`Generator`] of the sampler's own, or a [`SharedGenerator`].
@@ -76,6 +83,20 @@ impl Sampler for SubsetRandomSampler {
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         if self.narrow { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        put(to, "len", self.indices.len());
+        put(to, "digest_of_indices", self.digest);
+        put_generator(to, self.generator.as_ref());
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        let saved = Saved { sampler: NAME, text: saved };
+        saved.check("len", self.indices.len())?;
+        saved.check("digest_of_indices", self.digest)?;
+        saved.restore_generator(self.generator.as_ref())
     }
 }
 

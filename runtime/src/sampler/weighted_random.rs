@@ -14,8 +14,11 @@
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
+use std::ops::Range;
 
+use super::saved::{Saved, digest, put, put_generator};
 use super::{Order, Sampler, SamplerError, make_room, with_generator};
+use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator};
 
 /// How errors call this sampler.
@@ -48,6 +51,8 @@ pub struct WeightedRandomSampler {
     weights: Vec<f64>,
     /// How many weights are above 0.
     positive: usize,
+    /// Of the weights, to tell others from them.
+    digest: u64,
     num_samples: NonZero<usize>,
     replacement: bool,
     generator: Option<SharedGenerator>,
@@ -78,7 +83,8 @@ impl WeightedRandomSampler {
         if !(sum > 0.0 && sum.is_finite()) {
             return Err(SamplerError::WeightSum { sampler: NAME, sum });
         }
-        Ok(Self { weights, positive, num_samples, replacement: true, generator: None, scratch: Vec::new() })
+        let digest = digest(weights.iter().map(|weight| weight.to_bits()));
+        Ok(Self { weights, positive, digest, num_samples, replacement: true, generator: None, scratch: Vec::new() })
     }
 
     /// Whether each sample is drawn from all indices, so that one may come twice; default true.
@@ -154,6 +160,22 @@ impl Sampler for WeightedRandomSampler {
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         if self.is_narrow() { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        put(to, "digest_of_weights", self.digest);
+        put(to, "num_samples", self.num_samples);
+        put(to, "replacement", self.replacement);
+        put_generator(to, self.generator.as_ref());
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        let saved = Saved { sampler: NAME, text: saved };
+        saved.check("digest_of_weights", self.digest)?;
+        saved.check("num_samples", self.num_samples)?;
+        saved.check("replacement", self.replacement)?;
+        saved.restore_generator(self.generator.as_ref())
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a lane loader is made of its options.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use slotline_core::spsc::Slot;
 
@@ -8,10 +8,9 @@ use super::dealt::{DealtHand, DealtPasses};
 use super::iterable::{Engine as IterEngine, IterHand, IterPasses};
 use super::side::{Lane, Lanes};
 use super::slab::Slab;
-use super::worker::{Hand, LaneWorker, Reply, Request, Ring};
+use super::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
 use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
-use crate::loader::Loader;
 use crate::loader::build::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
@@ -26,6 +25,8 @@ use crate::loader::options::{Kind, Options};
 use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
+use crate::loader::resume::{Log, Tickets};
+use crate::loader::{Loader, Progress};
 use crate::sample::Fields;
 use crate::wait::Waiter;
 
@@ -72,6 +73,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
             batching,
             abandoned: Abandoned::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
+            resume: Mutex::default(),
         });
         let hand = {
             let engine = engine.clone();
@@ -215,6 +217,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start: start.clone(), hand };
         hands.push(move || worker.work());
     }
+    let slab_len = slab.len();
     let lanes = Lanes::new(lanes, slab, any, prefetch);
     let cores = worker_cores(&options.affinity, workers)?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
@@ -223,8 +226,10 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     }
     let own = (workers == 0).then(|| {
         let hand = Box::new(hand(None));
-        Own { hand, request: Request::default(), task: 0, tasks: None, over: true }
+        let (request, tickets, mark) = (Request::default(), Tickets::default(), Mark::default());
+        Own { hand, request, made: 0, tickets, tasks: None, over: true, mark }
     });
+    let gaps = if options.in_order { 0 } else { slab_len };
     Ok(LaneLoader {
         home,
         lanes,
@@ -244,6 +249,10 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         warnings,
         overlong: false,
         epochs: 0,
+        passes_begun: 0,
+        pass: Progress::default(),
+        samples: 0,
+        log: Log::new(gaps),
     })
 }
 

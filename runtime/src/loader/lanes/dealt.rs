@@ -10,10 +10,12 @@ use super::super::engine::{Engine, Task};
 use super::super::error::Error;
 use super::super::job::{Activity, Reader};
 use super::super::plan::Indices;
+use super::super::state::State;
 use super::super::work::Work;
-use super::worker::{Hand, Outcome, Request};
+use super::worker::{Hand, Mark, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::dataset::Dataset;
+use crate::rng::SharedGenerator;
 
 impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
     fn dataset(&self) -> &D {
@@ -22,6 +24,10 @@ impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
 
     fn set_abandoned(&self, abandoned: bool) {
         self.abandoned.set(abandoned);
+    }
+
+    fn dataset_len(&self) -> Option<usize> {
+        Some(self.dataset.len())
     }
 
     fn activities(&self) -> &[CachePadded<Activity>] {
@@ -40,12 +46,25 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
         self.draw.len(self.engine.dataset.len())
     }
 
-    fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error> {
+    fn draw(&self) -> Option<&Draw> {
+        Some(&self.draw)
+    }
+
+    fn draw_mut(&mut self) -> Option<&mut Draw> {
+        Some(&mut self.draw)
+    }
+
+    fn begin(
+        &mut self,
+        pass: Pass,
+        default: Option<&SharedGenerator>,
+        from: Option<&State>,
+    ) -> Result<Option<usize>, Error> {
         let engine = &*self.engine;
         // SAFETY: the loader begins a pass only when no request is out.
         let plan = unsafe { engine.plan_mut() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
-        self.draw.begin(engine.dataset.len(), engine.rows, plan, None, None)
+        self.draw.begin(engine.dataset.len(), engine.rows, plan, default, from)
     }
 }
 
@@ -56,7 +75,7 @@ pub(super) struct DealtHand<D: Dataset, C: Collate<D>> {
 }
 
 impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
-    fn fill(&mut self, _: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+    fn fill(&mut self, _: Request, task: usize, work: &Work<C::Payload>, _: &mut Mark) -> Outcome {
         let engine = &*self.engine;
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan() };

@@ -1,20 +1,22 @@
 //! Batches of an iterable dataset, which each worker reads from its own start.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
-use super::super::draw::Batching;
+use super::super::draw::{Batching, Draw};
 use super::super::error::Error;
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::state::{State, Stream};
 use super::super::work::{Cause, Failure, Work, dispose, guarded};
-use super::worker::{Hand, Outcome, Request};
+use super::worker::{Hand, Mark, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
+use crate::rng::SharedGenerator;
 
 /// What the workers share.
 pub(super) struct Engine<D, C> {
@@ -24,6 +26,8 @@ pub(super) struct Engine<D, C> {
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
+    /// Where the workers begin the pass, if that is not its start.
+    pub(super) resume: Mutex<Vec<Stream>>,
 }
 
 impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
@@ -33,6 +37,10 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
 
     fn set_abandoned(&self, abandoned: bool) {
         self.abandoned.set(abandoned);
+    }
+
+    fn dataset_len(&self) -> Option<usize> {
+        self.dataset.len()
     }
 
     fn activities(&self) -> &[CachePadded<Activity>] {
@@ -48,7 +56,18 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
         self.0.dataset.len()
     }
 
-    fn begin(&mut self, _: Pass) -> Result<Option<usize>, Error> {
+    fn draw(&self) -> Option<&Draw> {
+        None
+    }
+
+    fn draw_mut(&mut self) -> Option<&mut Draw> {
+        None
+    }
+
+    fn begin(&mut self, _: Pass, _: Option<&SharedGenerator>, from: Option<&State>) -> Result<Option<usize>, Error> {
+        let streams = from.and_then(|state| state.streams.as_ref());
+        let mut resume = self.0.resume.lock().unwrap_or_else(PoisonError::into_inner);
+        *resume = streams.map_or_else(Vec::new, |streams| streams.workers.clone());
         Ok(None)
     }
 }
@@ -60,14 +79,14 @@ pub(super) struct IterHand<D: IterableDataset, C> {
     /// `None` at the end of the dataset.
     cursor: Option<D::Cursor>,
     /// The pass that the cursor belongs to.
-    epoch: Option<u32>,
+    pass: Option<u64>,
     /// Samples read in it.
     number: usize,
 }
 
 impl<D: IterableDataset, C> IterHand<D, C> {
     pub(super) fn new(engine: Arc<Engine<D, C>>, reader: Reader) -> Self {
-        Self { engine, reader, cursor: None, epoch: None, number: 0 }
+        Self { engine, reader, cursor: None, pass: None, number: 0 }
     }
 
     /// Which worker it is in the request's pass, if it is one.
@@ -76,16 +95,52 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
-    /// Begins a pass.
-    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
+    /// Begins a pass, or the rest of one.
+    fn begin(&mut self, request: Request, task: usize) -> Result<(), BoxError> {
         let info = self.info(request);
         if info.is_some() {
             set_worker_info(info);
         }
-        (self.epoch, self.number) = (Some(request.epoch), 0);
+        (self.pass, self.number) = (Some(request.pass), 0);
         dispose(self.cursor.take());
-        let cursor = guarded(|| self.engine.dataset.iter(info)).map_err(Cause::into_error)?;
-        self.cursor = Some(cursor);
+        let engine = self.engine.clone();
+        let resume = engine.resume.lock().unwrap_or_else(PoisonError::into_inner).get(self.reader.place).cloned();
+        let Stream { samples, saved, .. } = resume.unwrap_or_default();
+        let cursor = match &saved {
+            Some(saved) => guarded(|| engine.dataset.resume(info, saved)),
+            None => guarded(|| engine.dataset.iter(info)),
+        };
+        self.cursor = Some(cursor.map_err(Cause::into_error)?);
+        match saved {
+            Some(_) => self.number = samples,
+            None => self.pass_over(samples, request, task)?,
+        }
+        Ok(())
+    }
+
+    /// Reads so many samples for nobody.
+    fn pass_over(&mut self, samples: usize, request: Request, task: usize) -> Result<(), BoxError> {
+        let seed = self.info(request).map_or(request.seed, |info| info.seed());
+        let engine = &*self.engine;
+        let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
+        activity.begin(task, 0);
+        while self.number < samples && !engine.abandoned.get() {
+            let Some(cursor) = &mut self.cursor else { break };
+            activity.index.store(self.number, Ordering::Relaxed);
+            cx.start_pass(seed, request.epoch);
+            cx.start_sample(self.number);
+            self.number += 1;
+            match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
+                Ok(true) | Err(Cause::Error(_)) => {}
+                Ok(false) => dispose(self.cursor.take()),
+                Err(panic) => {
+                    dispose(self.cursor.take());
+                    activity.end();
+                    return Err(panic.into_error());
+                }
+            }
+        }
+        activity.end();
         Ok(())
     }
 }
@@ -101,7 +156,22 @@ where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
-    fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+    fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
+        let outcome = self.fill_batch(request, task, work);
+        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
+        mark.saved.clear();
+        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
+            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
+        });
+        outcome
+    }
+}
+
+impl<D: IterableDataset, C> IterHand<D, C> {
+    fn fill_batch(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome
+    where
+        C: Collate<Iterable<D>>,
+    {
         let engine = self.engine.clone();
         if engine.abandoned.get() {
             return Outcome::End;
@@ -111,10 +181,10 @@ where
             Outcome::Batch(0)
         };
         let by = self.reader.by();
-        if self.epoch != Some(request.epoch)
-            && let Err(error) = self.begin(request)
+        if self.pass != Some(request.pass)
+            && let Err(error) = self.begin(request, task)
         {
-            return fail(0, by, Cause::Start(error));
+            return fail(self.number, by, Cause::Start(error));
         }
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };

@@ -36,13 +36,16 @@ use crossbeam_utils::CachePadded;
 pub use self::pass::LanePass;
 use self::side::Lanes;
 pub(super) use self::slab::Taken;
-use self::worker::{Hand, Request};
+use self::worker::{Hand, Mark, Request};
+use super::Progress;
 use super::collate::{Collate, Stack};
 use super::crew::Crew;
-use super::draw::{Batching, draw_base_seed};
+use super::draw::{Batching, Draw, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
 use super::overflow::Spills;
+use super::resume::{Log, Tickets};
+use super::state::{Facts, State, StateError, Stream, Streams};
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -77,6 +80,12 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     /// Whether more samples than `samples` were noticed already.
     overlong: bool,
     epochs: u32,
+    /// Calls of `epoch`.
+    passes_begun: u64,
+    pass: Progress,
+    /// Samples in what was delivered of the pass.
+    samples: usize,
+    log: Log,
 }
 
 /// A pass that begins: its number and its base seed.
@@ -90,11 +99,13 @@ struct Pass {
 struct Own<P> {
     hand: Box<dyn Hand<P>>,
     request: Request,
-    /// The next batch, and how many there are, if known.
-    task: usize,
+    /// Batches made, which they are, and how many there are, if known.
+    made: usize,
+    tickets: Tickets,
     tasks: Option<usize>,
     /// Whether the pass is over.
     over: bool,
+    mark: Mark,
 }
 
 /// What passes are made of.
@@ -102,13 +113,24 @@ trait Passes: Send {
     /// How many samples a pass has, if that is known.
     fn samples(&self) -> Option<usize>;
 
-    /// Draws what a pass needs, and gives the number of its batches, if that is known.
-    fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error>;
+    /// Where its indices come from, if it has any.
+    fn draw(&self) -> Option<&Draw>;
+    fn draw_mut(&mut self) -> Option<&mut Draw>;
+
+    /// Draws what a pass needs, and gives the number of its batches, if that is known. `default` stands in for the process's
+    /// default generator, and `from` says what of the pass is not wanted any more.
+    fn begin(
+        &mut self,
+        pass: Pass,
+        default: Option<&SharedGenerator>,
+        from: Option<&State>,
+    ) -> Result<Option<usize>, Error>;
 }
 
 /// What the threads of a lane loader share, as far as the loader must know it.
 trait Home<D>: Send + Sync {
     fn dataset(&self) -> &D;
+    fn dataset_len(&self) -> Option<usize>;
     fn set_abandoned(&self, abandoned: bool);
     fn activities(&self) -> &[CachePadded<Activity>];
 }
@@ -125,25 +147,129 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
         let deadline = Until::after(self.timeout);
         self.drain(&deadline)?;
-        if !self.persistent || self.epochs == 0 {
-            self.seed = draw_base_seed(self.generator.as_ref());
-        }
+        let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
+            Some(tasks) => tasks,
+            None => self.draw()?,
+        };
         let (epoch, seed) = (self.epochs, self.seed);
-        let tasks = self.passes.begin(Pass { epoch, seed })?;
-        let request = Request { task: None, epoch, seed };
+        self.passes_begun += 1;
+        let request = Request { task: None, epoch, seed, pass: self.passes_begun };
+        let delivered = self.log.state().map_or(0, State::batches);
+        let left = tasks.map(|tasks| tasks - delivered);
         let mut failures = Vec::new();
         match &mut self.own {
-            Some(own) => (own.request, own.task, own.tasks, own.over) = (request, 0, tasks, false),
+            Some(own) => own.begin(request, left, self.log.state()),
             None => {
                 if self.has_init {
                     let outcome = self.lanes.init(request, &deadline);
                     failures = outcome.ok_or_else(|| self.timed_out(0))?;
                 }
-                self.lanes.begin(request, tasks, self.has_init);
+                self.lanes.begin(request, left, self.has_init, self.log.state());
             }
         }
+        self.log.gaps.start(self.log.resume.as_ref().map(|resume| &resume.state));
+        let state = self.log.resume.take().map(|resume| resume.state);
+        let streams = state.as_ref().and_then(|state| state.streams.as_ref());
+        self.samples = streams.map_or(0, |streams| streams.samples);
+        let as_they_come = tasks.is_some() && self.lanes.any.is_some();
+        self.pass = Progress {
+            epoch,
+            tasks,
+            delivered,
+            gaps: as_they_come || !self.log.gaps.missing.is_empty(),
+            bad_samples: state.map_or(0, |state| state.bad_samples),
+            running: true,
+            ..Progress::default()
+        };
         self.epochs = self.epochs.wrapping_add(1);
-        Ok(LanePass::new(self, epoch, tasks.is_some(), failures))
+        Ok(LanePass::new(self, failures))
+    }
+
+    /// The number of the pass that the next [`epoch`](Self::epoch) gives.
+    pub fn next_epoch(&self) -> u32 {
+        self.epochs
+    }
+
+    /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
+    ///
+    /// In a pass it is [`LanePass::state`].
+    pub fn state(&self) -> State {
+        if let Some(state) = self.log.state() {
+            return state.clone();
+        }
+        let facts = self.facts();
+        if !self.pass.running {
+            let state = facts.state(self.epochs, &facts.before(String::new()));
+            return State { streams: self.streams(false), ..state };
+        }
+        let state = facts.state(self.pass.epoch, &self.log.before);
+        let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
+        let (batches, bad_samples) = (self.pass.delivered, self.pass.bad_samples);
+        State { batches, missing, bad_samples, streams: self.streams(true), ..state }
+    }
+
+    /// Goes on from a state; see [`Loader::load_state`](super::Loader::load_state).
+    ///
+    /// Of an iterable dataset the number of workers must be the same, as each reads a part of its own. A cursor goes on from
+    /// what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker reads again,
+    /// for nobody, what it had read.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
+    pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.facts().check(state)?;
+        let warning = self.log.load(state, &mut self.generator, self.passes.draw_mut())?;
+        (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
+        }
+        Ok(())
+    }
+
+    /// What its states depend on.
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            dataset_len: self.home.dataset_len(),
+            batching: self.batching,
+            generator: self.generator.as_ref(),
+            adopted: self.log.adopted,
+            default: self.log.default.as_ref(),
+            persistent: self.persistent,
+            base_seed: (self.epochs > 0).then_some(self.seed),
+            draw: self.passes.draw(),
+            num_workers: self.crew.len(),
+        }
+    }
+
+    /// How far the workers of an iterable dataset are; or at the start of a pass.
+    fn streams(&self, running: bool) -> Option<Streams> {
+        if self.passes.draw().is_some() {
+            return None;
+        }
+        let marks = self.lanes.lanes.iter().map(|lane| &lane.mark).chain(self.own.iter().map(|own| &own.mark));
+        let stream = |mark: &Mark| if running { mark.stream() } else { Stream::default() };
+        let (samples, turn) = if running { (self.samples, self.lanes.after) } else { (0, 0) };
+        Some(Streams { num_workers: self.crew.len(), samples, turn, workers: marks.map(stream).collect() })
+    }
+
+    /// Draws the next pass, or again the one that a state is in.
+    fn draw(&mut self) -> Result<Option<usize>, Error> {
+        self.log.prepare(self.passes.draw_mut())?;
+        let text = std::mem::take(&mut self.log.before.text);
+        self.log.before = self.facts().begin(&self.log, text);
+        if !self.persistent || self.epochs == 0 {
+            self.seed = draw_base_seed(self.log.generator(self.generator.as_ref()));
+        } else if let Some(seed) = self.log.state().and_then(|state| state.start.base_seed) {
+            self.seed = seed;
+        }
+        let pass = Pass { epoch: self.epochs, seed: self.seed };
+        let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
+        if let Some(resume) = &mut self.log.resume {
+            resume.drawn = Some(tasks);
+        }
+        Ok(tasks)
     }
 
     /// How many batches a pass has, if that is known: of an iterable dataset by its own
@@ -200,6 +326,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             return Err(self.timed_out(0));
         }
         self.home.set_abandoned(false);
+        self.pass = Progress::default();
         Ok(())
     }
 
@@ -208,6 +335,17 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         let workers = self.home.activities()[..self.crew.len()].iter().enumerate();
         let busy = workers.filter_map(|(id, worker)| Some((id, worker.reading(worker.task()?)?))).collect();
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
+    }
+}
+
+impl<P> Own<P> {
+    /// Begins a pass with so many batches to come; `from` says what was delivered before.
+    fn begin(&mut self, request: Request, tasks: Option<usize>, from: Option<&State>) {
+        (self.request, self.made, self.tasks) = (request, 0, tasks);
+        self.tickets.start(from);
+        let streams = from.and_then(|state| state.streams.as_ref());
+        self.mark.start(streams.and_then(|streams| streams.workers.first()));
+        self.over = self.mark.ended;
     }
 }
 

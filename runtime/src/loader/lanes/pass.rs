@@ -6,6 +6,7 @@ use super::super::batch::Tag;
 use super::super::collate::{Collate, Stack};
 use super::super::error::{Error, Warning};
 use super::super::lease::Lease;
+use super::super::state::State;
 use super::LaneLoader;
 use super::side::Next;
 use super::slab::Taken;
@@ -19,12 +20,8 @@ use crate::wait::Until;
 /// Dropped before its end, it is given up: workers stop at their current sample.
 pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     loader: &'a mut LaneLoader<D, C>,
-    epoch: u32,
     /// Whether batches are those of an order, whose numbers they have; else they are counted.
     dealt: bool,
-    /// Batches and errors so far, and samples in them.
-    delivered: usize,
-    samples: usize,
     /// How many samples an iterable dataset says that there are.
     said: Option<usize>,
     /// The last answer was `Held`.
@@ -36,30 +33,31 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
 }
 
 impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
-    pub(super) fn new(
-        loader: &'a mut LaneLoader<D, C>,
-        epoch: u32,
-        dealt: bool,
-        mut failures: Vec<(usize, BoxError)>,
-    ) -> Self {
+    pub(super) fn new(loader: &'a mut LaneLoader<D, C>, mut failures: Vec<(usize, BoxError)>) -> Self {
         failures.reverse();
+        let dealt = loader.pass.tasks.is_some();
         let said = loader.passes.samples().filter(|_| !dealt);
-        Self { loader, epoch, dealt, delivered: 0, samples: 0, said, held: false, over: false, failures }
+        Self { loader, dealt, said, held: false, over: false, failures }
+    }
+
+    /// Where the loader is, at any time in the pass; see [`Loader::state`](super::super::Loader::state).
+    pub fn state(&self) -> State {
+        self.loader.state()
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
     fn try_next(&mut self) -> Next<C::Payload> {
         let loader = &mut *self.loader;
         let Some(own) = &mut loader.own else { return loader.lanes.try_next() };
-        if own.over || own.tasks == Some(own.task) {
+        if own.over || own.tasks == Some(own.made) {
             return Next::End;
         }
         let slab = &loader.lanes.slab;
         let Some(cell) = slab.take_free() else { return Next::Held };
         let cell = Taken::new(slab.clone(), cell);
-        let task = own.task;
-        let outcome = own.hand.fill(Request { task: Some(task), ..own.request }, task, &cell);
-        own.task += 1;
+        let task = own.tickets.task(own.made);
+        let outcome = own.hand.fill(Request { task: Some(task), ..own.request }, task, &cell, &mut own.mark);
+        own.made += 1;
         match (cell.take_failure(), outcome) {
             (Some(failure), _) => Next::Failed { failure, task },
             (None, Outcome::Batch(rows)) => Next::Batch { cell, task, rows },
@@ -74,17 +72,21 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     ///
     /// Workers at the end of an iterable dataset are asked in vain, the more often the greater `prefetch_factor` is.
     fn number(&mut self, task: usize) -> usize {
-        self.delivered += 1;
-        if self.dealt { task } else { self.delivered - 1 }
+        let pass = &mut self.loader.pass;
+        pass.delivered += 1;
+        if pass.gaps {
+            self.loader.log.gaps.note(task);
+        }
+        if self.dealt { task } else { pass.delivered - 1 }
     }
 
     /// Counts samples, and warns if an iterable dataset has more than it said.
     fn count(&mut self, rows: usize) {
-        self.samples += rows;
         let loader = &mut *self.loader;
-        if let Some(len) = self.said.filter(|&len| len < self.samples && !loader.overlong) {
+        loader.samples = loader.samples.saturating_add(rows);
+        if let Some(len) = self.said.filter(|&len| len < loader.samples && !loader.overlong) {
             loader.overlong = true;
-            let warning = Warning::Overlong { samples: self.samples, len };
+            let warning = Warning::Overlong { samples: loader.samples, len };
             tracing::warn!("{warning}");
             loader.warnings.push(warning);
         }
@@ -108,7 +110,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
                     self.count(rows);
-                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
+                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.loader.pass.epoch };
                     if self.loader.spills.allowed {
                         C::count_spills(&cell.payload, tag, &mut self.loader.spills);
                     }
@@ -118,11 +120,11 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let task = self.number(task);
                     return Some(Err(failure.into_error(task)));
                 }
-                Next::Lost => return Some(Err(Error::Lost { task: self.delivered })),
+                Next::Lost => return Some(Err(Error::Lost { task: self.loader.pass.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     if !self.loader.lanes.wait(deadline) {
-                        return Some(Err(self.loader.timed_out(self.delivered)));
+                        return Some(Err(self.loader.timed_out(self.loader.pass.delivered)));
                     }
                 }
                 Next::Held if self.loader.waits_for_release => {
@@ -141,7 +143,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     return Some(Err(self.held()));
                 }
                 Next::End => {
-                    self.over = true;
+                    (self.over, self.loader.pass.running) = (true, false);
                     return None;
                 }
             }
@@ -171,8 +173,8 @@ impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
 impl<D: Loadable, C: Collate<D>> fmt::Debug for LanePass<'_, D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LanePass")
-            .field("epoch", &self.epoch)
-            .field("delivered", &self.delivered)
+            .field("epoch", &self.loader.pass.epoch)
+            .field("delivered", &self.loader.pass.delivered)
             .finish_non_exhaustive()
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
+use super::super::resume::Tickets;
+use super::super::state::State;
 use super::super::work::Failure;
 use super::slab::{Slab, Taken};
-use super::worker::{Outcome, Reply, Request, Ring};
+use super::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::BoxError;
 use crate::wait::{Until, Waiter};
 
@@ -20,11 +22,13 @@ pub(super) struct Lane {
     outstanding: usize,
     /// Whether the worker has more to give in this pass.
     alive: bool,
+    /// How far it was, in what was delivered.
+    pub(super) mark: Mark,
 }
 
 impl Lane {
     pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false }
+        Self { requests, replies, outstanding: 0, alive: false, mark: Mark::default() }
     }
 
     fn ask(&mut self, request: Request) {
@@ -49,10 +53,13 @@ pub(super) struct Lanes<P> {
     asked: VecDeque<usize>,
     /// The lane to ask next.
     turn: usize,
+    /// The lane after that of the last batch.
+    pub(super) after: usize,
     /// Where the search for a finished batch begins.
     look: usize,
-    /// The next batch to ask for, and how many there are, if that is known.
-    task: usize,
+    /// Batches asked for, which they are, and how many there are, if that is known.
+    asks: usize,
+    tickets: Tickets,
     tasks: Option<usize>,
     request: Request,
 }
@@ -82,8 +89,8 @@ impl<P> Lanes<P> {
 
     pub(super) fn new(lanes: Vec<Lane>, slab: Arc<Slab<P>>, any: Option<Arc<Waiter>>, prefetch: usize) -> Self {
         let asked = VecDeque::with_capacity(lanes.len() * prefetch);
-        let request = Request::default();
-        Self { lanes, slab, any, prefetch, asked, turn: 0, look: 0, task: 0, tasks: None, request }
+        let (request, tickets) = (Request::default(), Tickets::default());
+        Self { lanes, slab, any, prefetch, asked, turn: 0, after: 0, look: 0, asks: 0, tickets, tasks: None, request }
     }
 
     /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first.
@@ -109,13 +116,20 @@ impl<P> Lanes<P> {
         Some(failures)
     }
 
-    /// Begins a pass of so many batches (or until all workers are at their end), with `request` as the form of each request.
-    /// After [`init`](Self::init) only with the workers that it left.
-    pub(super) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool) {
+    /// Begins a pass with so many batches to come (or until all workers are at their end), with `request` as the form of
+    /// each request. After [`init`](Self::init) only with the workers that it left. `from` says what was delivered before.
+    pub(super) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool, from: Option<&State>) {
         if !after_init {
             self.lanes.iter_mut().for_each(|lane| lane.alive = true);
         }
-        (self.turn, self.look, self.task) = (0, 0, 0);
+        self.tickets.start(from);
+        let streams = from.and_then(|state| state.streams.as_ref());
+        for (id, lane) in self.lanes.iter_mut().enumerate() {
+            lane.mark.start(streams.and_then(|streams| streams.workers.get(id)));
+            lane.alive &= !lane.mark.ended;
+        }
+        self.turn = streams.map_or(self.tickets.done % self.lanes.len(), |streams| streams.turn);
+        (self.after, self.look, self.asks) = (self.turn, self.turn, 0);
         (self.request, self.tasks) = (request, tasks);
         self.ask();
     }
@@ -124,16 +138,17 @@ impl<P> Lanes<P> {
     /// only, however much another one could take.
     fn ask(&mut self) {
         let count = self.lanes.len();
-        while self.tasks != Some(self.task) {
+        while self.tasks != Some(self.asks) {
             let lanes = (0..count).map(|i| (self.turn + i) % count);
             let mut takers = lanes.filter(|&lane| self.lanes[lane].alive);
             let has_room = |&lane: &usize| self.lanes[lane].outstanding < self.prefetch;
             let taker = if self.any.is_none() { takers.next().filter(has_room) } else { takers.find(has_room) };
             let Some(lane) = taker else { return };
             self.turn = (lane + 1) % count;
-            self.lanes[lane].ask(Request { task: Some(self.task), ..self.request });
+            let task = self.tickets.task(self.asks);
+            self.lanes[lane].ask(Request { task: Some(task), ..self.request });
             if self.lanes[lane].alive {
-                self.task += 1;
+                self.asks += 1;
                 if self.any.is_none() {
                     self.asked.push_back(lane);
                 }
@@ -173,21 +188,24 @@ impl<P> Lanes<P> {
                     (lane.alive, lane.outstanding) = (false, 1);
                     Some(Next::Lost)
                 }
-                Ok(Reply { cell, task, outcome: Outcome::Batch(rows) }) => {
+                Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (cell, task, rows) = (*cell, *task, *rows);
                     if let Some(failure) = self.slab.work(cell).take_failure() {
-                        drop(lane.replies.try_next());
+                        if let Ok(mut reply) = lane.replies.try_next() {
+                            std::mem::swap(&mut reply.mark, &mut lane.mark);
+                        }
                         Some(Next::Failed { failure, task })
                     } else {
                         let Some(free) = self.slab.take_free() else { return Next::Held };
                         if let Ok(mut reply) = lane.replies.try_next() {
                             reply.cell = free;
+                            std::mem::swap(&mut reply.mark, &mut lane.mark);
                         }
                         Some(Next::Batch { cell: Taken::new(self.slab.clone(), cell), task, rows })
                     }
                 }
                 Ok(_) => {
-                    lane.alive = false;
+                    (lane.alive, lane.mark.ended) = (false, true);
                     drop(lane.replies.try_next());
                     None
                 }
@@ -197,6 +215,7 @@ impl<P> Lanes<P> {
             self.look = (index + 1) % self.lanes.len();
             self.ask();
             if let Some(next) = next {
+                self.after = self.look;
                 return next;
             }
         }

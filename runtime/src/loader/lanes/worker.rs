@@ -5,6 +5,7 @@ use std::sync::Arc;
 use slotline_core::spsc::{self, Slot};
 
 use super::super::gate::Start;
+use super::super::state::Stream;
 use super::super::work::Work;
 use super::slab::Slab;
 use crate::BoxError;
@@ -22,6 +23,8 @@ pub(in crate::loader) struct Request {
     /// The pass, by its number and base seed.
     pub(in crate::loader) epoch: u32,
     pub(in crate::loader) seed: u64,
+    /// Counts passes, those among them that are begun again from a state.
+    pub(in crate::loader) pass: u64,
 }
 
 /// What it answers.
@@ -31,6 +34,36 @@ pub(super) struct Reply {
     pub(super) cell: usize,
     pub(super) task: usize,
     pub(super) outcome: Outcome,
+    pub(super) mark: Mark,
+}
+
+/// How far a worker of an iterable dataset is in its pass.
+#[derive(Debug, Default)]
+pub(in crate::loader) struct Mark {
+    /// Samples asked for.
+    pub(super) samples: usize,
+    pub(super) ended: bool,
+    /// Whether `saved` is what the dataset saved of its cursor.
+    pub(super) saves: bool,
+    pub(super) saved: String,
+}
+
+impl Mark {
+    /// Goes to where a state has the worker, or to the start.
+    pub(super) fn start(&mut self, stream: Option<&Stream>) {
+        self.saved.clear();
+        (self.samples, self.ended, self.saves) = (0, false, false);
+        if let Some(stream) = stream {
+            (self.samples, self.ended, self.saves) = (stream.samples, stream.ended, stream.saved.is_some());
+            self.saved.extend(stream.saved.as_deref());
+        }
+    }
+
+    /// As a state has it.
+    pub(super) fn stream(&self) -> Stream {
+        let saved = (self.saves && !self.ended).then(|| self.saved.clone());
+        Stream { samples: self.samples, ended: self.ended, saved }
+    }
 }
 
 /// What became of a request.
@@ -47,7 +80,7 @@ pub(in crate::loader) enum Outcome {
 
 /// Fills the batches that a worker is asked for.
 pub(in crate::loader) trait Hand<P>: Send {
-    fn fill(&mut self, request: Request, task: usize, work: &Work<P>) -> Outcome;
+    fn fill(&mut self, request: Request, task: usize, work: &Work<P>, mark: &mut Mark) -> Outcome;
 }
 
 /// A worker, with its ends of the two rings.
@@ -69,7 +102,8 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
                     reply.task = task;
-                    self.hand.fill(request, task, self.slab.work(reply.cell))
+                    let work = self.slab.work(reply.cell);
+                    self.hand.fill(request, task, work, &mut reply.mark)
                 }
                 (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
                 (None, None) => Outcome::Ready(Ok(())),
