@@ -71,6 +71,7 @@ impl Draw {
     /// Draws a pass over a dataset of this length for batches of at most `rows`, and gives the number of these, if it is
     /// known.
     pub(super) fn begin(&mut self, dataset: usize, rows: usize, plan: &mut Plan) -> Result<Option<usize>, Error> {
+        plan.samples = dataset;
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),

@@ -8,10 +8,13 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::collate::Collate;
+use super::error::By;
 use super::job::{Abandoned, Activity, MapJob, Reader};
+use super::on_error::OnError;
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
-use super::work::{Failure, Work, guarded};
+use super::tolerant::Tolerant;
+use super::work::{Cause, Failure, Work, guarded};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 
 /// What the threads of one loader share.
@@ -27,6 +30,7 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     /// Written by the consumer between two passes, read by whoever has a claim.
     plan: UnsafeCell<Plan>,
     pub(super) abandoned: Abandoned,
+    on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
 }
@@ -47,7 +51,12 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     pub(super) fn new(dataset: D, collate: C, rows: usize, single: bool, bulk: usize, workers: usize) -> Self {
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan, abandoned) = (UnsafeCell::default(), Abandoned::default());
-        Self { dataset, collate, rows, single, bulk, plan, abandoned, activities }
+        Self { dataset, collate, rows, single, bulk, plan, abandoned, on_error: OnError::Raise, activities }
+    }
+
+    /// With bad samples treated so.
+    pub(super) fn on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
     }
 
     /// The reader of a worker, or of the consumer.
@@ -122,16 +131,75 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             bulk: self.bulk > 0,
             single: self.single,
         };
-        let outcome = guarded(|| {
-            job.prefetch_first();
-            self.collate.fill(&work.payload, &mut job)
-        });
+        let outcome = if C::STACKS || self.on_error.is_raise() {
+            guarded(|| {
+                job.prefetch_first();
+                self.collate.fill(&work.payload, &mut job)
+            })
+        } else {
+            self.collate_good(work, &mut job, end, By::of(reader.worker))
+        };
         if let Err(cause) = outcome {
-            let row = job.at;
-            let (position, index) = (task.first + row, index_at(row));
-            work.fail(Failure { position, index, by: reader.by(), cause });
+            self.failed(work, &mut job, end, By::of(reader.worker), cause);
         }
         activity.end();
+    }
+
+    /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, work: &Work<C::Payload>, job: &mut MapJob<'_, D>, end: usize, by: By, cause: Cause) {
+        let mut outcome = Err(cause);
+        if C::STACKS && !self.on_error.is_raise() {
+            // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
+            let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
+            let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &leave_empty);
+            while !tolerant.gave_up
+                && let Err(cause) = outcome
+            {
+                outcome = tolerant.pass_over(cause);
+                if outcome.is_ok() {
+                    outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+                }
+            }
+            work.note(tolerant.bad);
+        }
+        if let Err(cause) = outcome {
+            // After a bulk read it may be the end. There may be no rows, and then no index to name.
+            let row = job.at.min(end.saturating_sub(1));
+            let index = if row < end { job.indices.at(row) } else { 0 };
+            work.fail(Failure { position: job.first + row, index, by, cause });
+        }
+    }
+
+    /// Has a user's function make a batch of the samples that are not bad.
+    #[inline(never)]
+    fn collate_good(&self, work: &Work<C::Payload>, job: &mut MapJob<'_, D>, end: usize, by: By) -> Result<(), Cause> {
+        let rows = job.rows.len();
+        let hinted = guarded(|| {
+            job.prefetch_first();
+            Ok(())
+        });
+        if hinted.is_err() {
+            job.known = 0;
+        }
+        let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &|_| {});
+        let outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+        let nothing = rows > 0 && tolerant.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
+        work.note(tolerant.bad);
+        if nothing {
+            // A panic there is reported as any panic is.
+            let _ = guarded(|| {
+                C::discard(&work.payload);
+                Ok(())
+            });
+            return Ok(());
+        }
+        outcome
+    }
+
+    fn replaces(&self) -> bool {
+        matches!(self.on_error, OnError::Replace(_))
     }
 }
 

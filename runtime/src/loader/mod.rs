@@ -27,6 +27,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
+//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and said once; beyond the budget [`Error::BadSamples`], and the next batch comes |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
@@ -48,6 +49,7 @@ mod gate;
 mod job;
 mod lanes;
 mod lease;
+mod on_error;
 mod options;
 mod pacer;
 mod pass;
@@ -56,6 +58,7 @@ mod plan;
 mod rest;
 mod ring;
 mod samples;
+mod tolerant;
 mod work;
 
 use std::fmt;
@@ -73,6 +76,8 @@ use self::draw::{Draw, draw_base_seed};
 pub use self::error::{BuildError, By, Error, Warning};
 use self::job::Reader;
 pub use self::lanes::{LaneLoader, LanePass};
+use self::on_error::Ledger;
+pub use self::on_error::{Budget, OnError};
 pub use self::pass::Pass;
 use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
@@ -105,6 +110,7 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     helps: bool,
     waits_for_release: bool,
     persistent: bool,
+    ledger: Ledger,
     memory_ceiling: usize,
     warnings: Vec<Warning>,
     /// Passes begun so far.
@@ -164,6 +170,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan)?;
         plan.epoch = self.epochs;
         let positions = plan.positions;
+        self.ledger.begin(tasks.map(|_| positions));
         let seed = plan.seed;
         let failures = match &self.shared.gate {
             Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
@@ -220,6 +227,16 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         &self.warnings
     }
 
+    /// How many bad samples were met in the batches so far, where [`on_error`](Builder::on_error) does not raise, in all passes.
+    pub fn bad_samples(&self) -> usize {
+        self.ledger.total()
+    }
+
+    /// The indices of these, each once, in ascending order.
+    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
+        self.ledger.indices()
+    }
+
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
     #[inline]
     fn help(&mut self) -> bool {
@@ -250,7 +267,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     self.pass.delivered += 1;
-                    drop(lease.take_failure());
+                    drop(lease.take_trouble());
                     C::discard(&lease.payload);
                 }
                 Err(NextError::Failed { .. }) => self.pass.delivered += 1,

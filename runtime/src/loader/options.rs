@@ -8,6 +8,7 @@ use super::crew::Affinity;
 use super::draw::{Batching, Draw, Make, Origin};
 use super::error::BuildError;
 use super::gate::Init;
+use super::on_error::OnError;
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler};
@@ -41,6 +42,7 @@ pub(super) struct Options {
     pub(super) wait_for_release: bool,
     pub(super) affinity: Affinity,
     pub(super) wait_strategy: WaitStrategy,
+    pub(super) on_error: OnError,
 }
 
 /// What [`Builder::sampler`](super::Builder::sampler) and its like were given.
@@ -87,6 +89,7 @@ impl Options {
             wait_for_release: false,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
+            on_error: OnError::Raise,
         }
     }
 
@@ -198,6 +201,7 @@ impl Options {
                 return Err(BuildError::Zero { option });
             }
         }
+        self.on_error.check(kind, !matches!(draw.from, Origin::Feed(_)))?;
         let lanes = match kind {
             Kind::Shared(_) => return Ok(()),
             Kind::Dealt(_) => "build_dealt",
@@ -260,7 +264,7 @@ impl Options {
     }
 }
 
-fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {
+pub(super) fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {
     Err(BuildError::Clash { first, second, hint })
 }
 

@@ -40,6 +40,11 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
         self.draw.len(self.engine.dataset.len())
     }
 
+    fn positions(&self) -> Option<usize> {
+        // SAFETY: the loader alone has this, and it is who may call `plan_mut`.
+        Some(unsafe { self.engine.plan() }.positions)
+    }
+
     fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error> {
         let engine = &*self.engine;
         // SAFETY: the loader begins a pass only when no request is out.

@@ -8,9 +8,10 @@ use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
 use super::super::draw::Batching;
-use super::super::error::Error;
+use super::super::error::{By, Error};
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
-use super::super::work::{Cause, Failure, Work, dispose, guarded};
+use super::super::tolerant::lend;
+use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
 use super::worker::{Hand, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::BoxError;
@@ -21,6 +22,8 @@ pub(super) struct Engine<D, C> {
     pub(super) dataset: Iterable<D>,
     pub(super) collate: C,
     pub(super) batching: Batching,
+    /// Whether bad samples are passed over.
+    pub(super) tolerant: bool,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
@@ -46,6 +49,10 @@ pub(super) struct IterPasses<D, C>(pub(super) Arc<Engine<D, C>>);
 impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
     fn samples(&self) -> Option<usize> {
         self.0.dataset.len()
+    }
+
+    fn positions(&self) -> Option<usize> {
+        self.samples()
     }
 
     fn begin(&mut self, _: Pass) -> Result<Option<usize>, Error> {
@@ -133,8 +140,22 @@ where
             number: self.number,
             answer: Answer::Fine,
             ended: false,
+            by,
+            budget: engine.tolerant.then_some(request.budget),
+            bad: Vec::new(),
         };
         let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        // Of samples that are stacked, what fails now is their writing.
+        while C::STACKS
+            && engine.tolerant
+            && job.answer == Answer::Fine
+            && let Err(cause) = outcome
+        {
+            outcome = job.pass_over(cause);
+            if outcome.is_ok() {
+                outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+            }
+        }
         let mut last = job.number;
         if job.answer == Answer::Fine {
             // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
@@ -147,7 +168,9 @@ where
             }
         }
         activity.end();
-        let IterJob { row, number, answer, ended, .. } = job;
+        let IterJob { row, number, answer, ended, bad, .. } = job;
+        let all_good = bad.is_empty();
+        work.note(bad);
         self.number = number;
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
@@ -162,7 +185,9 @@ where
             }));
         }
         match outcome {
-            _ if nothing => Outcome::End,
+            _ if nothing && all_good => Outcome::End,
+            // The consumer must know of the bad ones, and asks again.
+            _ if nothing => Outcome::Batch(0),
             Ok(()) => Outcome::Batch(row),
             Err(cause) => fail(last.saturating_sub(1), by, cause),
         }
@@ -187,6 +212,10 @@ struct IterJob<'a, D: IterableDataset> {
     answer: Answer,
     /// Whether the dataset is at its end.
     ended: bool,
+    by: By,
+    /// How many bad samples the pass may have; `None`: the first one raises.
+    budget: Option<usize>,
+    bad: Vec<Bad>,
 }
 
 /// What the dataset said to the last request for a sample.
@@ -198,8 +227,10 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
-    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+impl<D: IterableDataset> IterJob<'_, D> {
+    /// Reads the next sample.
+    #[inline]
+    fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, Cause> {
         if self.left() == 0 || self.abandoned.get() {
             return Ok(None);
         }
@@ -212,7 +243,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
         self.answer = Answer::Panic;
         let sample = self.dataset.next(self.cursor, self.cx);
         self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
-        match sample? {
+        match sample.map_err(Cause::Error)? {
             Some(sample) => {
                 self.row += 1;
                 Ok(Some(Read { row, index, sample }))
@@ -222,6 +253,28 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
                 Ok(None)
             }
         }
+    }
+
+    /// Leaves the last sample out, if the loader has it so. When there are more bad ones in this batch than in all of the pass
+    /// there may be, the batch ends: a dataset that has nothing but errors must not keep the thread for ever.
+    #[cold]
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        let Some(budget) = self.budget else { return Err(cause) };
+        // It was read, but not written.
+        self.row -= usize::from(self.answer == Answer::Fine);
+        let number = self.number - 1;
+        self.bad.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
+        if self.bad.len() > budget {
+            self.rows = self.row;
+        }
+        Ok(())
+    }
+}
+
+impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        // SAFETY: `read` keeps nothing but numbers when it fails.
+        unsafe { lend(self, Self::read, Self::pass_over) }
     }
 
     fn is_single(&self) -> bool {

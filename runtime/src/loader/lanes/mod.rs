@@ -42,6 +42,7 @@ use super::crew::Crew;
 use super::draw::{Batching, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
+use super::on_error::Ledger;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -65,6 +66,7 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     has_init: bool,
     generator: Option<SharedGenerator>,
     persistent: bool,
+    ledger: Ledger,
     seed: u64,
     batching: Batching,
     hold: usize,
@@ -100,6 +102,9 @@ trait Passes: Send {
     /// How many samples a pass has, if that is known.
     fn samples(&self) -> Option<usize>;
 
+    /// How many samples the pass that was begun has, if that is known.
+    fn positions(&self) -> Option<usize>;
+
     /// Draws what a pass needs, and gives the number of its batches, if that is known.
     fn begin(&mut self, pass: Pass) -> Result<Option<usize>, Error>;
 }
@@ -128,7 +133,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         }
         let (epoch, seed) = (self.epochs, self.seed);
         let tasks = self.passes.begin(Pass { epoch, seed })?;
-        let request = Request { task: None, epoch, seed };
+        let budget = self.ledger.begin(self.passes.positions());
+        let request = Request { task: None, epoch, seed, budget };
         let mut failures = Vec::new();
         match &mut self.own {
             Some(own) => (own.request, own.task, own.tasks, own.over) = (request, 0, tasks, false),
@@ -179,6 +185,16 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// What was noticed when the loader was built, and since.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// How many bad samples were met; see [`Loader::bad_samples`](super::Loader::bad_samples).
+    pub fn bad_samples(&self) -> usize {
+        self.ledger.total()
+    }
+
+    /// The indices of these, each once; of an iterable dataset, once for each worker that has met it.
+    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
+        self.ledger.indices()
     }
 
     /// Sees the pass before to its end.

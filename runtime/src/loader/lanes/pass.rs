@@ -105,11 +105,25 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         let mut deadline = None;
         loop {
             match self.try_next() {
-                Next::Batch { cell, task, rows } => {
+                Next::Batch { cell, task, mut rows } => {
                     let task = self.number(task);
+                    let trouble = cell.take_trouble();
+                    let mut lease = Lease::Taken(cell);
+                    if let Some(trouble) = trouble {
+                        match self.loader.ledger.settle::<D, C>(trouble, &mut lease, task, rows) {
+                            Ok(0) => {
+                                // Only a batch of an order has its number for good. The time is that of one batch.
+                                self.delivered -= usize::from(!self.dealt);
+                                deadline = None;
+                                continue;
+                            }
+                            Ok(left) => rows = left,
+                            Err(error) => return Some(Err(error)),
+                        }
+                    }
                     self.count(rows);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
-                    return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
+                    return Some(Ok(C::deliver(lease, tag)));
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);

@@ -22,6 +22,8 @@ pub(in crate::loader) struct Request {
     /// The pass, by its number and base seed.
     pub(in crate::loader) epoch: u32,
     pub(in crate::loader) seed: u64,
+    /// How many bad samples the pass may have.
+    pub(in crate::loader) budget: usize,
 }
 
 /// What it answers.
