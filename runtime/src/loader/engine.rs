@@ -140,7 +140,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             self.collate_good(work, &mut job, end, By::of(reader.worker))
         };
         if let Err(cause) = outcome {
-            self.failed(work, &mut job, end, By::of(reader.worker), cause);
+            self.failed(work, job, end, By::of(reader.worker), cause);
         }
         activity.end();
     }
@@ -148,12 +148,12 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
     #[cold]
     #[inline(never)]
-    fn failed(&self, work: &Work<C::Payload>, job: &mut MapJob<'_, D>, end: usize, by: By, cause: Cause) {
+    fn failed(&self, work: &Work<C::Payload>, mut job: MapJob<'_, D>, end: usize, by: By, cause: Cause) {
         let mut outcome = Err(cause);
         if C::STACKS && !self.on_error.is_raise() {
             // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
-            let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &leave_empty);
+            let mut tolerant = Tolerant::new(&mut job, end, self.replaces(), by, &leave_empty);
             while !tolerant.gave_up
                 && let Err(cause) = outcome
             {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::batch::Tag;
 use super::collate::Collate;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
@@ -143,22 +144,21 @@ impl Ledger {
         self.known.iter().map(|&(_, index)| index)
     }
 
-    /// Says what becomes of a batch of so many rows that has met trouble, counts its bad samples and closes up its rows: how
-    /// many are left, or the error in its place. With none left the batch is to be passed over.
+    /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
+    /// nothing. Counts its bad samples.
     #[cold]
     #[inline(never)]
     pub(super) fn settle<D: Loadable, C: Collate<D>>(
         &mut self,
-        trouble: Trouble,
-        lease: &mut Lease<C::Payload>,
-        task: usize,
-        rows: usize,
-    ) -> Result<usize, Error> {
-        match self.count(trouble, task) {
+        lease: Lease<C::Payload>,
+        tag: Tag,
+    ) -> Option<Result<(C::Batch, usize), Error>> {
+        match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
-                // SAFETY: nobody else has the lease, and it is a batch of so many rows that are written or left empty.
-                unsafe { C::close_up(lease.payload(), &empty, rows) };
-                Ok(rows - empty.len())
+                // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
+                unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
+                let rows = tag.rows - empty.len();
+                (rows > 0).then(|| Ok((C::deliver(lease, Tag { rows, ..tag }), rows)))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.
@@ -166,7 +166,7 @@ impl Ledger {
                     C::discard(lease.payload());
                     Ok(())
                 });
-                Err(error)
+                Some(Err(error))
             }
         }
     }

@@ -72,7 +72,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             let helped = loader.helps && !loader.consumer.is_ready() && loader.help();
             match loader.consumer.try_next() {
                 Ok(lease) => {
-                    let (task, mut rows) = match loader.pass.tasks {
+                    let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
                             let (task, rows) = (lease.ticket(), loader.shared.engine.rows);
                             (task, rows.min(loader.pass.positions - task * rows))
@@ -84,21 +84,16 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         },
                     };
                     loader.pass.delivered += 1;
-                    let trouble = lease.take_trouble();
-                    let mut lease = Lease::Slot(lease);
-                    if let Some(trouble) = trouble {
-                        match loader.ledger.settle::<D, C>(trouble, &mut lease, task, rows) {
-                            // The time is that of one batch.
-                            Ok(0) => {
-                                deadline = None;
-                                continue;
-                            }
-                            Ok(left) => rows = left,
-                            Err(error) => return Some(Err(error)),
-                        }
-                    }
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
-                    return Some(Ok(C::deliver(lease, tag)));
+                    if lease.is_troubled() {
+                        match loader.ledger.settle::<D, C>(Lease::Slot(lease), tag) {
+                            Some(outcome) => return Some(outcome.map(|(batch, _)| batch)),
+                            // The time is that of one batch.
+                            None => deadline = None,
+                        }
+                        continue;
+                    }
+                    return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 // What was made comes later, or was a part.
                 Err(NextError::Empty) if helped => {}

@@ -22,19 +22,19 @@ const ATTEMPTS: u64 = 8;
 ///
 /// When `read` fails, it must keep nothing of what it was given.
 #[inline(always)]
-pub(super) unsafe fn lend<'j, J, D: Loadable>(
+pub(super) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
     job: &'j mut J,
-    read: fn(&'j mut J) -> Result<Option<Read<'j, D>>, Cause>,
-    pass_over: fn(&mut J, Cause) -> Result<(), Cause>,
-) -> Result<Option<Read<'j, D>>, BoxError> {
+    read: fn(&'j mut J) -> Result<Option<Read<'j, D>>, E>,
+    pass_over: fn(&mut J, E) -> Result<(), E>,
+) -> Result<Option<Read<'j, D>>, E> {
     let job: *mut J = job;
     loop {
-        // SAFETY: the job is borrowed for `'j`. A round that goes on has got a `Cause`, which borrows nothing, and nothing else
+        // SAFETY: the job is borrowed for `'j`. A round that goes on has got an error, which borrows nothing, and nothing else
         // was kept (the caller's word): so the reference is the only one in each round.
         match read(unsafe { &mut *job }) {
             Ok(read) => return Ok(read),
             // SAFETY: as above.
-            Err(cause) => pass_over(unsafe { &mut *job }, cause).map_err(Cause::into_error)?,
+            Err(error) => pass_over(unsafe { &mut *job }, error)?,
         }
     }
 }
@@ -150,7 +150,7 @@ impl<'t, 'a, D: Dataset> Tolerant<'t, 'a, D> {
 impl<D: Dataset> Job<D> for Tolerant<'_, '_, D> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         // SAFETY: `attempt` keeps nothing but numbers.
-        unsafe { lend(self, Self::attempt, Self::pass_over) }
+        unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
     }
 
     fn is_single(&self) -> bool {

@@ -58,17 +58,15 @@ impl<P> Work<P> {
         }
     }
 
-    /// Takes out what went wrong, if anything did.
+    /// Whether anything went wrong.
     #[inline]
-    pub(super) fn take_trouble(&self) -> Option<Trouble> {
-        if !self.failed.load(Ordering::Relaxed) {
-            return None;
-        }
-        Some(self.take_all())
+    pub(super) fn is_troubled(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
+    /// Takes out what went wrong.
     #[cold]
-    fn take_all(&self) -> Trouble {
+    pub(super) fn take_trouble(&self) -> Trouble {
         self.failed.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -76,11 +74,11 @@ impl<P> Work<P> {
     /// Takes the failure out, if there is one and nothing else: then there is no batch, whatever may be said of bad samples.
     #[inline]
     pub(super) fn take_failure(&self) -> Option<Failure> {
-        if !self.failed.load(Ordering::Relaxed) {
+        if !self.is_troubled() {
             return None;
         }
         let alone = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.is_empty();
-        if alone { self.take_all().failure } else { None }
+        if alone { self.take_trouble().failure } else { None }
     }
 }
 

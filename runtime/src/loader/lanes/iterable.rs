@@ -43,6 +43,29 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
     }
 }
 
+impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
+    /// Stacks the rest of a batch when a sample could not be written into its row. (What cannot be read, the job itself passes
+    /// over, all but a panic.)
+    #[cold]
+    #[inline(never)]
+    fn stack_on(
+        &self,
+        work: &Work<C::Payload>,
+        job: &mut IterJob<'_, D>,
+        budget: usize,
+        mut cause: Cause,
+    ) -> Result<(), Cause> {
+        while job.answer == Answer::Fine {
+            job.pass_over(budget, cause);
+            match guarded(|| self.collate.fill(&work.payload, job)) {
+                Ok(()) => return Ok(()),
+                Err(next) => cause = next,
+            }
+        }
+        Err(cause)
+    }
+}
+
 /// Passes that nothing has to be drawn for.
 pub(super) struct IterPasses<D, C>(pub(super) Arc<Engine<D, C>>);
 
@@ -144,18 +167,11 @@ where
             budget: engine.tolerant.then_some(request.budget),
             bad: Vec::new(),
         };
-        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-        // Of samples that are stacked, what fails now is their writing.
-        while C::STACKS
-            && engine.tolerant
-            && job.answer == Answer::Fine
-            && let Err(cause) = outcome
-        {
-            outcome = job.pass_over(cause);
-            if outcome.is_ok() {
-                outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-            }
-        }
+        let outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        let mut outcome = match (outcome, job.budget) {
+            (Err(cause), Some(budget)) if C::STACKS => engine.stack_on(work, &mut job, budget, cause),
+            (outcome, _) => outcome,
+        };
         let mut last = job.number;
         if job.answer == Answer::Fine {
             // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
@@ -170,7 +186,9 @@ where
         activity.end();
         let IterJob { row, number, answer, ended, bad, .. } = job;
         let all_good = bad.is_empty();
-        work.note(bad);
+        if !all_good {
+            work.note(bad);
+        }
         self.number = number;
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
@@ -229,8 +247,8 @@ enum Answer {
 
 impl<D: IterableDataset> IterJob<'_, D> {
     /// Reads the next sample.
-    #[inline]
-    fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, Cause> {
+    #[inline(always)]
+    fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         if self.left() == 0 || self.abandoned.get() {
             return Ok(None);
         }
@@ -243,7 +261,7 @@ impl<D: IterableDataset> IterJob<'_, D> {
         self.answer = Answer::Panic;
         let sample = self.dataset.next(self.cursor, self.cx);
         self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
-        match sample.map_err(Cause::Error)? {
+        match sample? {
             Some(sample) => {
                 self.row += 1;
                 Ok(Some(Read { row, index, sample }))
@@ -255,11 +273,18 @@ impl<D: IterableDataset> IterJob<'_, D> {
         }
     }
 
-    /// Leaves the last sample out, if the loader has it so. When there are more bad ones in this batch than in all of the pass
-    /// there may be, the batch ends: a dataset that has nothing but errors must not keep the thread for ever.
+    /// Goes on after an error of the dataset's, if the loader has it so.
     #[cold]
-    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
-        let Some(budget) = self.budget else { return Err(cause) };
+    fn go_on(&mut self, error: BoxError) -> Result<(), BoxError> {
+        let Some(budget) = self.budget else { return Err(error) };
+        self.pass_over(budget, Cause::Error(error));
+        Ok(())
+    }
+
+    /// Leaves the last sample out. When there are more bad ones in this batch than there may be in all of the pass, the batch
+    /// ends: a dataset that has nothing but errors must not keep the thread for ever.
+    #[cold]
+    fn pass_over(&mut self, budget: usize, cause: Cause) {
         // It was read, but not written.
         self.row -= usize::from(self.answer == Answer::Fine);
         let number = self.number - 1;
@@ -267,14 +292,13 @@ impl<D: IterableDataset> IterJob<'_, D> {
         if self.bad.len() > budget {
             self.rows = self.row;
         }
-        Ok(())
     }
 }
 
 impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps nothing but numbers when it fails.
-        unsafe { lend(self, Self::read, Self::pass_over) }
+        unsafe { lend(self, Self::read, Self::go_on) }
     }
 
     fn is_single(&self) -> bool {

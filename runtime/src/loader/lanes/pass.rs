@@ -78,6 +78,19 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         if self.dealt { task } else { self.delivered - 1 }
     }
 
+    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    #[cold]
+    fn settle(&mut self, cell: Taken<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
+        let outcome = self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag);
+        match &outcome {
+            Some(Ok((_, rows))) => self.count(*rows),
+            Some(Err(_)) => {}
+            // Only a batch of an order keeps its number.
+            None => self.delivered -= usize::from(!self.dealt),
+        }
+        outcome.map(|outcome| outcome.map(|(batch, _)| batch))
+    }
+
     /// Counts samples, and warns if an iterable dataset has more than it said.
     fn count(&mut self, rows: usize) {
         self.samples += rows;
@@ -105,25 +118,19 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         let mut deadline = None;
         loop {
             match self.try_next() {
-                Next::Batch { cell, task, mut rows } => {
+                Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
-                    let trouble = cell.take_trouble();
-                    let mut lease = Lease::Taken(cell);
-                    if let Some(trouble) = trouble {
-                        match self.loader.ledger.settle::<D, C>(trouble, &mut lease, task, rows) {
-                            Ok(0) => {
-                                // Only a batch of an order has its number for good. The time is that of one batch.
-                                self.delivered -= usize::from(!self.dealt);
-                                deadline = None;
-                                continue;
-                            }
-                            Ok(left) => rows = left,
-                            Err(error) => return Some(Err(error)),
+                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
+                    if cell.is_troubled() {
+                        if let Some(outcome) = self.settle(cell, tag) {
+                            return Some(outcome);
                         }
+                        // The time is that of one batch.
+                        deadline = None;
+                        continue;
                     }
                     self.count(rows);
-                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
-                    return Some(Ok(C::deliver(lease, tag)));
+                    return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
