@@ -39,6 +39,16 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
 // whose caller vouches that no claim is out, and read through `plan` only, whose caller has one; the rings order the two.
 unsafe impl<D: Dataset, C: Collate<D>> Sync for Engine<D, C> {}
 
+/// Where the reading of some rows came to a stop.
+struct Stopped {
+    /// The row.
+    at: usize,
+    /// Whether its sample was asked for.
+    asked: bool,
+    /// The end of the rows.
+    end: usize,
+}
+
 /// One batch: its number, the position of its first row, and its indices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task<'a> {
@@ -101,9 +111,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) {
         let activity = &*self.activities[reader.place];
-        let end = rows.end;
         // A short batch may have no rows for this claim, and then no index to name.
-        let index_at = |row| if row < end { task.indices.at(row) } else { 0 };
+        let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
@@ -111,12 +120,33 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
+        let (end, by) = (rows.end, reader.by());
+        let mut job = self.job(plan, task, rows, reader);
+        let outcome = if C::STACKS || self.on_error.is_raise() {
+            guarded(|| {
+                job.prefetch_first();
+                self.collate.fill(&work.payload, &mut job)
+            })
+        } else {
+            self.collate_good(work, &mut job, end, by)
+        };
+        if let Err(cause) = outcome {
+            // The job itself stays here: one whose address is not given away lives in registers.
+            let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
+            self.failed(work, plan, task, stopped, reader, cause);
+        }
+        activity.end();
+    }
+
+    /// The samples of some rows of a batch.
+    #[inline(always)]
+    fn job<'a>(&'a self, plan: &'a Plan, task: Task<'a>, rows: Range<usize>, reader: &'a mut Reader) -> MapJob<'a, D> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
             _ if self.workers() > 0 => rows.end,
             _ => plan.positions - task.first,
         };
-        let mut job = MapJob {
+        MapJob {
             dataset: &self.dataset,
             plan,
             indices: task.indices,
@@ -126,31 +156,30 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             first: task.first,
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
-            activity,
+            activity: &self.activities[reader.place],
             abandoned: &self.abandoned,
             bulk: self.bulk > 0,
             single: self.single,
-        };
-        let outcome = if C::STACKS || self.on_error.is_raise() {
-            guarded(|| {
-                job.prefetch_first();
-                self.collate.fill(&work.payload, &mut job)
-            })
-        } else {
-            self.collate_good(work, &mut job, end, By::of(reader.worker))
-        };
-        if let Err(cause) = outcome {
-            self.failed(work, job, end, By::of(reader.worker), cause);
         }
-        activity.end();
     }
 
     /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
     #[cold]
     #[inline(never)]
-    fn failed(&self, work: &Work<C::Payload>, mut job: MapJob<'_, D>, end: usize, by: By, cause: Cause) {
-        let mut outcome = Err(cause);
+    fn failed(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        stopped: Stopped,
+        reader: &mut Reader,
+        cause: Cause,
+    ) {
+        let Stopped { mut at, asked, end } = stopped;
+        let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
+            let mut job = self.job(plan, task, at + usize::from(asked)..end, reader);
+            job.at = at;
             // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
             let mut tolerant = Tolerant::new(&mut job, end, self.replaces(), by, &leave_empty);
@@ -163,12 +192,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
                 }
             }
             work.note(tolerant.bad);
+            at = job.at;
         }
         if let Err(cause) = outcome {
             // After a bulk read it may be the end. There may be no rows, and then no index to name.
-            let row = job.at.min(end.saturating_sub(1));
-            let index = if row < end { job.indices.at(row) } else { 0 };
-            work.fail(Failure { position: job.first + row, index, by, cause });
+            let row = at.min(end.saturating_sub(1));
+            let index = if row < end { task.indices.at(row) } else { 0 };
+            work.fail(Failure { position: task.first + row, index, by, cause });
         }
     }
 

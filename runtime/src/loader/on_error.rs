@@ -146,8 +146,6 @@ impl Ledger {
 
     /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
     /// nothing. Counts its bad samples.
-    #[cold]
-    #[inline(never)]
     pub(super) fn settle<D: Loadable, C: Collate<D>>(
         &mut self,
         lease: Lease<C::Payload>,

@@ -86,10 +86,10 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     loader.pass.delivered += 1;
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
                     if lease.is_troubled() {
-                        match loader.ledger.settle::<D, C>(Lease::Slot(lease), tag) {
-                            Some(outcome) => return Some(outcome.map(|(batch, _)| batch)),
+                        match loader.settle(Lease::Slot(lease), tag) {
                             // The time is that of one batch.
                             None => deadline = None,
+                            outcome => return outcome,
                         }
                         continue;
                     }
@@ -140,6 +140,14 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, lease: Lease<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
+        let outcome = self.ledger.settle::<D, C>(lease, tag)?;
+        Some(outcome.map(|(batch, _)| batch))
+    }
+
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
     fn fed(&self, slot: usize) -> Option<(usize, usize)> {
         // SAFETY: this is the only one who may call `plan_mut`.

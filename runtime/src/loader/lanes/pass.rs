@@ -80,15 +80,20 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
 
     /// What is delivered in the place of a batch that has met trouble, if anything is.
     #[cold]
+    #[inline(never)]
     fn settle(&mut self, cell: Taken<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
-        let outcome = self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag);
-        match &outcome {
-            Some(Ok((_, rows))) => self.count(*rows),
-            Some(Err(_)) => {}
-            // Only a batch of an order keeps its number.
-            None => self.delivered -= usize::from(!self.dealt),
+        match self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag) {
+            Some(Ok((batch, rows))) => {
+                self.count(rows);
+                Some(Ok(batch))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => {
+                // Only a batch of an order keeps its number.
+                self.delivered -= usize::from(!self.dealt);
+                None
+            }
         }
-        outcome.map(|outcome| outcome.map(|(batch, _)| batch))
     }
 
     /// Counts samples, and warns if an iterable dataset has more than it said.
@@ -122,11 +127,11 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let task = self.number(task);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
                     if cell.is_troubled() {
-                        if let Some(outcome) = self.settle(cell, tag) {
-                            return Some(outcome);
+                        match self.settle(cell, tag) {
+                            // The time is that of one batch.
+                            None => deadline = None,
+                            outcome => return outcome,
                         }
-                        // The time is that of one batch.
-                        deadline = None;
                         continue;
                     }
                     self.count(rows);
