@@ -12,6 +12,7 @@ use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::gate::{Gate, Start};
 use super::limit::Bill;
+use super::on_error::Ledger;
 use super::options::{Kind, Options, ring_slots};
 use super::overflow::Spills;
 use super::pacer::Pacer;
@@ -99,7 +100,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers)?;
-        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers);
+        let on_error = self.options.on_error;
+        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers).on_error(on_error);
         if let Origin::Feed(_) = draw.from {
             // SAFETY: no claim is out, as there was no run yet.
             unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
@@ -136,6 +138,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             helps: workers == 0 || shares,
             waits_for_release: self.options.wait_for_release,
             persistent,
+            ledger: Ledger::new(on_error, false),
             memory_ceiling,
             spills,
             warnings,

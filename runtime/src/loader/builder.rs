@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Loader;
 use super::collate::{Stack, With};
 use super::crew::Affinity;
+use super::on_error::OnError;
 use super::options::{BatchSampling, Options, Sampling};
 use super::overflow::Overflow;
 use super::plan::Lists;
@@ -43,6 +44,7 @@ use crate::wait::WaitStrategy;
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
 /// | [`wait_for_release`](Self::wait_for_release) | false | wait for held batches instead of an error |
 /// | [`collate`](Self::collate) | stack | a batch of any type |
+/// | [`on_error`](Self::on_error) | raise | what becomes of bad samples |
 #[derive(Debug)]
 pub struct Builder<D, C = Stack> {
     pub(super) dataset: D,
@@ -408,6 +410,19 @@ impl<D, C> Builder<D, C> {
     /// Which cores the workers run on.
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.options.affinity = affinity;
+        self
+    }
+
+    /// What becomes of samples that cannot be read or written, and how many a pass may have.
+    ///
+    /// The index of each is said once, through `tracing`, when its batch is delivered, and is in
+    /// [`Loader::bad_indices`](super::Loader::bad_indices). A batch keeps its number when those before it are passed over. A
+    /// collate function does not see bad samples, and if there is no other in a batch, whatever it makes or says is thrown
+    /// away. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) is then no failure of a sample, but the hints of that
+    /// batch end with it. Of a [bulk read](crate::Dataset::get_many) that fails the first sample that was not put is the bad
+    /// one, and the read begins anew after it.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.options.on_error = on_error;
         self
     }
 

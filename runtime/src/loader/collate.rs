@@ -12,7 +12,7 @@ use super::samples::Samples;
 use crate::BoxError;
 use crate::arena::Memory;
 use crate::dataset::Loadable;
-use crate::sample::{Columns, Layout, Row, Sample};
+use crate::sample::{Columns, Layout, Row, Sample, close_up};
 
 /// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
 pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
@@ -32,6 +32,26 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     /// Counts what a batch to be delivered has on the heap.
     #[doc(hidden)]
     fn count_spills(_: &Self::Payload, _: Tag, _: &mut Spills) {}
+
+    /// Whether each sample is written into its row, and a failure is then that of a sample.
+    #[doc(hidden)]
+    const STACKS: bool;
+
+    /// Leaves a row of the batch without a sample.
+    ///
+    /// # Safety
+    ///
+    /// The row must be the claim's own, and there must be one.
+    #[doc(hidden)]
+    unsafe fn leave_empty(payload: &Self::Payload, row: usize);
+
+    /// Takes rows that were left empty, in ascending order, out of a batch of `rows`.
+    ///
+    /// # Safety
+    ///
+    /// The batch must be the caller's alone, and have these rows, written or left empty.
+    #[doc(hidden)]
+    unsafe fn close_up(payload: &Self::Payload, empty: &[usize], rows: usize);
 
     #[doc(hidden)]
     fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
@@ -133,6 +153,18 @@ impl<D: Loadable> Collate<D> for Stack {
         spills.count(tag, unsafe { region.columns(tag) });
     }
 
+    const STACKS: bool = true;
+
+    unsafe fn leave_empty(region: &Region, row: usize) {
+        // SAFETY: the caller's word.
+        unsafe { Row::new(&region.layout, region.start.as_ptr(), row) }.leave_empty();
+    }
+
+    unsafe fn close_up(region: &Region, empty: &[usize], rows: usize) {
+        // SAFETY: the caller's word.
+        unsafe { close_up(&region.layout, region.start.as_ptr(), empty, rows) };
+    }
+
     #[inline]
     fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {
         Batch::new(lease, tag)
@@ -186,6 +218,13 @@ where
     fn discard(slot: &Mutex<Option<T>>) {
         drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+
+    const STACKS: bool = false;
+
+    /// The function has not seen the sample.
+    unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
+
+    unsafe fn close_up(_: &Self::Payload, _: &[usize], _: usize) {}
 
     fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
         let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();

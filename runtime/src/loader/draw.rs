@@ -117,6 +117,7 @@ impl Draw {
     ) -> Result<Option<usize>, Error> {
         let before = from.filter(|state| state.start.sampler.as_ref().is_none_or(|sampler| sampler.saved.is_none()));
         let before = before.map_or(0, |state| state.epoch.saturating_sub(self.passes));
+        plan.samples = dataset;
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),

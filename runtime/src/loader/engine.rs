@@ -9,10 +9,13 @@ use crossbeam_utils::CachePadded;
 
 use super::collate::Collate;
 use super::draw::Batching;
+use super::error::By;
 use super::job::{Abandoned, Activity, MapJob, Reader};
+use super::on_error::OnError;
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
-use super::work::{Failure, Work, guarded};
+use super::tolerant::Tolerant;
+use super::work::{Cause, Failure, Work, guarded};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 
 /// What the threads of one loader share.
@@ -30,6 +33,7 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     /// Written by the consumer between two passes, read by whoever has a claim.
     plan: UnsafeCell<Plan>,
     pub(super) abandoned: Abandoned,
+    on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
 }
@@ -37,6 +41,16 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
 // SAFETY: everything but the plan is Sync (`Dataset` and `Collate` demand it). The plan is written through `plan_mut` only,
 // whose caller vouches that no claim is out, and read through `plan` only, whose caller has one; the rings order the two.
 unsafe impl<D: Dataset, C: Collate<D>> Sync for Engine<D, C> {}
+
+/// Where the reading of some rows came to a stop.
+struct Stopped {
+    /// The row.
+    at: usize,
+    /// Whether its sample was asked for.
+    asked: bool,
+    /// The end of the rows.
+    end: usize,
+}
 
 /// One batch: its number, the position of its first row, and its indices.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +65,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan, abandoned) = (UnsafeCell::default(), Abandoned::default());
-        Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, activities }
+        let on_error = OnError::Raise;
+        Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, on_error, activities }
+    }
+
+    /// With bad samples treated so.
+    pub(super) fn on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
     }
 
     /// The reader of a worker, or of the consumer.
@@ -96,9 +116,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) {
         let activity = &*self.activities[reader.place];
-        let end = rows.end;
         // A short batch may have no rows for this claim, and then no index to name.
-        let index_at = |row| if row < end { task.indices.at(row) } else { 0 };
+        let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
@@ -106,12 +125,33 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
+        let (end, by) = (rows.end, reader.by());
+        let mut job = self.job(plan, task, rows, reader);
+        let outcome = if C::STACKS || self.on_error.is_raise() {
+            guarded(|| {
+                job.prefetch_first();
+                self.collate.fill(&work.payload, &mut job)
+            })
+        } else {
+            self.collate_good(work, &mut job, end, by)
+        };
+        if let Err(cause) = outcome {
+            // The job itself stays here: one whose address is not given away lives in registers.
+            let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
+            self.failed(work, plan, task, stopped, reader, cause);
+        }
+        activity.end();
+    }
+
+    /// The samples of some rows of a batch.
+    #[inline(always)]
+    fn job<'a>(&'a self, plan: &'a Plan, task: Task<'a>, rows: Range<usize>, reader: &'a mut Reader) -> MapJob<'a, D> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
             _ if self.workers() > 0 => rows.end,
             _ => plan.positions - task.first,
         };
-        let mut job = MapJob {
+        MapJob {
             dataset: &self.dataset,
             plan,
             indices: task.indices,
@@ -121,21 +161,80 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             first: task.first,
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
-            activity,
+            activity: &self.activities[reader.place],
             abandoned: &self.abandoned,
             bulk: self.bulk > 0,
             single: self.single,
-        };
-        let outcome = guarded(|| {
-            job.prefetch_first();
-            self.collate.fill(&work.payload, &mut job)
-        });
-        if let Err(cause) = outcome {
-            let row = job.at;
-            let (position, index) = (task.first + row, index_at(row));
-            work.fail(Failure { position, index, by: reader.by(), cause });
         }
-        activity.end();
+    }
+
+    /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
+    #[cold]
+    #[inline(never)]
+    fn failed(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        stopped: Stopped,
+        reader: &mut Reader,
+        cause: Cause,
+    ) {
+        let Stopped { mut at, asked, end } = stopped;
+        let (by, mut outcome) = (reader.by(), Err(cause));
+        if C::STACKS && !self.on_error.is_raise() {
+            let mut job = self.job(plan, task, at + usize::from(asked)..end, reader);
+            job.at = at;
+            // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
+            let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
+            let mut tolerant = Tolerant::new(&mut job, end, self.replaces(), by, &leave_empty);
+            while !tolerant.gave_up
+                && let Err(cause) = outcome
+            {
+                outcome = tolerant.pass_over(cause);
+                if outcome.is_ok() {
+                    outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+                }
+            }
+            work.note(tolerant.bad);
+            at = job.at;
+        }
+        if let Err(cause) = outcome {
+            // After a bulk read it may be the end. There may be no rows, and then no index to name.
+            let row = at.min(end.saturating_sub(1));
+            let index = if row < end { task.indices.at(row) } else { 0 };
+            work.fail(Failure { position: task.first + row, index, by, cause });
+        }
+    }
+
+    /// Has a user's function make a batch of the samples that are not bad.
+    #[inline(never)]
+    fn collate_good(&self, work: &Work<C::Payload>, job: &mut MapJob<'_, D>, end: usize, by: By) -> Result<(), Cause> {
+        let rows = job.rows.len();
+        let hinted = guarded(|| {
+            job.prefetch_first();
+            Ok(())
+        });
+        if hinted.is_err() {
+            job.known = 0;
+        }
+        let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &|_| {});
+        let outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+        let nothing = rows > 0 && tolerant.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
+        work.note(tolerant.bad);
+        if nothing {
+            // A panic there is reported as any panic is.
+            let _ = guarded(|| {
+                C::discard(&work.payload);
+                Ok(())
+            });
+            return Ok(());
+        }
+        outcome
+    }
+
+    fn replaces(&self) -> bool {
+        matches!(self.on_error, OnError::Replace(_))
     }
 }
 

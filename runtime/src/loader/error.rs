@@ -29,6 +29,12 @@ pub enum BuildError {
         /// What to do.
         hint: &'static str,
     },
+    /// A budget is no share.
+    #[error("Budget::Share is {share}; give a share from 0 to 1")]
+    Share {
+        /// What it is.
+        share: f64,
+    },
     /// The sampler cannot be made, for one because the dataset is empty.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
@@ -153,6 +159,19 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
+    /// A batch with bad samples, of which the pass has more than [`on_error`](super::Builder::on_error) allows. The next batch
+    /// comes.
+    #[error(
+        "{bad} samples of this pass are bad, and on_error allows {budget}; of this batch the first beyond that: {source}"
+    )]
+    BadSamples {
+        /// Bad samples of the pass so far, with those of this batch.
+        bad: usize,
+        /// How many there may be.
+        budget: usize,
+        /// The error of the first one of this batch that is beyond the budget.
+        source: Box<Error>,
+    },
     /// No batch within the timeout.
     #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy))]
     Timeout {
@@ -246,6 +265,13 @@ pub enum By {
     Worker(usize),
     /// The thread that asked for the batch.
     Consumer,
+}
+
+impl By {
+    /// The thread of this worker, or the consumer's.
+    pub(super) fn of(worker: Option<usize>) -> Self {
+        worker.map_or(Self::Consumer, Self::Worker)
+    }
 }
 
 impl fmt::Display for By {

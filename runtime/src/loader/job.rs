@@ -74,7 +74,7 @@ pub(super) struct MapJob<'a, D> {
     pub(super) scratch: &'a mut Vec<usize>,
     pub(super) activity: &'a Activity,
     pub(super) abandoned: &'a Abandoned,
-    /// The row that is being read.
+    /// The row that is being read; after a bulk read of all rows, the end.
     pub(super) at: usize,
     /// Whether the dataset reads many at once.
     pub(super) bulk: bool,
@@ -93,6 +93,13 @@ impl<D: Dataset> MapJob<'_, D> {
             self.dataset.prefetch(self.indices.at(row));
         }
     }
+
+    /// Begins to read what is at an index into a row.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, row: usize, index: usize) {
+        self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start(self.plan.seed, self.plan.epoch, self.first + row);
+    }
 }
 
 impl<D: Dataset> Job<D> for MapJob<'_, D> {
@@ -102,14 +109,18 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         if self.is_abandoned() {
             return Ok(None);
         }
-        let Some(row) = self.rows.next() else { return Ok(None) };
+        let row = self.rows.start;
+        if row >= self.rows.end {
+            return Ok(None);
+        }
+        // First of all: whoever finds that it failed can tell a hint from a sample.
+        self.at = row;
         if row + AHEAD < self.known {
             self.dataset.prefetch(self.indices.at(row + AHEAD));
         }
+        self.rows.start = row + 1;
         let index = self.indices.at(row);
-        self.at = row;
-        self.activity.index.store(index, Ordering::Relaxed);
-        self.cx.start(self.plan.seed, self.plan.epoch, self.first + row);
+        self.begin(row, index);
         let sample = self.dataset.get(index, self.cx)?;
         Ok(Some(Read { row, index, sample }))
     }
@@ -156,7 +167,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
             put(Read { row: first + given, index, sample })?;
             given += 1;
-            *at = first + given.min(wanted - 1);
+            *at = first + given;
             Ok(())
         })?;
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
@@ -165,7 +176,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
 
 /// A bulk read that did not keep to its request.
 #[derive(Debug, thiserror::Error)]
-enum ManyError {
+pub(super) enum ManyError {
     #[error("get_many was asked for {wanted} samples and put only {given}")]
     Fewer { wanted: usize, given: usize },
     #[error("get_many was asked for {wanted} samples and put more")]
@@ -208,7 +219,7 @@ impl Reader {
     }
 
     pub(super) fn by(&self) -> By {
-        self.worker.map_or(By::Consumer, By::Worker)
+        By::of(self.worker)
     }
 }
 

@@ -7,6 +7,7 @@ use slotline_core::ordered;
 
 use super::lanes::Taken;
 use super::ring::Ring;
+use super::work::Work;
 
 /// The hold on a finished batch's memory, wherever it is; dropped, it gives the memory back.
 #[doc(hidden)]
@@ -24,6 +25,14 @@ impl<P> Lease<P> {
         match self {
             Self::Slot(lease) => &lease.payload,
             Self::Taken(taken) => &taken.payload,
+        }
+    }
+
+    /// That, and what went wrong.
+    pub(super) fn work(&self) -> &Work<P> {
+        match self {
+            Self::Slot(lease) => lease,
+            Self::Taken(taken) => taken,
         }
     }
 }

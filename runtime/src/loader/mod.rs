@@ -27,6 +27,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
+//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and said once; beyond the budget [`Error::BadSamples`], and the next batch comes |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
@@ -50,6 +51,7 @@ mod job;
 mod lanes;
 mod lease;
 mod limit;
+mod on_error;
 mod options;
 mod overflow;
 mod pacer;
@@ -61,6 +63,7 @@ mod resume;
 mod ring;
 mod samples;
 mod state;
+mod tolerant;
 mod work;
 
 use std::fmt;
@@ -79,6 +82,8 @@ pub use self::error::{BuildError, By, Error, Warning};
 use self::job::Reader;
 pub use self::lanes::{LaneLoader, LanePass};
 pub use self::limit::Fits;
+use self::on_error::Ledger;
+pub use self::on_error::{Budget, OnError};
 pub use self::overflow::Overflow;
 use self::overflow::Spills;
 pub use self::pass::Pass;
@@ -117,6 +122,7 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     helps: bool,
     waits_for_release: bool,
     persistent: bool,
+    ledger: Ledger,
     memory_ceiling: usize,
     spills: Spills,
     warnings: Vec<Warning>,
@@ -140,8 +146,6 @@ struct Progress {
     thrown_away: usize,
     /// Whether batches are not delivered just one after the other, so that there is more to note than their number.
     gaps: bool,
-    /// Bad samples in what was delivered.
-    bad_samples: usize,
     /// Whether the ring's run is open.
     running: bool,
 }
@@ -181,6 +185,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         };
         let plan = self.plan();
         let (positions, seed) = (plan.positions, plan.seed);
+        let bad = self.log.state().map_or(0, |state| state.bad_samples);
+        self.ledger.begin(tasks.map(|_| positions), bad);
         let failures = match &self.shared.gate {
             Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
             None => Vec::new(),
@@ -191,7 +197,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
         }
         self.log.gaps.start(self.log.resume.as_ref().map(|resume| &resume.state));
-        let state = self.log.resume.take().map(|resume| resume.state);
+        self.log.resume = None;
         self.pass = Progress {
             epoch: self.epochs,
             tasks,
@@ -199,7 +205,6 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             delivered,
             thrown_away: 0,
             gaps: !self.in_order || !self.log.gaps.missing.is_empty(),
-            bad_samples: state.map_or(0, |state| state.bad_samples),
             running: true,
         };
         self.epochs = self.epochs.wrapping_add(1);
@@ -290,7 +295,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         }
         let state = facts.state(self.pass.epoch, &self.log.before);
         let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
-        State { batches: self.pass.delivered, missing, bad_samples: self.pass.bad_samples, ..state }
+        State { batches: self.pass.delivered, missing, bad_samples: self.ledger.in_pass(), ..state }
     }
 
     /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
@@ -358,6 +363,16 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         Ok(tasks)
     }
 
+    /// How many bad samples were met in the batches so far, where [`on_error`](Builder::on_error) does not raise, in all passes.
+    pub fn bad_samples(&self) -> usize {
+        self.ledger.total()
+    }
+
+    /// The indices of these, each once, in ascending order.
+    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
+        self.ledger.indices()
+    }
+
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
     #[inline]
     fn help(&mut self) -> bool {
@@ -388,7 +403,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     self.pass.thrown_away += 1;
-                    drop(lease.take_failure());
+                    drop(lease.take_trouble());
                     C::discard(&lease.payload);
                 }
                 Err(NextError::Failed { .. }) => self.pass.thrown_away += 1,

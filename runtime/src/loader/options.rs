@@ -9,6 +9,7 @@ use super::draw::{Batching, Draw, Make, Origin};
 use super::error::BuildError;
 use super::gate::Init;
 use super::limit::{BatchBytes, Bill, Size};
+use super::on_error::OnError;
 use super::overflow::Overflow;
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
@@ -45,6 +46,7 @@ pub(super) struct Options {
     pub(super) wait_for_release: bool,
     pub(super) affinity: Affinity,
     pub(super) wait_strategy: WaitStrategy,
+    pub(super) on_error: OnError,
 }
 
 /// What [`Builder::sampler`](super::Builder::sampler) and its like were given.
@@ -93,6 +95,7 @@ impl Options {
             wait_for_release: false,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
+            on_error: OnError::Raise,
         }
     }
 
@@ -204,6 +207,7 @@ impl Options {
                 return Err(BuildError::Zero { option });
             }
         }
+        self.on_error.check(kind, !matches!(draw.from, Origin::Feed(_)))?;
         let lanes = match kind {
             Kind::Shared(_) => return Ok(()),
             Kind::Dealt(_) => "build_dealt",
@@ -294,7 +298,7 @@ pub(super) fn ring_slots(ahead: usize, hold: usize) -> usize {
     ahead.saturating_add(hold).checked_next_multiple_of(2).unwrap_or(usize::MAX)
 }
 
-fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {
+pub(super) fn clash<T>(first: &'static str, second: &'static str, hint: &'static str) -> Result<T, BuildError> {
     Err(BuildError::Clash { first, second, hint })
 }
 

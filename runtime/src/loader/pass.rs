@@ -92,10 +92,15 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     if loader.pass.gaps {
                         loader.log.gaps.note(task);
                     }
-                    if let Some(failure) = lease.take_failure() {
-                        return Some(Err(failure.into_error(task)));
-                    }
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
+                    if lease.is_troubled() {
+                        match loader.settle(Lease::Slot(lease), tag) {
+                            // The time is that of one batch.
+                            None => deadline = None,
+                            outcome => return outcome,
+                        }
+                        continue;
+                    }
                     if loader.spills.allowed {
                         C::count_spills(&lease.payload, tag, &mut loader.spills);
                     }
@@ -150,6 +155,14 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, lease: Lease<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
+        let outcome = self.ledger.settle::<D, C>(lease, tag)?;
+        Some(outcome.map(|(batch, _)| batch))
+    }
+
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
     fn fed(&self, slot: usize) -> Option<(usize, usize)> {
         // SAFETY: this is the only one who may call `plan_mut`.

@@ -17,7 +17,7 @@ use crate::sample::{FIELD_ALIGN, Fields, Layout};
 /// How much memory a worker touches at once: the system takes about a tenth of a millisecond for that.
 const STEP: usize = 2 << 20;
 /// How many samples are tried to learn the fields.
-const PROBES: usize = 16;
+pub(super) const PROBES: usize = 16;
 
 /// Finds out the fields of a sample.
 type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;

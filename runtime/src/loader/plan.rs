@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) order: Order,
     /// Positions that are delivered: the order's length, less what `drop_last` drops. Unused with a feed.
     pub(super) positions: usize,
+    /// Samples of the dataset when the pass began.
+    pub(super) samples: usize,
     /// The base seed.
     pub(super) seed: u64,
     pub(super) epoch: u32,

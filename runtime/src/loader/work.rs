@@ -12,34 +12,73 @@ use crate::BoxError;
 /// A batch in the making, or made, and what went wrong with it.
 pub struct Work<P> {
     pub(super) payload: P,
-    /// Whether there is a failure; the ring's publication orders it.
+    /// Whether there is trouble; the ring's publication orders it.
     failed: AtomicBool,
-    failure: Mutex<Option<Failure>>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What went wrong with a batch.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// Why there is no batch.
+    pub(super) failure: Option<Failure>,
+    /// Samples that were passed over, in any order but that of the attempts at one position.
+    pub(super) bad: Vec<Bad>,
+}
+
+/// A bad sample that was passed over.
+#[derive(Debug)]
+pub(super) struct Bad {
+    pub(super) failure: Failure,
+    /// The row that nothing was written into in its place.
+    pub(super) row: Option<usize>,
 }
 
 impl<P> Work<P> {
     pub(super) fn new(payload: P) -> Self {
-        Self { payload, failed: AtomicBool::new(false), failure: Mutex::new(None) }
+        Self { payload, failed: AtomicBool::new(false), trouble: Mutex::default() }
     }
 
     /// Keeps the failure of the lowest position, so that it does not matter who was first.
     #[cold]
     pub(super) fn fail(&self, failure: Failure) {
-        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref().is_none_or(|kept| failure.position < kept.position) {
-            *kept = Some(failure);
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.failure.as_ref().is_none_or(|kept| failure.position < kept.position) {
+            trouble.failure = Some(failure);
         }
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the failure out, if there is one.
+    /// Notes bad samples.
+    #[cold]
+    pub(super) fn note(&self, mut bad: Vec<Bad>) {
+        if !bad.is_empty() {
+            self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.append(&mut bad);
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anything went wrong.
+    #[inline]
+    pub(super) fn is_troubled(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Takes out what went wrong.
+    #[cold]
+    pub(super) fn take_trouble(&self) -> Trouble {
+        self.failed.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the failure out, if there is one and nothing else: then there is no batch, whatever may be said of bad samples.
     #[inline]
     pub(super) fn take_failure(&self) -> Option<Failure> {
-        if !self.failed.load(Ordering::Relaxed) {
+        if !self.is_troubled() {
             return None;
         }
-        self.failed.store(false, Ordering::Relaxed);
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let alone = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.is_empty();
+        if alone { self.take_trouble().failure } else { None }
     }
 }
 
@@ -75,14 +114,27 @@ pub(super) enum Cause {
     Start(BoxError),
 }
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(error) | Self::Start(error) => error.fmt(f),
+            Self::Panic(message) | Self::Sampler(message) => write!(f, "panicked: {message}"),
+            Self::LongBatch(len, most) => write!(f, "{len} indices, and at most {most} were announced"),
+        }
+    }
+}
+
 impl Cause {
+    /// Whether it is this error.
+    pub(super) fn is<E: std::error::Error + 'static>(&self) -> bool {
+        matches!(self, Self::Error(error) if error.is::<E>())
+    }
+
     /// As an error, where there is no more to say of it.
     pub(super) fn into_error(self) -> BoxError {
         match self {
-            Self::Error(error) => error,
-            Self::Panic(message) | Self::Sampler(message) => format!("panicked: {message}").into(),
-            Self::LongBatch(len, most) => format!("{len} indices, and at most {most} were announced").into(),
-            Self::Start(error) => error,
+            Self::Error(error) | Self::Start(error) => error,
+            other => other.to_string().into(),
         }
     }
 }

@@ -45,6 +45,7 @@
 //! [`write`](Sample::write) for each, then [`tensors`](Sample::tensors) for each. That is for structs whose batches are
 //! to look otherwise.
 
+mod close_up;
 mod columns;
 mod derive;
 mod kinds;
@@ -57,6 +58,7 @@ mod spill;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::close_up::close_up;
 pub use self::columns::Columns;
 #[doc(inline)]
 pub use self::derive::Sample;

@@ -218,6 +218,17 @@ impl<'a> Row<'a> {
         Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, room }.into()
     }
 
+    /// Leaves the row without items in the packed fields, whatever was written: the next one begins where it does.
+    pub(crate) fn leave_empty(self) {
+        let (layout, row) = (self.layout, self.row);
+        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Packed) {
+            // SAFETY: as for `write_packed`.
+            let ends =
+                unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
+            ends[row + 1] = ends[row];
+        }
+    }
+
     /// Writes a [run](super::Fields::run) of fields by `write`. It must be all of the run that begins here, if one does:
     /// with one field less, what comes after it would be written into the rest of the run.
     pub(crate) fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {

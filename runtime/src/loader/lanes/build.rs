@@ -21,10 +21,11 @@ use crate::loader::error::BuildError;
 use crate::loader::gate::Start;
 use crate::loader::job::{Abandoned, Reader};
 use crate::loader::limit::{Bill, Size};
+use crate::loader::on_error::Ledger;
 use crate::loader::options::{Kind, Options};
 use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
-use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
+use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::{Log, Tickets};
 use crate::loader::{Loader, Progress};
 use crate::sample::Fields;
@@ -63,14 +64,18 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// them.
     pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
+        let on_error = self.options.on_error;
+        on_error.check(Kind::Iterable, self.dataset.0.len().is_some())?;
+        let tries = if on_error.is_raise() { 1 } else { PROBES };
         let workers = self.options.num_workers;
-        let fields = || fields_of_first(&self.dataset.0, workers);
+        let fields = || fields_of_first(&self.dataset.0, workers, tries);
         let batching = draw.batching;
         let made = make_cells(&mut self.options, &mut self.collate, &fields, batching.batch_size, &|_| 0)?;
         let engine = Arc::new(IterEngine {
             dataset: self.dataset,
             collate: self.collate,
             batching,
+            tolerant: !on_error.is_raise(),
             abandoned: Abandoned::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
             resume: Mutex::default(),
@@ -83,7 +88,9 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
             }
         };
         let passes = Box::new(IterPasses(engine.clone()));
-        assemble(self.options, engine, passes, made, batching, hand)
+        let mut loader = assemble(self.options, engine, passes, made, batching, hand)?;
+        loader.ledger = Ledger::new(on_error, true);
+        Ok(loader)
     }
 }
 
@@ -108,7 +115,9 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         check_order(order(self.options.size(rows)))?;
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order)?;
-        let engine = Arc::new(Engine::new(self.dataset, self.collate, rows, batching, bulk, workers));
+        let on_error = self.options.on_error;
+        let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers);
+        let engine = Arc::new(engine.on_error(on_error));
         let hand = {
             let engine = engine.clone();
             move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }
@@ -119,8 +128,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
 }
 
 /// The fields of an iterable dataset's samples: as it says, or as the first one has them that a worker would read. Workers
-/// are asked in turn, as some may have no samples, or may not be able to start.
-fn fields_of_first(dataset: &impl IterableDataset, workers: usize) -> Result<Fields, BuildError> {
+/// are asked in turn, as some may have no samples, or may not be able to start; each for so many samples, if they are bad.
+fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
@@ -133,6 +142,11 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize) -> Result<Fie
         set_worker_info(worker.or(own));
         let first = probe(|| {
             let mut cursor = dataset.iter(worker)?;
+            for _ in 1..tries {
+                if let Ok(sample) = dataset.next(&mut cursor, &mut cx) {
+                    return Ok(sample.map(|sample| Fields::of(&sample)));
+                }
+            }
             Ok(dataset.next(&mut cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
         });
         set_worker_info(own);
@@ -239,6 +253,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         has_init: start.is_some(),
         generator: options.generator,
         persistent: options.persistent_workers,
+        ledger: Ledger::new(options.on_error, false),
         seed: 0,
         batching,
         hold: options.hold,

@@ -54,6 +54,11 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
         Some(&mut self.draw)
     }
 
+    fn positions(&self) -> Option<usize> {
+        // SAFETY: the loader alone has this, and it is who may call `plan_mut`.
+        Some(unsafe { self.engine.plan() }.positions)
+    }
+
     fn begin(
         &mut self,
         pass: Pass,

@@ -8,10 +8,11 @@ use crossbeam_utils::CachePadded;
 
 use super::super::collate::Collate;
 use super::super::draw::{Batching, Draw};
-use super::super::error::Error;
+use super::super::error::{By, Error};
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
 use super::super::state::{State, Stream};
-use super::super::work::{Cause, Failure, Work, dispose, guarded};
+use super::super::tolerant::lend;
+use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
 use super::worker::{Hand, Mark, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::BoxError;
@@ -23,6 +24,8 @@ pub(super) struct Engine<D, C> {
     pub(super) dataset: Iterable<D>,
     pub(super) collate: C,
     pub(super) batching: Batching,
+    /// Whether bad samples are passed over.
+    pub(super) tolerant: bool,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
     pub(super) activities: Box<[CachePadded<Activity>]>,
@@ -48,6 +51,29 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
     }
 }
 
+impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
+    /// Stacks the rest of a batch when a sample could not be written into its row. (What cannot be read, the job itself passes
+    /// over, all but a panic.)
+    #[cold]
+    #[inline(never)]
+    fn stack_on(
+        &self,
+        work: &Work<C::Payload>,
+        job: &mut IterJob<'_, D>,
+        budget: usize,
+        mut cause: Cause,
+    ) -> Result<(), Cause> {
+        while job.answer == Answer::Fine {
+            job.pass_over(budget, cause);
+            match guarded(|| self.collate.fill(&work.payload, job)) {
+                Ok(()) => return Ok(()),
+                Err(next) => cause = next,
+            }
+        }
+        Err(cause)
+    }
+}
+
 /// Passes that nothing has to be drawn for.
 pub(super) struct IterPasses<D, C>(pub(super) Arc<Engine<D, C>>);
 
@@ -62,6 +88,10 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
 
     fn draw_mut(&mut self) -> Option<&mut Draw> {
         None
+    }
+
+    fn positions(&self) -> Option<usize> {
+        self.samples()
     }
 
     fn begin(&mut self, _: Pass, _: Option<&SharedGenerator>, from: Option<&State>) -> Result<Option<usize>, Error> {
@@ -203,8 +233,15 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             number: self.number,
             answer: Answer::Fine,
             ended: false,
+            by,
+            budget: engine.tolerant.then_some(request.budget),
+            bad: Vec::new(),
         };
-        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        let outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        let mut outcome = match (outcome, job.budget) {
+            (Err(cause), Some(budget)) if C::STACKS => engine.stack_on(work, &mut job, budget, cause),
+            (outcome, _) => outcome,
+        };
         let mut last = job.number;
         if job.answer == Answer::Fine {
             // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
@@ -217,7 +254,11 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             }
         }
         activity.end();
-        let IterJob { row, number, answer, ended, .. } = job;
+        let IterJob { row, number, answer, ended, bad, .. } = job;
+        let all_good = bad.is_empty();
+        if !all_good {
+            work.note(bad);
+        }
         self.number = number;
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
@@ -232,7 +273,9 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             }));
         }
         match outcome {
-            _ if nothing => Outcome::End,
+            _ if nothing && all_good => Outcome::End,
+            // The consumer must know of the bad ones, and asks again.
+            _ if nothing => Outcome::Batch(0),
             Ok(()) => Outcome::Batch(row),
             Err(cause) => fail(last.saturating_sub(1), by, cause),
         }
@@ -257,6 +300,10 @@ struct IterJob<'a, D: IterableDataset> {
     answer: Answer,
     /// Whether the dataset is at its end.
     ended: bool,
+    by: By,
+    /// How many bad samples the pass may have; `None`: the first one raises.
+    budget: Option<usize>,
+    bad: Vec<Bad>,
 }
 
 /// What the dataset said to the last request for a sample.
@@ -268,8 +315,10 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
-    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+impl<D: IterableDataset> IterJob<'_, D> {
+    /// Reads the next sample.
+    #[inline(always)]
+    fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         if self.left() == 0 || self.abandoned.get() {
             return Ok(None);
         }
@@ -292,6 +341,34 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
                 Ok(None)
             }
         }
+    }
+
+    /// Goes on after an error of the dataset's, if the loader has it so.
+    #[cold]
+    fn go_on(&mut self, error: BoxError) -> Result<(), BoxError> {
+        let Some(budget) = self.budget else { return Err(error) };
+        self.pass_over(budget, Cause::Error(error));
+        Ok(())
+    }
+
+    /// Leaves the last sample out. When there are more bad ones in this batch than there may be in all of the pass, the batch
+    /// ends: a dataset that has nothing but errors must not keep the thread for ever.
+    #[cold]
+    fn pass_over(&mut self, budget: usize, cause: Cause) {
+        // It was read, but not written.
+        self.row -= usize::from(self.answer == Answer::Fine);
+        let number = self.number - 1;
+        self.bad.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
+        if self.bad.len() > budget {
+            self.rows = self.row;
+        }
+    }
+}
+
+impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        // SAFETY: `read` keeps nothing but numbers when it fails.
+        unsafe { lend(self, Self::read, Self::go_on) }
     }
 
     fn is_single(&self) -> bool {

@@ -43,6 +43,7 @@ use super::crew::Crew;
 use super::draw::{Batching, Draw, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
+use super::on_error::Ledger;
 use super::overflow::Spills;
 use super::resume::{Log, Tickets};
 use super::state::{Facts, State, StateError, Stream, Streams};
@@ -69,6 +70,7 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     has_init: bool,
     generator: Option<SharedGenerator>,
     persistent: bool,
+    ledger: Ledger,
     seed: u64,
     batching: Batching,
     hold: usize,
@@ -117,6 +119,9 @@ trait Passes: Send {
     fn draw(&self) -> Option<&Draw>;
     fn draw_mut(&mut self) -> Option<&mut Draw>;
 
+    /// How many samples the pass that was begun has, if that is known.
+    fn positions(&self) -> Option<usize>;
+
     /// Draws what a pass needs, and gives the number of its batches, if that is known. `default` stands in for the process's
     /// default generator, and `from` says what of the pass is not wanted any more.
     fn begin(
@@ -153,7 +158,9 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         };
         let (epoch, seed) = (self.epochs, self.seed);
         self.passes_begun += 1;
-        let request = Request { task: None, epoch, seed, pass: self.passes_begun };
+        let bad = self.log.state().map_or(0, |state| state.bad_samples);
+        let budget = self.ledger.begin(self.passes.positions(), bad);
+        let request = Request { task: None, epoch, seed, pass: self.passes_begun, budget };
         let delivered = self.log.state().map_or(0, State::batches);
         let left = tasks.map(|tasks| tasks - delivered);
         let mut failures = Vec::new();
@@ -177,7 +184,6 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             tasks,
             delivered,
             gaps: as_they_come || !self.log.gaps.missing.is_empty(),
-            bad_samples: state.map_or(0, |state| state.bad_samples),
             running: true,
             ..Progress::default()
         };
@@ -204,7 +210,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         }
         let state = facts.state(self.pass.epoch, &self.log.before);
         let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
-        let (batches, bad_samples) = (self.pass.delivered, self.pass.bad_samples);
+        let (batches, bad_samples) = (self.pass.delivered, self.ledger.in_pass());
         State { batches, missing, bad_samples, streams: self.streams(true), ..state }
     }
 
@@ -317,6 +323,16 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// What was noticed when the loader was built, and since.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// How many bad samples were met; see [`Loader::bad_samples`](super::Loader::bad_samples).
+    pub fn bad_samples(&self) -> usize {
+        self.ledger.total()
+    }
+
+    /// The indices of these, each once; of an iterable dataset, once for each worker that has met it.
+    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
+        self.ledger.indices()
     }
 
     /// Sees the pass before to its end.

@@ -80,6 +80,24 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         if self.dealt { task } else { pass.delivered - 1 }
     }
 
+    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, cell: Taken<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
+        match self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag) {
+            Some(Ok((batch, rows))) => {
+                self.count(rows);
+                Some(Ok(batch))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => {
+                // Only a batch of an order keeps its number.
+                self.loader.pass.delivered -= usize::from(!self.dealt);
+                None
+            }
+        }
+    }
+
     /// Counts samples, and warns if an iterable dataset has more than it said.
     fn count(&mut self, rows: usize) {
         let loader = &mut *self.loader;
@@ -109,8 +127,16 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
             match self.try_next() {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
-                    self.count(rows);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.loader.pass.epoch };
+                    if cell.is_troubled() {
+                        match self.settle(cell, tag) {
+                            // The time is that of one batch.
+                            None => deadline = None,
+                            outcome => return outcome,
+                        }
+                        continue;
+                    }
+                    self.count(rows);
                     if self.loader.spills.allowed {
                         C::count_spills(&cell.payload, tag, &mut self.loader.spills);
                     }

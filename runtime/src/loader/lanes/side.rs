@@ -245,7 +245,7 @@ impl<P> Lanes<P> {
                         lane.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = self.slab.work(reply.cell);
-                        drop((outcome, work.take_failure()));
+                        drop((outcome, work.take_trouble()));
                         discard(&work.payload);
                     }
                     Err(NextError::Empty) => return false,

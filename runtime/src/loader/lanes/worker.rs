@@ -25,6 +25,8 @@ pub(in crate::loader) struct Request {
     pub(in crate::loader) seed: u64,
     /// Counts passes, those among them that are begun again from a state.
     pub(in crate::loader) pass: u64,
+    /// How many bad samples the pass may have.
+    pub(in crate::loader) budget: usize,
 }
 
 /// What it answers.

@@ -1,0 +1,236 @@
+//! What becomes of bad samples, and the account that is kept of them.
+
+use std::collections::BTreeSet;
+
+use super::batch::Tag;
+use super::collate::Collate;
+use super::error::{BuildError, By, Error};
+use super::lease::Lease;
+use super::options::{Kind, clash};
+use super::work::{Bad, Failure, Trouble, guarded};
+use crate::dataset::Loadable;
+
+/// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
+/// a panic. A [collate](super::Builder::collate) function that fails has made a bad batch, and that always raises.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline::dataset::from_fn;
+/// use slotline::loader::{Budget, OnError};
+///
+/// let numbers = || from_fn(6, |index, _| if index == 2 { Err("scratched".into()) } else { Ok(index as i64) });
+/// let skip = OnError::Skip(Budget::Share(0.2));
+/// let mut loader = Loader::builder(numbers()).batch_size(3).on_error(skip).build()?;
+/// let batches: Result<Vec<_>, slotline::Error> = loader.epoch()?.map(|batch| Ok(batch?.indices().to_vec())).collect();
+/// assert_eq!(batches?, [vec![0, 1], vec![3, 4, 5]]);
+///
+/// let replace = OnError::Replace(Budget::Samples(10));
+/// let mut loader = Loader::builder(numbers()).batch_size(3).seed(7).on_error(replace).build()?;
+/// for batch in loader.epoch()? {
+///     assert_eq!(batch?.len(), 3);
+/// }
+/// assert_eq!(loader.bad_indices().collect::<Vec<_>>(), [2]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum OnError {
+    /// The batch becomes an error that names the sample: [`Error::Sample`] or [`Error::Panic`].
+    #[default]
+    Raise,
+    /// The batch goes without it, and is that much shorter; if nothing is left of it, it is passed over. Of an iterable
+    /// dataset the next sample takes its place.
+    Skip(Budget),
+    /// Another sample takes its place: its index is a function of the seed, the pass, the position, and how often a
+    /// substitute was bad itself, so that batches keep their number and sizes, on every rank. After 8 bad substitutes the
+    /// batch becomes an [`Error::Sample`]. Not for iterable datasets.
+    Replace(Budget),
+}
+
+/// How many bad samples a pass may have, before batches with more of them become [`Error::BadSamples`].
+///
+/// They are counted when their batches are delivered, errors among these, in that order: so with
+/// [`in_order(false)`](super::Builder::in_order) it may be another batch each time that goes beyond the budget. A bad
+/// substitute counts as well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Budget {
+    /// So many.
+    Samples(usize),
+    /// This share of the pass's samples, from 0 to 1, rounded down. The length of a pass must be known, as it is not with
+    /// an iterator of indices, or over an iterable dataset that does not say its length.
+    Share(f64),
+}
+
+impl OnError {
+    /// Whether a batch that has a bad sample is an error, whatever came before.
+    #[inline]
+    pub(super) fn is_raise(self) -> bool {
+        self == Self::Raise
+    }
+
+    fn budget(self) -> Budget {
+        match self {
+            Self::Raise => Budget::Samples(0),
+            Self::Skip(budget) | Self::Replace(budget) => budget,
+        }
+    }
+
+    /// Checks that it goes with the loader's kind, and with what is `known` of a pass's length.
+    pub(super) fn check(self, kind: Kind, known: bool) -> Result<(), BuildError> {
+        if kind == Kind::Iterable && matches!(self, Self::Replace(_)) {
+            let hint = "what has no index cannot be replaced by another; take OnError::Skip";
+            return clash("an iterable dataset", "OnError::Replace", hint);
+        }
+        match self.budget() {
+            Budget::Share(share) if !(0.0..=1.0).contains(&share) => Err(BuildError::Share { share }),
+            Budget::Share(_) if !known => {
+                let hint = "how many samples that is, is not known beforehand; take Budget::Samples";
+                clash("Budget::Share", "a pass of unknown length", hint)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Budget {
+    /// How many samples of `pass` ones it is, if that is known.
+    fn of(self, pass: Option<usize>) -> usize {
+        match self {
+            Self::Samples(samples) => samples,
+            Self::Share(share) => {
+                let pass = pass.unwrap_or_default();
+                // 0.29 is a little less than 29 %, and of 100 samples 29 are meant all the same.
+                let samples = share * pass as f64 * (1.0 + 4.0 * f64::EPSILON);
+                (samples as usize).min(pass)
+            }
+        }
+    }
+}
+
+/// The bad samples that a loader has met.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    on_error: OnError,
+    /// Whether each worker reads a replica of its own, with numbers for indices.
+    replicas: bool,
+    /// In all passes.
+    total: usize,
+    /// In this pass, and how many there may be.
+    bad: usize,
+    budget: usize,
+    /// Indices that were reported, with the worker whose they are.
+    known: BTreeSet<(usize, usize)>,
+}
+
+impl Ledger {
+    pub(super) fn new(on_error: OnError, replicas: bool) -> Self {
+        Self { on_error, replicas, ..Self::default() }
+    }
+
+    /// Begins a pass of so many samples, if that is known, with so many bad ones before its rest; gives the budget.
+    pub(super) fn begin(&mut self, pass: Option<usize>, bad: usize) -> usize {
+        (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
+        self.budget
+    }
+
+    /// How many bad samples were met in this pass.
+    pub(super) fn in_pass(&self) -> usize {
+        self.bad
+    }
+
+    /// How many were met so far.
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Their indices.
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
+        self.known.iter().map(|&(_, index)| index)
+    }
+
+    /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
+    /// nothing. Counts its bad samples.
+    pub(super) fn settle<D: Loadable, C: Collate<D>>(
+        &mut self,
+        lease: Lease<C::Payload>,
+        tag: Tag,
+    ) -> Option<Result<(C::Batch, usize), Error>> {
+        match self.count(lease.work().take_trouble(), tag.task) {
+            Ok(empty) => {
+                // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
+                unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
+                let rows = tag.rows - empty.len();
+                (rows > 0).then(|| Ok((C::deliver(lease, Tag { rows, ..tag }), rows)))
+            }
+            Err(error) => {
+                // A panic there is reported as any panic is.
+                let _ = guarded(|| {
+                    C::discard(lease.payload());
+                    Ok(())
+                });
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Counts the bad samples of a batch: the rows that they left empty, or the batch's error.
+    fn count(&mut self, trouble: Trouble, task: usize) -> Result<Vec<usize>, Error> {
+        let Trouble { failure, mut bad } = trouble;
+        // Parts come in any order. Of one position all is one part's, and in order.
+        bad.sort_by_key(|bad| bad.failure.position);
+        if let Some(failure) = &failure {
+            // What other parts met after it must not matter, as with fewer parts nobody would have looked.
+            bad.retain(|bad| bad.failure.position <= failure.position);
+        }
+        let (mut empty, mut beyond) = (Vec::new(), None);
+        for Bad { failure, row } in bad {
+            (self.total, self.bad) = (self.total.saturating_add(1), self.bad.saturating_add(1));
+            self.report(&failure, task);
+            empty.extend(row);
+            if self.bad > self.budget && beyond.is_none() {
+                beyond = Some(Box::new(failure.into_error(task)));
+            }
+        }
+        match (beyond, failure) {
+            (Some(source), _) => Err(Error::BadSamples { bad: self.bad, budget: self.budget, source }),
+            (None, Some(failure)) => Err(failure.into_error(task)),
+            (None, None) => Ok(empty),
+        }
+    }
+
+    /// Says which sample is bad, once.
+    fn report(&mut self, failure: &Failure, task: usize) {
+        let Failure { position, index, by, cause } = failure;
+        let replica = match by {
+            By::Worker(id) if self.replicas => *id,
+            _ => 0,
+        };
+        if self.known.insert((replica, *index)) {
+            tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_down_to_what_it_says() {
+        for (share, pass, samples) in [
+            (0.0, 100, 0),
+            (0.29, 100, 29),
+            (0.1, 30, 3),
+            (0.1, 39, 3),
+            (0.5, 1, 0),
+            (1.0, 7, 7),
+            (0.999, 10, 9),
+            (1.0, usize::MAX, usize::MAX),
+        ] {
+            assert_eq!(Budget::Share(share).of(Some(pass)), samples, "{share} of {pass}");
+        }
+        assert_eq!(Budget::Share(1.0).of(None), 0);
+        assert_eq!(Budget::Samples(9).of(None), 9);
+    }
+}

@@ -1,0 +1,113 @@
+//! How many bad samples a pass may have, what is said of them, and options that do not go together.
+
+use slotline::dataset::{from_fn, iter_fn};
+use slotline::loader::BuildError;
+use slotline::sampler::DistributedSampler;
+
+use super::*;
+
+#[test]
+fn beyond_the_budget_each_batch_with_a_bad_sample_is_an_error_and_the_others_come() {
+    let bad: fn(usize) -> bool = |i| i % 5 == 3; // 8 of 42
+    let good = good::<true>();
+    for (budget, allowed) in [
+        (Budget::Samples(0), 0),
+        (Budget::Samples(4), 4),
+        (Budget::Samples(7), 7),
+        (Budget::Samples(8), 8),
+        (Budget::Share(0.0), 0),
+        (Budget::Share(0.1), 4),
+        (Budget::Share(7.99 / 42.0), 7),
+        (Budget::Share(8.0 / 42.0), 8),
+        (Budget::Share(1.0), 42),
+    ] {
+        let pass = |pass: &Vec<Vec<Seen>>| -> Vec<Outcome> {
+            let mut met = 0;
+            let batch = |(task, batch): (usize, &Vec<Seen>)| {
+                let before = met;
+                let bads = batch.iter().enumerate().filter(|(_, seen)| bad(seen.index));
+                let bads: Vec<_> = bads.map(|(row, seen)| (task * BATCH + row, seen.index)).collect();
+                met += bads.len();
+                if met > allowed && !bads.is_empty() {
+                    let (position, index) = bads[allowed.saturating_sub(before)];
+                    return Err(format!("{met} bad of {allowed}: sample {index} at {position} of {task}: no {index}"));
+                }
+                Ok((task, batch.iter().copied().filter(|seen| !bad(seen.index)).collect()))
+            };
+            pass.iter().enumerate().map(batch).collect()
+        };
+        let want = good.each_ref().map(pass);
+        assert_eq!(want[0].iter().any(Result::is_err), allowed < 8);
+        for how in HOWS {
+            let on_error = OnError::Skip(budget);
+            let got = report::<true>(builder(Fault::Error, bad, how.many).on_error(on_error), how);
+            assert_eq!((&got.passes, got.bad), (&want, 16), "{budget:?}, {how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_substitute_counts_and_a_share_is_of_what_drop_last_leaves() {
+    let bad: fn(usize) -> bool = |i| i % 2 == 1;
+    let all = report::<false>(builder(Fault::Write, bad, false).on_error(REPLACE), HOWS[0]);
+    let first: usize = all.bad / 2;
+    assert!(all.bad > LEN, "some substitutes are bad");
+    for how in HOWS {
+        let few = OnError::Replace(Budget::Samples(first / 2));
+        let got = report::<false>(builder(Fault::Write, bad, how.many).on_error(few), how);
+        assert_eq!(got.bad, all.bad, "each is met, budget or not");
+        assert!(got.passes[0][0].is_ok() && got.passes[0][5].is_err() && got.passes[1][0].is_ok(), "{how:?}");
+        let builder = builder::<false>(Fault::Error, |_| true, how.many).drop_last(true);
+        let got = report::<false>(builder.on_error(OnError::Skip(Budget::Share(0.5))), how);
+        let said: Vec<_> = got.passes[0].iter().map(|batch| batch.as_ref().unwrap_err().as_str()).collect();
+        assert!(said.len() == 3 && said[0].starts_with("24 bad of 20: "), "{said:?}");
+    }
+}
+
+#[test]
+fn as_batches_are_finished_all_that_is_good_comes_too() {
+    let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);
+    let mut loader = builder.num_workers(3).in_order(false).build().unwrap();
+    let mut seen: Vec<_> = loader.epoch().unwrap().flat_map(|batch| rows(&batch.unwrap())).collect();
+    seen.sort_by_key(|seen| seen.index);
+    assert!(seen.iter().map(|seen| seen.index).eq((0..LEN).filter(|i| i % 5 != 3)));
+}
+
+#[test]
+fn ranks_with_different_bad_samples_have_equally_many_batches_of_the_same_sizes() {
+    let sizes = |rank, on_error| -> Vec<usize> {
+        // All bad ones are rank 0's.
+        let dataset = Sheets::<true> { len: 62, fault: Fault::Panic, bad: |i| i % 6 == 0, many: false };
+        let sampler = DistributedSampler::new(62, 2, rank).unwrap().shuffle(false);
+        let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64).num_workers(2);
+        let mut loader = builder.on_error(on_error).build().unwrap();
+        let sizes = loader.epoch().unwrap().map(|batch| rows(&batch.unwrap()).len()).collect();
+        assert_eq!(loader.bad_samples() > 0, rank == 0);
+        sizes
+    };
+    assert_eq!(sizes(0, REPLACE), sizes(1, REPLACE));
+    assert_eq!(sizes(1, REPLACE), [7, 7, 7, 7, 3]);
+    assert!(sizes(0, SKIP).iter().sum::<usize>() < sizes(1, SKIP).iter().sum());
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    let numbers = || from_fn(4, |i, _| Ok(i as i64));
+    let stream = || Loader::iterable(iter_fn(|_| Ok((0..4_i64).map(Ok))));
+    let share = |share| OnError::Skip(Budget::Share(share));
+    for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        let error = Loader::builder(numbers()).on_error(share(wrong)).build().unwrap_err();
+        assert!(matches!(error, BuildError::Share { .. }), "{error}");
+    }
+    let unknown = [
+        Loader::builder(numbers()).sampler_iter(|| 0..4).on_error(share(0.5)).build().map(drop).unwrap_err(),
+        stream().on_error(share(0.5)).build().map(drop).unwrap_err(),
+    ];
+    for error in unknown {
+        assert!(matches!(error, BuildError::Clash { first: "Budget::Share", .. }), "{error}");
+    }
+    let error = stream().on_error(REPLACE).build().map(drop).unwrap_err();
+    assert!(matches!(error, BuildError::Clash { second: "OnError::Replace", .. }), "{error}");
+    let known = iter_fn(|_| Ok((0..4_i64).map(Ok))).with_len(4);
+    assert!(Loader::iterable(known).on_error(share(0.5)).build().is_ok());
+}

@@ -1,0 +1,116 @@
+//! Bad samples where a function of the user's makes the batches.
+
+use slotline::dataset::from_fn;
+use slotline::value::Value;
+
+use super::*;
+
+fn indices(batch: &[Seen]) -> Vec<usize> {
+    batch.iter().map(|seen| seen.index).collect()
+}
+
+/// The indices of batches that a function collated, one by one or by its own bulk read; an empty batch fails.
+fn collated(
+    fault: Fault,
+    bad: fn(usize) -> bool,
+    on_error: OnError,
+    how: How,
+    each: bool,
+) -> Vec<Result<Vec<usize>, String>> {
+    let builder = builder::<false>(fault, bad, how.many).num_workers(how.workers).on_error(on_error);
+    let builder = builder.collate(move |samples| {
+        assert_eq!(samples.index(), None);
+        let (most, mut batch) = (samples.len(), Vec::new());
+        if each {
+            samples.for_each(|sample| {
+                batch.push(sample.index);
+                Ok(())
+            })?;
+        } else {
+            while let Some(sample) = samples.next() {
+                batch.push(sample?.index);
+            }
+        }
+        assert!(samples.is_empty() && batch.len() <= most);
+        match batch.len() {
+            0 => Err("no batch without samples".into()),
+            _ if batch.contains(&20) => panic!("no batch with 20"),
+            _ => Ok(batch),
+        }
+    });
+    let of = |batch: Result<_, _>| batch.map_err(|error| said(&error));
+    if how.dealt {
+        builder.build_dealt().unwrap().epoch().unwrap().map(of).collect()
+    } else {
+        builder.build().unwrap().epoch().unwrap().map(of).collect()
+    }
+}
+
+#[test]
+fn a_collate_function_sees_no_bad_samples_and_its_own_failures_raise() {
+    let [good, _] = good::<false>();
+    let place = good.iter().position(|batch| indices(batch).contains(&20)).unwrap();
+    for fault in [Fault::Error, Fault::Panic] {
+        for how in HOWS.map(|how| How { part_size: None, ..how }) {
+            for each in [false, true] {
+                let bad: fn(usize) -> bool = |i| i % 5 == 3;
+                let skipped = collated(fault, bad, SKIP, how, each);
+                let replaced = collated(fault, bad, REPLACE, how, each);
+                assert_eq!((skipped.len(), replaced.len()), (good.len(), good.len()));
+                for (task, good) in good.iter().enumerate() {
+                    let good = indices(good);
+                    if task == place {
+                        assert!(skipped[task].as_ref().unwrap_err().contains("no batch with 20"), "{how:?}");
+                        continue;
+                    }
+                    let left: Vec<_> = good.iter().copied().filter(|&index| !bad(index)).collect();
+                    assert_eq!(skipped[task].as_ref(), Ok(&left), "{fault:?}, {how:?}, {each}");
+                    // A substitute may be 20.
+                    if let Ok(replaced) = &replaced[task] {
+                        let fits = |(got, good): (&usize, &usize)| !bad(*got) && (got == good || bad(*good));
+                        assert!(replaced.len() == good.len() && replaced.iter().zip(&good).all(fits), "{replaced:?}");
+                    }
+                }
+                assert!(replaced.iter().filter(|batch| batch.is_ok()).count() >= 3);
+                assert_eq!(replaced, collated(fault, bad, REPLACE, HOWS[0], false), "{how:?}, {each}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_function_makes_of_nothing_is_thrown_away() {
+    for how in HOWS.map(|how| How { part_size: None, ..how }) {
+        for each in [false, true] {
+            let got = collated(Fault::Panic, |i| i != 7, SKIP, how, each);
+            assert_eq!(got, [Ok(vec![7])], "{how:?}");
+            assert_eq!(collated(Fault::Error, |_| true, SKIP, how, each), []);
+            let got = collated(Fault::Error, |_| true, REPLACE, how, each);
+            assert!(got.len() == 6 && got.iter().all(|batch| batch.as_ref().unwrap_err().contains("8 others")));
+        }
+    }
+}
+
+#[test]
+fn a_batch_beyond_the_budget_is_an_error_even_if_the_function_made_it() {
+    let [good, _] = good::<false>();
+    let bad: fn(usize) -> bool = |i| i % 5 == 3;
+    let got = collated(Fault::Error, bad, OnError::Skip(Budget::Samples(0)), HOWS[3], false);
+    for (got, good) in got.iter().zip(&good) {
+        let has_bad = indices(good).into_iter().any(bad);
+        assert_eq!(got.as_ref().is_err_and(|said| said.contains(" bad of 0: sample ")), has_bad, "{got:?}");
+    }
+}
+
+#[test]
+fn values_are_collated_without_the_bad_ones_and_alone() {
+    let numbers = || from_fn(10, |i, _| if i % 4 == 1 { Err("no".into()) } else { Ok(Value::from(i as i64)) });
+    for workers in [0, 2] {
+        for (size, want) in [(Some(4), vec![3, 3, 1]), (None, vec![1; 7])] {
+            let builder = Loader::builder(numbers()).batch_size(size).num_workers(workers).on_error(SKIP);
+            let mut loader = builder.collate_values().build().unwrap();
+            let sizes = loader.epoch().unwrap().map(|batch| batch.unwrap().as_tensor().map_or(1, |t| t.len()));
+            assert_eq!(sizes.collect::<Vec<_>>(), want);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Batches that are stacked, without the bad samples or with others in their place.
+
+use super::*;
+
+/// Some, the first and the last, a whole batch if nothing is shuffled, all but one, all.
+const BAD: [fn(usize) -> bool; 5] =
+    [|i| i % 5 == 3, |i| i == 0 || i == LEN - 1, |i| i / BATCH == 1, |i| i != 20, |_| true];
+
+#[test]
+fn a_batch_goes_without_bad_samples_and_one_with_nothing_left_is_passed_over() {
+    skips::<false>();
+    skips::<true>();
+}
+
+fn skips<const PACKED: bool>() {
+    let good = good::<PACKED>();
+    for bad in BAD {
+        let indices: Vec<_> = (0..LEN).filter(|&index| bad(index)).collect();
+        let left = good.each_ref().map(|pass| {
+            let left = |batch: &Vec<Seen>| batch.iter().copied().filter(|seen| !bad(seen.index)).collect::<Vec<_>>();
+            let batches = pass.iter().map(left).enumerate().filter(|(_, batch)| !batch.is_empty());
+            batches.map(Ok).collect::<Vec<_>>()
+        });
+        let want = Report { passes: left, bad: 2 * indices.len(), indices };
+        for fault in FAULTS {
+            for how in HOWS {
+                let got = report::<PACKED>(builder(fault, bad, how.many).on_error(SKIP), how);
+                assert_eq!(got, want, "{fault:?}, {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn others_take_the_place_of_bad_samples_and_nothing_else_changes() {
+    replaces::<false>();
+    replaces::<true>();
+}
+
+fn replaces<const PACKED: bool>() {
+    let good = good::<PACKED>();
+    for bad in [BAD[0], BAD[1], BAD[2]] {
+        let mut first = None;
+        for fault in FAULTS {
+            for how in HOWS {
+                let got = report::<PACKED>(builder(fault, bad, how.many).on_error(REPLACE), how);
+                for (pass, good) in got.passes.iter().zip(&good) {
+                    assert_eq!(pass.len(), good.len());
+                    for (task, (got, good)) in pass.iter().zip(good).enumerate() {
+                        let (number, got) = got.as_ref().unwrap();
+                        assert_eq!((*number, got.len()), (task, good.len()), "{fault:?}, {how:?}");
+                        for (got, good) in got.iter().zip(good) {
+                            assert!(!bad(got.index) && got.word == good.word, "the numbers are the position's");
+                            assert!(got.index == good.index || bad(good.index));
+                        }
+                    }
+                }
+                assert!(got.bad >= 2 * got.indices.len() && got.indices.iter().all(|&index| bad(index)));
+                assert_eq!(
+                    &got,
+                    first.get_or_insert(report::<PACKED>(builder(fault, bad, false).on_error(REPLACE), HOWS[0]))
+                );
+            }
+        }
+        let first = first.unwrap();
+        let found: std::collections::BTreeSet<_> =
+            first.passes.iter().flatten().flat_map(|batch| &batch.as_ref().unwrap().1).map(|seen| seen.index).collect();
+        assert!(found.len() > LEN / 2, "substitutes are of all kinds");
+    }
+}
+
+#[test]
+fn after_eight_bad_substitutes_the_batch_is_an_error_that_names_the_sample() {
+    let good = good::<false>();
+    for fault in FAULTS {
+        for how in HOWS {
+            let got = report::<false>(builder(fault, |_| true, how.many).on_error(REPLACE), how);
+            for (pass, good) in got.passes.iter().zip(&good) {
+                assert_eq!(pass.len(), good.len());
+                for (task, (got, good)) in pass.iter().zip(good).enumerate() {
+                    let said = got.as_ref().unwrap_err();
+                    let start = format!("sample {} at {} of {task}: 8 others were tried", good[0].index, task * BATCH);
+                    assert!(said.starts_with(&start), "{said}");
+                }
+            }
+            assert_eq!(got.bad, 2 * 6 * 9, "of each batch what its first sample met: {fault:?}, {how:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_samples_fault_raises() {
+    /// Gives one sample too few, or fails after the last one, and cannot bear to be asked ahead.
+    struct Odd(bool);
+    impl Dataset for Odd {
+        type Sample<'a> = i64;
+        fn len(&self) -> usize {
+            16
+        }
+        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+            Ok(index as i64)
+        }
+        fn reads_many(&self) -> bool {
+            true
+        }
+        fn get_many(
+            &self,
+            indices: &[usize],
+            _: &mut Context,
+            put: &mut dyn FnMut(i64) -> Result<(), BoxError>,
+        ) -> Result<(), BoxError> {
+            let wanted = if self.0 { indices.len() - 1 } else { indices.len() };
+            indices[..wanted].iter().try_for_each(|&index| put(index as i64))?;
+            if self.0 { Ok(()) } else { Err("too late".into()) }
+        }
+    }
+    for (few, why) in [(true, "was asked for 8 samples and put only 7"), (false, "too late")] {
+        for on_error in [SKIP, REPLACE] {
+            let mut loader = Loader::builder(Odd(few)).batch_size(8).on_error(on_error).build().unwrap();
+            let errors: Vec<_> = loader.epoch().unwrap().map(|batch| said(&batch.unwrap_err())).collect();
+            assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
+            assert_eq!(loader.bad_samples(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_hint_that_panics_makes_no_sample_bad() {
+    struct Shy;
+    impl Dataset for Shy {
+        type Sample<'a> = i64;
+        fn len(&self) -> usize {
+            40
+        }
+        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+            if index == 21 { Err("no 21".into()) } else { Ok(index as i64) }
+        }
+        fn prefetch(&self, index: usize) {
+            assert!(!index.is_multiple_of(10), "not that one");
+        }
+    }
+    for workers in [0, 2] {
+        let builder = || Loader::builder(Shy).batch_size(10).num_workers(workers).on_error(SKIP);
+        let mut loader = builder().build().unwrap();
+        let got: Vec<_> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
+        assert!(got.into_iter().eq((0..40).filter(|&index| index != 21)));
+        assert_eq!(loader.bad_samples(), 1);
+        let mut loader = builder().collate(|samples| samples.next().unwrap()).build().unwrap();
+        let firsts: Result<Vec<_>, _> = loader.epoch().unwrap().collect();
+        assert_eq!(firsts.unwrap(), [0, 10, 20, 30]);
+    }
+}
+
+#[test]
+fn without_batches_a_bad_sample_is_passed_over_or_replaced() {
+    for how in HOWS {
+        for fault in FAULTS {
+            let single = |on_error| builder::<true>(fault, |i| i % 5 == 3, false).batch_size(None).on_error(on_error);
+            let of = |builder: Builder<Sheets<true>>| -> Vec<_> {
+                let mut loader = builder.num_workers(how.workers).build().unwrap();
+                let samples = loader.epoch().unwrap().map(|sample| {
+                    let sample = sample.unwrap();
+                    assert_eq!(sample.columns().offsets(4).unwrap().len(), 2);
+                    (sample.task(), *sample.tensors().as_slice().first().unwrap())
+                });
+                samples.collect()
+            };
+            let good: Vec<_> = of(builder::<true>(fault, |_| false, false).batch_size(None));
+            let mut left = good.clone();
+            left.retain(|(_, index)| index % 5 != 3);
+            assert_eq!(of(single(SKIP)), left);
+            let replaced = of(single(REPLACE));
+            assert_eq!(replaced.len(), LEN);
+            assert!(replaced.iter().zip(&good).all(|(got, good)| got.1 % 5 != 3 && (got == good || good.1 % 5 == 3)));
+        }
+    }
+}
