@@ -48,21 +48,21 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
     /// over, all but a panic.)
     #[cold]
     #[inline(never)]
-    fn stack_on(
+    fn stack_on<'a>(
         &self,
         work: &Work<C::Payload>,
-        job: &mut IterJob<'_, D>,
+        mut job: IterJob<'a, D>,
         budget: usize,
         mut cause: Cause,
-    ) -> Result<(), Cause> {
+    ) -> (IterJob<'a, D>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             job.pass_over(budget, cause);
-            match guarded(|| self.collate.fill(&work.payload, job)) {
-                Ok(()) => return Ok(()),
+            match guarded(|| self.collate.fill(&work.payload, &mut job)) {
+                Ok(()) => return (job, Ok(())),
                 Err(next) => cause = next,
             }
         }
-        Err(cause)
+        (job, Err(cause))
     }
 }
 
@@ -169,7 +169,11 @@ where
         };
         let outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
         let mut outcome = match (outcome, job.budget) {
-            (Err(cause), Some(budget)) if C::STACKS => engine.stack_on(work, &mut job, budget, cause),
+            (Err(cause), Some(budget)) if C::STACKS => {
+                let outcome;
+                (job, outcome) = engine.stack_on(work, job, budget, cause);
+                outcome
+            }
             (outcome, _) => outcome,
         };
         let mut last = job.number;

@@ -81,7 +81,8 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     /// What is delivered in the place of a batch that has met trouble, if anything is.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, cell: Taken<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
+    fn settle(&mut self, cell: Taken<C::Payload>, task: usize, rows: usize) -> Option<Result<C::Batch, Error>> {
+        let tag = self.tag(task, rows);
         match self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag) {
             Some(Ok((batch, rows))) => {
                 self.count(rows);
@@ -94,6 +95,10 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
                 None
             }
         }
+    }
+
+    fn tag(&self, task: usize, rows: usize) -> Tag {
+        Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch }
     }
 
     /// Counts samples, and warns if an iterable dataset has more than it said.
@@ -125,9 +130,8 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
             match self.try_next() {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
-                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
                     if cell.is_troubled() {
-                        match self.settle(cell, tag) {
+                        match self.settle(cell, task, rows) {
                             // The time is that of one batch.
                             None => deadline = None,
                             outcome => return outcome,
@@ -135,6 +139,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                         continue;
                     }
                     self.count(rows);
+                    let tag = self.tag(task, rows);
                     return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
