@@ -147,8 +147,6 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         self.bulk
     }
 
-    // Through a call, the job would have to be in memory where samples are read one by one, too.
-    #[inline(always)]
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
         if !self.bulk || self.is_abandoned() {
             while let Some(read) = self.next()? {

@@ -38,7 +38,8 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         Self { loader, held: false, over: false, failures, nobody_left }
     }
 
-    /// How many batches of the pass are still to come; `None` if only its end will tell.
+    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](super::OnError::Skip);
+    /// `None` if only its end will tell.
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.loader.pass;
         if self.over || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }

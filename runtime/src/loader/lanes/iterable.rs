@@ -53,16 +53,14 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
         work: &Work<C::Payload>,
         mut job: IterJob<'a, D>,
         budget: usize,
-        mut cause: Cause,
+        mut outcome: Result<(), Cause>,
     ) -> (IterJob<'a, D>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
+            let Err(cause) = outcome else { break };
             job.pass_over(budget, cause);
-            match guarded(|| self.collate.fill(&work.payload, &mut job)) {
-                Ok(()) => return (job, Ok(())),
-                Err(next) => cause = next,
-            }
+            outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
         }
-        (job, Err(cause))
+        (job, outcome)
     }
 }
 
@@ -167,15 +165,14 @@ where
             budget: engine.tolerant.then_some(request.budget),
             bad: Vec::new(),
         };
-        let outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-        let mut outcome = match (outcome, job.budget) {
-            (Err(cause), Some(budget)) if C::STACKS => {
-                let outcome;
-                (job, outcome) = engine.stack_on(work, job, budget, cause);
-                outcome
-            }
-            (outcome, _) => outcome,
-        };
+        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        if C::STACKS
+            && outcome.is_err()
+            && let Some(budget) = job.budget
+        {
+            // There and back, for its address must not be given away.
+            (job, outcome) = engine.stack_on(work, job, budget, outcome);
+        }
         let mut last = job.number;
         if job.answer == Answer::Fine {
             // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
@@ -300,6 +297,7 @@ impl<D: IterableDataset> IterJob<'_, D> {
 }
 
 impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+    #[inline(always)] // As `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps nothing but numbers when it fails.
         unsafe { lend(self, Self::read, Self::go_on) }

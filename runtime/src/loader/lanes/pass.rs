@@ -102,6 +102,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     }
 
     /// Counts samples, and warns if an iterable dataset has more than it said.
+    #[inline(always)]
     fn count(&mut self, rows: usize) {
         self.samples += rows;
         let loader = &mut *self.loader;
