@@ -63,9 +63,10 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever keeps the sample from being had. The batch becomes an error, with the samples that were already read for it,
-    /// and the next batch begins with the next call; a dataset that cannot go on must say `None` then. After a panic it is
-    /// not called again in this pass. A sample that does not fit its row, or a collate function that fails, is another
-    /// matter: the rest of that batch is read all the same, and the next batch is what it would have been.
+    /// and the next batch begins with the next call, unless [`on_error`](crate::loader::Builder::on_error) has the batch
+    /// itself go on with it; a dataset that cannot go on must say `None` then. After a panic it is not called again in this
+    /// pass. A sample that does not fit its row, or a collate function that fails, is another matter: the rest of that batch
+    /// is read all the same, and the next batch is what it would have been.
     fn next<'a>(
         &'a self,
         cursor: &'a mut Self::Cursor,

@@ -89,7 +89,8 @@ pub trait Dataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the sample from being had. The batch it belongs to becomes an error that names the index.
+    /// Whatever keeps the sample from being had. The batch it belongs to becomes an error that names the index, unless
+    /// [`on_error`](crate::loader::Builder::on_error) says otherwise.
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError>;
 
     /// Says that `index` will be asked for soon, so that its memory may be fetched meanwhile ([`prefetch`] does that). Must be
@@ -154,7 +155,7 @@ pub trait Dataset: Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever keeps a sample from being had, or what `put` fails with. The error is taken to be that of the first sample
-    /// that was not put.
+    /// that was not put; if [`on_error`](crate::loader::Builder::on_error) does not raise it, those after it are read anew.
     fn get_many(
         &self,
         indices: &[usize],

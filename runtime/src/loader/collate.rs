@@ -134,7 +134,7 @@ impl<D: Loadable> Collate<D> for Stack {
     type Batch = Batch<D>;
     type Payload = Region;
 
-    #[inline]
+    #[inline(always)] // As `MapJob::next`.
     fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
         if job.reads_many() {
             return job.for_each(&mut |read| region.write(read));

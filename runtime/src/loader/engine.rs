@@ -125,8 +125,32 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
+        if self.bulk > 0 {
+            self.fill_many(work, plan, task, rows, reader);
+        } else {
+            self.fill_rows::<false>(work, plan, task, rows, reader);
+        }
+        activity.end();
+    }
+
+    #[inline(never)]
+    fn fill_many(&self, work: &Work<C::Payload>, plan: &Plan, task: Task<'_>, rows: Range<usize>, reader: &mut Reader) {
+        self.fill_rows::<true>(work, plan, task, rows, reader);
+    }
+
+    /// Fills rows by bulk reads or one by one. Apart: bulk reads need the job in memory, else it lives in registers.
+    #[inline(always)]
+    fn fill_rows<const BULK: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
         let (end, by) = (rows.end, reader.by());
         let mut job = self.job(plan, task, rows, reader);
+        job.bulk = BULK;
         let outcome = if C::STACKS || self.on_error.is_raise() {
             guarded(|| {
                 job.prefetch_first();
@@ -136,11 +160,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             self.collate_good(work, &mut job, end, by)
         };
         if let Err(cause) = outcome {
-            // The job itself stays here: one whose address is not given away lives in registers.
+            // The job itself stays here, for its address must not be given away.
             let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
             self.failed(work, plan, task, stopped, reader, cause);
         }
-        activity.end();
     }
 
     /// The samples of some rows of a batch.

@@ -7,6 +7,7 @@ use super::collate::Collate;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
 use super::options::{Kind, clash};
+use super::overflow::Spills;
 use super::work::{Bad, Failure, Trouble, guarded};
 use crate::dataset::Loadable;
 
@@ -155,13 +156,20 @@ impl Ledger {
         &mut self,
         lease: Lease<C::Payload>,
         tag: Tag,
+        spills: &mut Spills,
     ) -> Option<Result<(C::Batch, usize), Error>> {
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
                 unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
-                let rows = tag.rows - empty.len();
-                (rows > 0).then(|| Ok((C::deliver(lease, Tag { rows, ..tag }), rows)))
+                let tag = Tag { rows: tag.rows - empty.len(), ..tag };
+                if tag.rows == 0 {
+                    return None;
+                }
+                if spills.allowed {
+                    C::count_spills(lease.payload(), tag, spills);
+                }
+                Some(Ok((C::deliver(lease, tag), tag.rows)))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.

@@ -1,14 +1,16 @@
 //! One pass over the dataset.
 
 use std::fmt;
+use std::sync::Arc;
 
-use slotline_core::ordered::NextError;
+use slotline_core::ordered::{self, NextError};
 
 use super::batch::Tag;
 use super::collate::Collate;
 use super::error::Error;
 use super::lease::Lease;
 use super::plan::Drawn;
+use super::ring::Ring;
 use super::{Loader, Stack, State};
 use crate::BoxError;
 use crate::dataset::Dataset;
@@ -36,7 +38,8 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         Self { loader, held: false, over: false, failures, nobody_left }
     }
 
-    /// How many batches of the pass are still to come; `None` if only its end will tell.
+    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](super::OnError::Skip);
+    /// `None` if only its end will tell.
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.loader.pass;
         if self.over || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
@@ -92,15 +95,15 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     if loader.pass.gaps {
                         loader.log.gaps.note(task);
                     }
-                    let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
                     if lease.is_troubled() {
-                        match loader.settle(Lease::Slot(lease), tag) {
+                        match loader.settle(lease, task, rows) {
                             // The time is that of one batch.
                             None => deadline = None,
                             outcome => return outcome,
                         }
                         continue;
                     }
+                    let tag = loader.tag(task, rows);
                     if loader.spills.allowed {
                         C::count_spills(&lease.payload, tag, &mut loader.spills);
                     }
@@ -158,9 +161,20 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// What is delivered in the place of a batch that has met trouble, if anything is.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, lease: Lease<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
-        let outcome = self.ledger.settle::<D, C>(lease, tag)?;
+    fn settle(
+        &mut self,
+        lease: ordered::Lease<Arc<Ring<C::Payload>>>,
+        task: usize,
+        rows: usize,
+    ) -> Option<Result<C::Batch, Error>> {
+        let tag = self.tag(task, rows);
+        let outcome = self.ledger.settle::<D, C>(Lease::Slot(lease), tag, &mut self.spills)?;
         Some(outcome.map(|(batch, _)| batch))
+    }
+
+    #[inline]
+    fn tag(&self, task: usize, rows: usize) -> Tag {
+        Tag { task, rows, single: self.draw.batching.single, epoch: self.pass.epoch }
     }
 
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.

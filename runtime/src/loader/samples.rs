@@ -18,7 +18,7 @@ impl<'s, D: Loadable> Samples<'s, D> {
         Self { job }
     }
 
-    /// How many samples are left; of an iterable dataset, at most.
+    /// How many samples are left; of an iterable dataset, and where [bad ones](super::OnError) are skipped, at most.
     pub fn len(&self) -> usize {
         self.job.left()
     }
@@ -33,7 +33,8 @@ impl<'s, D: Loadable> Samples<'s, D> {
         self.len() == 0
     }
 
-    /// The dataset index of the next sample, if it has one and there surely is one.
+    /// The dataset index of the next sample, if it has one and there surely is one, which is not so where
+    /// [bad samples](super::OnError) are passed over.
     pub fn index(&self) -> Option<usize> {
         self.job.index()
     }

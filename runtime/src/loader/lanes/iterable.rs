@@ -56,21 +56,19 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
     /// over, all but a panic.)
     #[cold]
     #[inline(never)]
-    fn stack_on(
+    fn stack_on<'a>(
         &self,
         work: &Work<C::Payload>,
-        job: &mut IterJob<'_, D>,
+        mut job: IterJob<'a, D>,
         budget: usize,
-        mut cause: Cause,
-    ) -> Result<(), Cause> {
+        mut outcome: Result<(), Cause>,
+    ) -> (IterJob<'a, D>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
+            let Err(cause) = outcome else { break };
             job.pass_over(budget, cause);
-            match guarded(|| self.collate.fill(&work.payload, job)) {
-                Ok(()) => return Ok(()),
-                Err(next) => cause = next,
-            }
+            outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
         }
-        Err(cause)
+        (job, outcome)
     }
 }
 
@@ -237,11 +235,14 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             budget: engine.tolerant.then_some(request.budget),
             bad: Vec::new(),
         };
-        let outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-        let mut outcome = match (outcome, job.budget) {
-            (Err(cause), Some(budget)) if C::STACKS => engine.stack_on(work, &mut job, budget, cause),
-            (outcome, _) => outcome,
-        };
+        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        if C::STACKS
+            && outcome.is_err()
+            && let Some(budget) = job.budget
+        {
+            // There and back, for its address must not be given away.
+            (job, outcome) = engine.stack_on(work, job, budget, outcome);
+        }
         let mut last = job.number;
         if job.answer == Answer::Fine {
             // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
@@ -366,6 +367,7 @@ impl<D: IterableDataset> IterJob<'_, D> {
 }
 
 impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+    #[inline(always)] // As `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps nothing but numbers when it fails.
         unsafe { lend(self, Self::read, Self::go_on) }

@@ -83,8 +83,10 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     /// What is delivered in the place of a batch that has met trouble, if anything is.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, cell: Taken<C::Payload>, tag: Tag) -> Option<Result<C::Batch, Error>> {
-        match self.loader.ledger.settle::<D, C>(Lease::Taken(cell), tag) {
+    fn settle(&mut self, cell: Taken<C::Payload>, task: usize, rows: usize) -> Option<Result<C::Batch, Error>> {
+        let tag = self.tag(task, rows);
+        let loader = &mut *self.loader;
+        match loader.ledger.settle::<D, C>(Lease::Taken(cell), tag, &mut loader.spills) {
             Some(Ok((batch, rows))) => {
                 self.count(rows);
                 Some(Ok(batch))
@@ -98,7 +100,12 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         }
     }
 
+    fn tag(&self, task: usize, rows: usize) -> Tag {
+        Tag { task, rows, single: self.loader.batching.single, epoch: self.loader.pass.epoch }
+    }
+
     /// Counts samples, and warns if an iterable dataset has more than it said.
+    #[inline(always)]
     fn count(&mut self, rows: usize) {
         let loader = &mut *self.loader;
         loader.samples = loader.samples.saturating_add(rows);
@@ -127,9 +134,8 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
             match self.try_next() {
                 Next::Batch { cell, task, rows } => {
                     let task = self.number(task);
-                    let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.loader.pass.epoch };
                     if cell.is_troubled() {
-                        match self.settle(cell, tag) {
+                        match self.settle(cell, task, rows) {
                             // The time is that of one batch.
                             None => deadline = None,
                             outcome => return outcome,
@@ -137,6 +143,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                         continue;
                     }
                     self.count(rows);
+                    let tag = self.tag(task, rows);
                     if self.loader.spills.allowed {
                         C::count_spills(&cell.payload, tag, &mut self.loader.spills);
                     }
