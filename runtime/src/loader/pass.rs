@@ -79,7 +79,13 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Ok(lease) => {
                     let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
-                            let (task, engine) = (loader.plan().tickets.task(lease.ticket()), &loader.shared.engine);
+                            // Without gaps they come one after the other.
+                            let task = if loader.pass.gaps {
+                                loader.plan().tickets.task(lease.ticket())
+                            } else {
+                                loader.pass.delivered
+                            };
+                            let engine = &loader.shared.engine;
                             (task, engine.rows.min(loader.pass.positions - task * engine.stride))
                         }
                         None => match loader.fed(lease.slot()) {
