@@ -41,7 +41,7 @@ pub(crate) fn damage(value: &mut Value, at: usize, with: usize) {
             pairs.join(" ").into()
         }
         Value::String(_) => "other".into(),
-        Value::Null if with % 2 == 0 => number.into(),
+        Value::Null if with.is_multiple_of(2) => number.into(),
         Value::Null => Value::Array(vec![number.into()]),
         Value::Array(list) => list.iter().cloned().rev().chain([number.into()]).collect(),
         Value::Object(map) => map.iter().skip(1).map(|(key, value)| (key.clone(), value.clone())).collect(),
