@@ -5,10 +5,13 @@
 mod counting;
 mod support;
 
+use std::fmt::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
 use counting::ALLOCATIONS;
 use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline::rng::Generator;
+use slotline::sampler::RandomSampler;
 use slotline::{BoxError, Loader, WorkerInfo};
 use support::{How, prefetch};
 
@@ -43,6 +46,10 @@ impl IterableDataset for Data {
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
         left.next().map(|index| self.get(index, cx)).transpose()
+    }
+
+    fn save(&self, left: &Self::Cursor, to: &mut String) -> bool {
+        write!(to, "{}", left.start).is_ok()
     }
 }
 
@@ -135,6 +142,8 @@ fn lanes_and_feeds() {
         check!(iterable().build().unwrap(), 500, 0);
         check!(sums.build().unwrap(), 500, 0);
         check!(map().batch_size(4).shuffle(true).build_dealt().unwrap(), 500, 0);
+        let random = || RandomSampler::new(2_000).unwrap().generator(Generator::from_seed(1));
+        check!(map().batch_size(4).sampler(random()).build().unwrap(), 500, 0);
         check!(map().batch_size(4).sampler_iter(|| (0..2_000).cycle()).build().unwrap(), 700, 2);
         check!(map().batch_sampler_iter(3, || (0..600).map(|i| [i, i + 2, i + 1])).build().unwrap(), 600, 1);
     }

@@ -1,6 +1,8 @@
 //! Loaders go on from a state as if they had never stopped: whatever they load, wherever they are stopped, and however
 //! they are built.
 
+#[path = "support/damage.rs"]
+mod damage;
 mod support;
 
 use proptest::collection::vec;
@@ -15,6 +17,7 @@ use slotline::sampler::{
 };
 use slotline::{BoxError, Error, Loader};
 
+use damage::damage;
 use support::{dawdle, pixels, prefetch};
 
 /// Some samples that know what they are, and some that fail.
@@ -393,6 +396,115 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
 }
 
 #[test]
+fn batches_of_a_collate_function_and_held_ones_are_delivered_like_any_other() {
+    let build = |workers| {
+        let builder = Loader::builder(Items { len: 11, dawdles: false }).batch_size(2).shuffle(true).seed(1);
+        let sum = |samples: &mut slotline::loader::Samples<'_, Items>| {
+            let mut sum = 0;
+            while let Some(sample) = samples.next() {
+                sum += sample?.0;
+            }
+            Ok(sum)
+        };
+        builder.num_workers(workers).hold(4).collate(sum).build().unwrap()
+    };
+    let whole: Vec<i64> = build(0).epoch().unwrap().map(Result::unwrap).collect();
+    for cut in 0..=whole.len() {
+        let (mut before, mut after) = (build(2), build(1));
+        let mut pass = before.epoch().unwrap();
+        let mut came: Vec<i64> = pass.by_ref().take(cut).map(Result::unwrap).collect();
+        after.load_state(&pass.state()).unwrap();
+        let rest = after.epoch().unwrap();
+        assert_eq!(rest.remaining(), Some(whole.len() - cut));
+        came.extend(rest.map(Result::unwrap));
+        assert_eq!(came, whole);
+        assert_eq!(after.next_epoch(), 1);
+    }
+}
+
+#[test]
+fn held_slots_and_timeouts_are_not_deliveries() {
+    let latch = support::Latch::default();
+    let gate = latch.clone();
+    let dataset = slotline::dataset::from_fn(8, move |index, _| {
+        if index == 5 {
+            gate.wait();
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(20));
+    let mut loader = builder.build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.by_ref().take(5).filter(Result::is_ok).count(), 5);
+    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
+    assert_eq!(pass.state().batches(), 5);
+    drop(pass);
+    assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "its worker is stuck");
+    assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "and it is where it was");
+    latch.open();
+}
+
+#[test]
+fn an_epoch_that_fails_after_it_was_drawn_is_drawn_no_second_time() {
+    let (what, state) = state_of(From::Shuffle);
+    let latch = support::Latch::default();
+    let gate = latch.clone();
+    let init = move |_| {
+        gate.wait();
+        Ok(())
+    };
+    let builder = Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
+    let builder = builder.num_workers(1).worker_init(init).timeout(std::time::Duration::from_millis(20));
+    let mut loader = builder.build().unwrap();
+    loader.load_state(&state).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
+        assert_eq!(loader.state(), state);
+    }
+    latch.open();
+    let mut came = Vec::new();
+    while loader.next_epoch() < what.epochs {
+        let epoch = loader.next_epoch();
+        if let Ok(pass) = loader.epoch() {
+            came.extend(pass.map(|got| Came::new(epoch, got)));
+        }
+    }
+    let whole = uninterrupted(&what);
+    assert_eq!(came, whole[whole.len() - came.len()..]);
+    assert_eq!(came.len(), 8 + 10);
+}
+
+#[test]
+fn a_dataset_that_has_shrunk_since_is_an_error_that_says_so() {
+    struct Shrinking(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+    impl Dataset for Shrinking {
+        type Sample<'a> = i64;
+
+        fn len(&self) -> usize {
+            self.0.load(std::sync::atomic::Ordering::SeqCst)
+        }
+
+        fn get(&self, index: usize, _: &mut Context) -> Result<i64, BoxError> {
+            Ok(index as i64)
+        }
+    }
+    let len = std::sync::Arc::new(9.into());
+    let mut loader = Loader::builder(Shrinking(std::sync::Arc::clone(&len))).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.by_ref().take(5).count(), 5);
+    let state = pass.state();
+    drop(pass);
+    loader.load_state(&state).unwrap();
+    len.store(4, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..2 {
+        let error = loader.epoch().unwrap_err();
+        assert!(error.to_string().contains("the state's batches is 5, and its pass has 4"), "{error}");
+    }
+    len.store(9, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(loader.epoch().unwrap().count(), 4);
+}
+
+#[test]
 fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_it_was() {
     let (_, state) = state_of(From::Shuffle);
     let good = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
@@ -465,53 +577,6 @@ fn a_sampler_of_other_parameters_is_refused_by_their_names() {
     }
     assert!(SequentialSampler::new(3).restore("", 0..0).is_err());
     assert!(Forgetful(3, seeded(1)).restore("", 0..0).unwrap_err().to_string().contains("Forgetful"));
-}
-
-/// What may stand in the place of a number.
-const NUMBERS: [u64; 12] = [0, 1, 2, 3, 5, 9, 10, 11, 1000, 1 << 41, 1 << 63, u64::MAX];
-
-/// Does something to one of the values in a state.
-fn damage(value: &mut serde_json::Value, at: usize, with: usize) {
-    use serde_json::Value;
-    fn leaves(value: &mut Value, path: String, to: &mut Vec<String>) {
-        match value {
-            Value::Object(map) => map.iter_mut().for_each(|(key, value)| {
-                to.push(format!("{path}/{key}"));
-                leaves(value, format!("{path}/{key}"), to);
-            }),
-            Value::Array(list) => list.iter_mut().enumerate().for_each(|(i, value)| {
-                to.push(format!("{path}/{i}"));
-                leaves(value, format!("{path}/{i}"), to);
-            }),
-            _ => {}
-        }
-    }
-    let mut paths = Vec::new();
-    leaves(value, String::new(), &mut paths);
-    let path = &paths[at % paths.len()];
-    let place = value.pointer_mut(path).unwrap();
-    let number = NUMBERS[with % NUMBERS.len()];
-    *place = match place {
-        Value::Number(_) => number.into(),
-        Value::Bool(was) => (!*was).into(),
-        // A number within what a sampler saved.
-        Value::String(text) if text.contains('=') => {
-            let mut pairs: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            let pair = with / NUMBERS.len() % pairs.len();
-            let (key, was) = pairs[pair].split_once('=').unwrap();
-            let new = match was.split_once(':') {
-                Some((seed, _)) => format!("{key}={seed}:{number}"),
-                None => format!("{key}={number}"),
-            };
-            pairs[pair] = new;
-            pairs.join(" ").into()
-        }
-        Value::String(_) => "other".into(),
-        Value::Null if with % 2 == 0 => number.into(),
-        Value::Null => Value::Array(vec![number.into()]),
-        Value::Array(list) => list.iter().cloned().rev().chain([number.into()]).collect(),
-        Value::Object(map) => map.iter().skip(1).map(|(key, value)| (key.clone(), value.clone())).collect(),
-    };
 }
 
 proptest! {

@@ -98,9 +98,9 @@ fn a_loader_without_a_generator_takes_over_that_of_the_state() {
             came.push(passes(&mut loaders[0], epoch + 1));
             came.push(passes(&mut loaders[1], epoch + 1));
         }
-        (came, loaders.map(|loader| loader.state()))
+        came
     };
-    let (whole, _) = turns(None, 0);
+    let whole = turns(None, 0);
     let shared = slotline::rng::SharedGenerator::from(Generator::from_seed(6));
     let build = || ten().shuffle(true).generator(shared.clone()).build().unwrap();
     let (mut train, mut test) = (build(), build());
@@ -108,7 +108,7 @@ fn a_loader_without_a_generator_takes_over_that_of_the_state() {
     passes(&mut test, 1);
     let mut pass = train.epoch().unwrap();
     assert_eq!(pass.by_ref().take(2).count(), 2);
-    let (came, _) = turns(Some([&pass.state(), &test.state()]), 1);
+    let came = turns(Some([&pass.state(), &test.state()]), 1);
     assert_eq!(came[0], whole[2][2..]);
     assert_eq!(came[1..], whole[3..]);
 }

@@ -1,5 +1,7 @@
 //! Loaders of iterable datasets go on from a state: with cursors that can be saved, and by reading again.
 
+#[path = "support/damage.rs"]
+mod damage;
 mod support;
 
 use std::ops::Range;
@@ -13,6 +15,7 @@ use slotline::loader::{Batch, LaneLoader, State, Warning};
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Error, Loader, WorkerInfo};
 
+use damage::damage;
 use support::prefetch;
 
 /// Numbers from `from` on, of which each worker has its share, but for a few at the end of some.
@@ -166,6 +169,40 @@ proptest! {
             whole.sort();
         }
         prop_assert_eq!(parts, whole);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_damaged_state_is_refused_or_loaded_and_never_more_than_that(
+        saves: bool,
+        damages in vec((any::<usize>(), any::<usize>()), 1..4),
+        workers in 0_usize..3,
+    ) {
+        let what = What {
+            lens: vec![6, 30],
+            batch_size: Some(3),
+            drop_last: false,
+            workers,
+            in_order: true,
+            saves,
+            epochs: 1,
+        };
+        let (mut loader, _) = build(&what, 1);
+        let mut pass = loader.epoch().unwrap();
+        prop_assert_eq!(pass.by_ref().take(3).count(), 3);
+        let mut value = serde_json::to_value(pass.state()).unwrap();
+        for (at, with) in damages {
+            damage(&mut value, at, with);
+        }
+        let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
+        let (mut other, _) = build(&what, 2);
+        if other.load_state(&state).is_ok() {
+            let batches = other.epoch().unwrap().count();
+            prop_assert!(batches < 40, "{}", batches);
+        }
     }
 }
 

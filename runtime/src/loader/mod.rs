@@ -32,6 +32,7 @@
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
 //! | a user's iterator of indices panics | [`Error::Sampler`] in the place of the batch; the pass ends |
+//! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is as it was; [`Error::State`] from `epoch` if only the drawn pass shows it |
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
 //! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
@@ -176,7 +177,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
-    /// the pass before, or in its `worker_init`.
+    /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
@@ -303,6 +304,42 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// The loader may have another number of workers, another `prefetch_factor` or `part_size`, or differ in whatever else
     /// does not decide the batches. No sample is read again: the order of the pass is drawn anew, and gone on with.
+    ///
+    /// It goes with the same dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed. A loader
+    /// without a seed or a generator takes over the state's, and draws from a generator of its own from then on: if the
+    /// state's drew from the process's default one, then from a copy of that, which goes on as if nobody else drew from it. A
+    /// loader's own generator is put where it was when the next `epoch` begins.
+    ///
+    /// What comes before in the pass costs what it takes to draw its order: nothing in order or with a
+    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each billion
+    /// random numbers drawn in all passes before. A sampler of one's own that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again for all the passes before, and cannot go
+    /// back in the loader in which it was asked already; this is a [warning](Self::warnings).
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::State;
+    ///
+    /// let numbers = || from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).build()?;
+    /// let mut pass = loader.epoch()?;
+    /// assert_eq!(pass.next().expect("four batches")?.indices(), [6, 5, 4]);
+    /// let saved: String = serde_json::to_string(&pass.state())?; // to a file, beside the model's weights
+    ///
+    /// // Later, with two workers.
+    /// let state: State = serde_json::from_str(&saved)?;
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).num_workers(2).build()?;
+    /// loader.load_state(&state)?;
+    /// for _epoch in loader.next_epoch()..2 {
+    ///     for batch in loader.epoch()? {
+    ///         println!("{:?}", batch?.indices()); // [0, 8, 9] first
+    ///     }
+    /// }
+    /// # loader.load_state(&state)?;
+    /// # assert_eq!(loader.epoch()?.next().expect("three batches")?.indices(), [0, 8, 9]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -82,19 +82,24 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Ok(lease) => {
                     let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
-                            let (task, engine) = (loader.plan().tickets.task(lease.ticket()), &loader.shared.engine);
+                            // Without gaps they come one after the other.
+                            let next = loader.pass.delivered;
+                            let task = if loader.pass.gaps { loader.take(lease.ticket()) } else { next };
+                            let engine = &loader.shared.engine;
                             (task, engine.rows.min(loader.pass.positions - task * engine.stride))
                         }
                         None => match loader.fed(lease.slot()) {
-                            Some(fed) => fed,
+                            Some(fed) => {
+                                if loader.pass.gaps {
+                                    loader.log.gaps.note(fed.0);
+                                }
+                                fed
+                            }
                             // Claimed beyond the end of the user's iterator.
                             None => continue,
                         },
                     };
                     loader.pass.delivered += 1;
-                    if loader.pass.gaps {
-                        loader.log.gaps.note(task);
-                    }
                     if lease.is_troubled() {
                         match loader.settle(lease, task, rows) {
                             // The time is that of one batch.
@@ -136,11 +141,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     return Some(Err(loader.held()));
                 }
                 Err(NextError::Failed { ticket }) => {
-                    let task = loader.plan().tickets.task(ticket);
+                    let task = loader.take(ticket);
                     loader.pass.delivered += 1;
-                    if loader.pass.gaps {
-                        loader.log.gaps.note(task);
-                    }
                     return Some(Err(Error::Lost { task }));
                 }
                 Err(NextError::Ended | NextError::Closed) => {
@@ -175,6 +177,14 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     #[inline]
     fn tag(&self, task: usize, rows: usize) -> Tag {
         Tag { task, rows, single: self.draw.batching.single, epoch: self.pass.epoch }
+    }
+
+    /// Notes that the batch of a ticket is taken, and gives its number.
+    #[inline(never)]
+    fn take(&mut self, ticket: usize) -> usize {
+        let task = self.plan().tickets.task(ticket);
+        self.log.gaps.note(task);
+        task
     }
 
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.

@@ -222,7 +222,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
-        let reply = |i| Reply { cell: id * prefetch + i, ..Reply::default() };
+        let reply = |i| Reply { cell: id * prefetch + i, mark: Mark::new(), ..Reply::default() };
         let items = any.clone().unwrap_or_else(waiter);
         let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
@@ -240,7 +240,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     }
     let own = (workers == 0).then(|| {
         let hand = Box::new(hand(None));
-        let (request, tickets, mark) = (Request::default(), Tickets::default(), Mark::default());
+        let (request, tickets, mark) = (Request::default(), Tickets::default(), Mark::new());
         Own { hand, request, made: 0, tickets, tasks: None, over: true, mark }
     });
     let gaps = if options.in_order { 0 } else { slab_len };

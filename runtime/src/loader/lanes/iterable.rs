@@ -196,6 +196,7 @@ where
 }
 
 impl<D: IterableDataset, C> IterHand<D, C> {
+    #[inline(always)]
     fn fill_batch(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome
     where
         C: Collate<Iterable<D>>,

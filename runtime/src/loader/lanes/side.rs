@@ -28,7 +28,7 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false, mark: Mark::default() }
+        Self { requests, replies, outstanding: 0, alive: false, mark: Mark::new() }
     }
 
     fn ask(&mut self, request: Request) {

@@ -51,6 +51,11 @@ pub(in crate::loader) struct Mark {
 }
 
 impl Mark {
+    /// With room for what most cursors save.
+    pub(super) fn new() -> Self {
+        Self { saved: String::with_capacity(64), ..Self::default() }
+    }
+
     /// Goes to where a state has the worker, or to the start.
     pub(super) fn start(&mut self, stream: Option<&Stream>) {
         self.saved.clear();
