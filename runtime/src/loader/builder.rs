@@ -31,6 +31,7 @@ use crate::wait::WaitStrategy;
 /// | [`hold`](Self::hold) | 1 | batches that the caller keeps while it asks for the next |
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
 /// | [`timeout`](Self::timeout) | none | how long one batch may take |
+/// | [`watchdog`](Self::watchdog) | none | how long one sample may take before it is reported |
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they are finished |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
@@ -304,6 +305,17 @@ impl<D, C> Builder<D, C> {
     /// Needs a worker, and the calling thread then does not work while it waits, since it could not be interrupted.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
+        self
+    }
+
+    /// Has a thread of its own (`slotline-watch`) look after the others: a sample that one of them is at for longer than this
+    /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](super::Stats::stuck). Nothing is
+    /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
+    ///
+    /// It looks four times in that time, so that reports come up to a quarter of it late. Where a dataset reads
+    /// [many samples at once](crate::Dataset::get_many) they count as one.
+    pub fn watchdog(mut self, patience: Duration) -> Self {
+        self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
         self
     }
 

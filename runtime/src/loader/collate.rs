@@ -28,6 +28,18 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn discard(payload: &Self::Payload);
 
+    /// Bytes of one sample's fields, if that is the same for all; 0 if it is not known.
+    #[doc(hidden)]
+    fn sample_bytes(_: &Self::Payload) -> Option<usize> {
+        Some(0)
+    }
+
+    /// Bytes of the batch that a slot holds.
+    #[doc(hidden)]
+    fn bytes(_: &Self::Payload, _: Tag) -> usize {
+        0
+    }
+
     #[doc(hidden)]
     fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
 }
@@ -114,6 +126,18 @@ impl<D: Loadable> Collate<D> for Stack {
     }
 
     fn discard(_: &Region) {}
+
+    fn sample_bytes(region: &Region) -> Option<usize> {
+        let columns = region.layout.columns.iter();
+        (!region.layout.is_sequential()).then(|| columns.map(|column| column.stride).sum())
+    }
+
+    #[cold]
+    fn bytes(region: &Region, tag: Tag) -> usize {
+        // SAFETY: it is asked of a leased slot, whose first `rows` rows are written.
+        let columns = unsafe { region.columns(tag) };
+        (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()
+    }
 
     #[inline]
     fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {

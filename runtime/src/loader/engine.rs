@@ -4,6 +4,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
@@ -28,7 +29,7 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     plan: UnsafeCell<Plan>,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
-    pub(super) activities: Box<[CachePadded<Activity>]>,
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
 // SAFETY: everything but the plan is Sync (`Dataset` and `Collate` demand it). The plan is written through `plan_mut` only,
@@ -81,7 +82,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         unsafe { &*self.plan.get() }
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot.
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `staged`: times each sample.
     #[inline]
     pub(super) fn fill(
         &self,
@@ -90,12 +91,14 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         task: Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
+        staged: bool,
     ) {
         let activity = &*self.activities[reader.place];
         let end = rows.end;
         // A short batch may have no rows for this claim, and then no index to name.
         let index_at = |row| if row < end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
+        activity.figures.claimed(rows.len());
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
         {
@@ -118,6 +121,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
             activity,
+            laps: staged.then_some(&reader.watch.laps),
             abandoned: &self.abandoned,
             bulk: self.bulk > 0,
             single: self.single,

@@ -39,11 +39,13 @@
 mod batch;
 mod build;
 mod builder;
+mod clock;
 mod collate;
 mod crew;
 mod draw;
 mod engine;
 mod error;
+mod figures;
 mod gate;
 mod job;
 mod lanes;
@@ -56,11 +58,15 @@ mod plan;
 mod rest;
 mod ring;
 mod samples;
+mod spans;
+mod stats;
+mod verdict;
+mod watch;
 mod work;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -76,6 +82,10 @@ pub use self::lanes::{LaneLoader, LanePass};
 pub use self::pass::Pass;
 use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
+use self::stats::{Known, Tally};
+pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
+pub use self::verdict::{Bound, Verdict};
+use self::watch::Watchdog;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -110,6 +120,9 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     /// Passes begun so far.
     epochs: u32,
     pass: Progress,
+    tally: Tally,
+    /// Ends after the crew has.
+    watchdog: Option<Watchdog>,
 }
 
 /// How far the current pass is.
@@ -154,6 +167,9 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
     /// the pass before, or in its `worker_init`.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
+        // One that was leaked.
+        self.tally.end(self.pass.delivered);
+        let begun = Instant::now();
         self.drain()?;
         // SAFETY: `drain` found the run over with everything taken, and the next one is opened below.
         let plan = unsafe { self.shared.engine.plan_mut() };
@@ -178,6 +194,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if let Some(gate) = &self.shared.gate {
             gate.open();
         }
+        self.tally.begin(begun);
         Ok(Pass::new(self, failures))
     }
 
@@ -213,6 +230,30 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// makes, and the longer order of a sampler that draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// What the loader has done since it was built, and what held it back.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(dataset).batch_size(4).num_workers(1).build()?;
+    /// loader.epoch()?.for_each(drop);
+    /// let stats = loader.stats();
+    /// assert_eq!((stats.batches, stats.samples, stats.bytes), (3, 10, 80));
+    /// println!("{}", stats.verdict());
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.tally.stats(Known {
+            activities: &self.shared.engine.activities,
+            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            depth: self.depth(),
+            in_order: self.in_order,
+            delivered: self.pass.delivered,
+        })
     }
 
     /// What was noticed when the loader was built.

@@ -9,7 +9,8 @@ use super::collate::Collate;
 use super::error::Error;
 use super::lease::Lease;
 use super::plan::Drawn;
-use super::{Loader, Stack};
+use super::spans::PassSpan;
+use super::{Loader, Stack, Stats};
 use crate::BoxError;
 use crate::dataset::Dataset;
 use crate::wait::Until;
@@ -27,13 +28,20 @@ pub struct Pass<'a, D: Dataset, C: Collate<D> = Stack> {
     failures: Vec<(usize, BoxError)>,
     /// Whether these are all that could load.
     nobody_left: bool,
+    _span: PassSpan,
 }
 
 impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     pub(super) fn new(loader: &'a mut Loader<D, C>, mut failures: Vec<(usize, BoxError)>) -> Self {
         failures.reverse();
         let nobody_left = !failures.is_empty() && failures.len() == loader.crew.len() && !loader.helps;
-        Self { loader, held: false, over: false, failures, nobody_left }
+        let span = PassSpan::new(loader.pass.epoch);
+        Self { loader, held: false, over: false, failures, nobody_left, _span: span }
+    }
+
+    /// What the loader has done so far: [`Loader::stats`].
+    pub fn stats(&self) -> Stats {
+        self.loader.stats()
     }
 
     /// How many batches of the pass are still to come; `None` if only its end will tell.
@@ -66,6 +74,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             return self.next_failure().map(Err);
         }
         let loader = &mut *self.loader;
+        if loader.pass.delivered == loader.tally.look {
+            loader.look();
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -85,9 +96,14 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     };
                     loader.pass.delivered += 1;
                     if let Some(failure) = lease.take_failure() {
+                        loader.tally.failed += 1;
                         return Some(Err(failure.into_error(task)));
                     }
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
+                    loader.tally.samples += rows;
+                    if loader.tally.sample_bytes.is_none() {
+                        loader.tally.bytes += C::bytes(&lease.payload, tag) as u64;
+                    }
                     return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 // What was made comes later, or was a part.
@@ -95,14 +111,16 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
                     let consumer = &mut loader.consumer;
-                    let more = if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) };
+                    let more = loader.tally.waiting(|| {
+                        if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) }
+                    });
                     if !more {
                         return Some(Err(loader.timed_out()));
                     }
                 }
                 Err(NextError::Held) if loader.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
-                    if !loader.consumer.wait_for_release(deadline) {
+                    if !loader.tally.held(|| loader.consumer.wait_for_release(deadline)) {
                         return Some(Err(loader.held()));
                     }
                 }
@@ -118,10 +136,12 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 }
                 Err(NextError::Failed { ticket }) => {
                     loader.pass.delivered += 1;
+                    loader.tally.failed += 1;
                     return Some(Err(Error::Lost { task: ticket }));
                 }
                 Err(NextError::Ended | NextError::Closed) => {
                     loader.pass.running = false;
+                    loader.tally.end(loader.pass.delivered);
                     return None;
                 }
             }
@@ -135,6 +155,12 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// Notes how many finished batches there are.
+    #[cold]
+    fn look(&mut self) {
+        self.tally.found(self.consumer.ready(), self.pass.delivered);
+    }
+
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
     fn fed(&self, slot: usize) -> Option<(usize, usize)> {
         // SAFETY: this is the only one who may call `plan_mut`.
@@ -149,6 +175,7 @@ impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
         if self.loader.pass.has_more() {
             self.loader.abandon();
         }
+        self.loader.tally.end(self.loader.pass.delivered);
     }
 }
 

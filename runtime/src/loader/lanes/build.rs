@@ -12,7 +12,7 @@ use super::worker::{Hand, LaneWorker, Reply, Request, Ring};
 use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::Loader;
-use crate::loader::build::{bulk, bulk_memory, check_order};
+use crate::loader::build::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
 use crate::loader::crew::{Crew, worker_cores};
@@ -24,6 +24,7 @@ use crate::loader::job::{Abandoned, Reader};
 use crate::loader::options::{Kind, Options};
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, Payloads, Request as Wanted, fields_of, probe};
+use crate::loader::stats::Tally;
 use crate::sample::Fields;
 use crate::wait::Waiter;
 
@@ -175,6 +176,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
+    let sample_bytes = made.payloads.first().and_then(C::sample_bytes);
     let words = made.payloads.len() * size_of::<crate::loader::work::Work<C::Payload>>();
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
@@ -190,11 +192,13 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         lanes.push(Lane::new(ask, answers));
         let (slab, hand) = (slab.clone(), hand(Some(id)));
-        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start: start.clone(), hand };
+        let (start, activities) = (start.clone(), home.activities().clone());
+        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start, hand, activities };
         hands.push(move || worker.work());
     }
     let lanes = Lanes::new(lanes, slab, any, prefetch);
     let cores = worker_cores(&options.affinity, workers)?;
+    let watchdog = watchdog(options.watchdog, home.activities())?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     for warning in &warnings {
         tracing::warn!("{warning}");
@@ -221,6 +225,9 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         warnings,
         overlong: false,
         epochs: 0,
+        tally: Tally::new(sample_bytes),
+        delivered: 0,
+        watchdog,
     })
 }
 

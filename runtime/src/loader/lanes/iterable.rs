@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 
+use super::super::clock::{Laps, Timing};
 use super::super::collate::Collate;
 use super::super::draw::Batching;
 use super::super::error::Error;
-use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::job::{self, Abandoned, Activity, Job, Put, Read, Reader};
 use super::super::work::{Cause, Failure, Work, dispose, guarded};
 use super::worker::{Hand, Outcome, Request};
 use super::{Home, Pass, Passes};
@@ -23,7 +24,7 @@ pub(super) struct Engine<D, C> {
     pub(super) batching: Batching,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
-    pub(super) activities: Box<[CachePadded<Activity>]>,
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
 impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
@@ -35,7 +36,7 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
         self.abandoned.set(abandoned);
     }
 
-    fn activities(&self) -> &[CachePadded<Activity>] {
+    fn activities(&self) -> &Arc<[CachePadded<Activity>]> {
         &self.activities
     }
 }
@@ -119,6 +120,7 @@ where
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
+        let timing = (!self.reader.pacer.lets_go()).then(|| Timing::begin(&mut self.reader, activity, task));
         activity.begin(task, self.number);
         let mut job = IterJob {
             dataset: &*engine.dataset,
@@ -126,6 +128,7 @@ where
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
+            laps: timing.as_ref().filter(|timing| timing.staged).map(|_| &self.reader.watch.laps),
             abandoned: &engine.abandoned,
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -149,6 +152,10 @@ where
         activity.end();
         let IterJob { row, number, answer, ended, .. } = job;
         self.number = number;
+        activity.figures.claimed(row);
+        if let Some(timing) = timing {
+            timing.end(&mut self.reader, activity, 1);
+        }
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
@@ -177,6 +184,8 @@ struct IterJob<'a, D: IterableDataset> {
     /// The seed and the number of the pass.
     pass: (u64, u32),
     activity: &'a Activity,
+    /// Where samples are timed, if they are.
+    laps: Option<&'a Laps>,
     abandoned: &'a Abandoned,
     rows: usize,
     single: bool,
@@ -224,6 +233,11 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
         }
     }
 
+    fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        let (laps, activity) = (self.laps, self.activity);
+        job::timed(laps, activity, || self.next())
+    }
+
     fn is_single(&self) -> bool {
         self.single
     }
@@ -241,11 +255,11 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
     }
 
     fn reads_many(&self) -> bool {
-        false
+        self.laps.is_some()
     }
 
     fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
-        while let Some(read) = self.next()? {
+        while let Some(read) = self.next_timed()? {
             put(read)?;
         }
         Ok(())

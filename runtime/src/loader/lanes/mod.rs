@@ -29,7 +29,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -42,6 +42,8 @@ use super::crew::Crew;
 use super::draw::{Batching, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
+use super::stats::{Known, Stats, Tally};
+use super::watch::Watchdog;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -75,6 +77,11 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     /// Whether more samples than `samples` were noticed already.
     overlong: bool,
     epochs: u32,
+    tally: Tally,
+    /// Batches and errors of this pass.
+    delivered: usize,
+    /// Ends after the crew has.
+    watchdog: Option<Watchdog>,
 }
 
 /// A pass that begins: its number and its base seed.
@@ -108,7 +115,7 @@ trait Passes: Send {
 trait Home<D>: Send + Sync {
     fn dataset(&self) -> &D;
     fn set_abandoned(&self, abandoned: bool);
-    fn activities(&self) -> &[CachePadded<Activity>];
+    fn activities(&self) -> &Arc<[CachePadded<Activity>]>;
 }
 
 impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
@@ -121,6 +128,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
     /// `worker_init`.
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
+        // One that was leaked.
+        self.tally.end(self.delivered);
+        let begun = Instant::now();
+        // Before anybody is asked for anything.
+        self.home.activities().last().inspect(|own| own.figures.begin_pass(begun));
         let deadline = Until::after(self.timeout);
         self.drain(&deadline)?;
         if !self.persistent || self.epochs == 0 {
@@ -141,6 +153,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             }
         }
         self.epochs = self.epochs.wrapping_add(1);
+        self.delivered = 0;
+        self.tally.begin(begun);
         Ok(LanePass::new(self, epoch, tasks.is_some(), failures))
     }
 
@@ -174,6 +188,17 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`Loader::memory_ceiling`](super::Loader::memory_ceiling).
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// What the loader has done since it was built; see [`Loader::stats`](super::Loader::stats).
+    pub fn stats(&self) -> Stats {
+        self.tally.stats(Known {
+            activities: self.home.activities(),
+            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            depth: self.depth(),
+            in_order: self.lanes.any.is_none(),
+            delivered: self.delivered,
+        })
     }
 
     /// What was noticed when the loader was built, and since.

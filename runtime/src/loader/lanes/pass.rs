@@ -6,6 +6,8 @@ use super::super::batch::Tag;
 use super::super::collate::{Collate, Stack};
 use super::super::error::{Error, Warning};
 use super::super::lease::Lease;
+use super::super::spans::PassSpan;
+use super::super::stats::Stats;
 use super::LaneLoader;
 use super::side::Next;
 use super::slab::Taken;
@@ -33,6 +35,7 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     over: bool,
     /// Workers that could not begin, the first one last.
     failures: Vec<(usize, BoxError)>,
+    _span: PassSpan,
 }
 
 impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
@@ -44,7 +47,13 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     ) -> Self {
         failures.reverse();
         let said = loader.passes.samples().filter(|_| !dealt);
-        Self { loader, epoch, dealt, delivered: 0, samples: 0, said, held: false, over: false, failures }
+        let span = PassSpan::new(epoch);
+        Self { loader, epoch, dealt, delivered: 0, samples: 0, said, held: false, over: false, failures, _span: span }
+    }
+
+    /// What the loader has done so far; see [`Loader::stats`](super::super::Loader::stats).
+    pub fn stats(&self) -> Stats {
+        self.loader.stats()
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
@@ -75,6 +84,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     /// Workers at the end of an iterable dataset are asked in vain, the more often the greater `prefetch_factor` is.
     fn number(&mut self, task: usize) -> usize {
         self.delivered += 1;
+        self.loader.delivered += 1;
         if self.dealt { task } else { self.delivered - 1 }
     }
 
@@ -82,6 +92,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     fn count(&mut self, rows: usize) {
         self.samples += rows;
         let loader = &mut *self.loader;
+        loader.tally.samples += rows;
         if let Some(len) = self.said.filter(|&len| len < self.samples && !loader.overlong) {
             loader.overlong = true;
             let warning = Warning::Overlong { samples: self.samples, len };
@@ -101,6 +112,9 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         if let Some((worker, source)) = self.failures.pop() {
             return Some(Err(Error::WorkerInit { worker, source }));
         }
+        if self.delivered == self.loader.tally.look {
+            self.loader.tally.found(self.loader.lanes.ready_count(), self.delivered);
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -109,22 +123,28 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let task = self.number(task);
                     self.count(rows);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
+                    if self.loader.tally.sample_bytes.is_none() {
+                        self.loader.tally.bytes += C::bytes(&cell.payload, tag) as u64;
+                    }
                     return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
+                    self.loader.tally.failed += 1;
                     return Some(Err(failure.into_error(task)));
                 }
                 Next::Lost => return Some(Err(Error::Lost { task: self.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
-                    if !self.loader.lanes.wait(deadline) {
+                    let LaneLoader { tally, lanes, .. } = &mut *self.loader;
+                    if !tally.waiting(|| lanes.wait(deadline)) {
                         return Some(Err(self.loader.timed_out(self.delivered)));
                     }
                 }
                 Next::Held if self.loader.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
-                    if !self.loader.lanes.slab.wait_for_free(deadline) {
+                    let LaneLoader { tally, lanes, .. } = &mut *self.loader;
+                    if !tally.held(|| lanes.slab.wait_for_free(deadline)) {
                         return Some(Err(self.held()));
                     }
                 }
@@ -139,6 +159,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 }
                 Next::End => {
                     self.over = true;
+                    self.loader.tally.end(self.loader.delivered);
                     return None;
                 }
             }
@@ -162,6 +183,7 @@ impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
     fn drop(&mut self) {
         // The next pass waits for them; they should not go on until then.
         self.loader.home.set_abandoned(true);
+        self.loader.tally.end(self.loader.delivered);
     }
 }
 
