@@ -2,13 +2,13 @@
 //!
 //! A look costs about 25 ns. So the [`Pacer`](super::pacer::Pacer) says which claims are timed: all that take long, and of
 //! quick ones one in so many, which then stands for those since the one before, though never for more than the time that
-//! has really passed. In a timed claim samples are timed one by one, in two parts, if they take [`SLOW`] and more; of the
+//! has really passed. In a timed claim samples are timed one by one, in two parts, if they take 4 µs and more; of the
 //! other claims some are, to see how reading and writing divide.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::span::EnteredSpan;
 
@@ -16,22 +16,24 @@ use super::figures::{Figures, nanos};
 use super::job::{Activity, Reader};
 use super::spans;
 
-/// Where two looks at the clock for each sample are about one percent of it.
-const SLOW: u64 = 4_000;
+/// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.
+const SLOW: u64 = 160;
+/// Claims that take so many, 10 µs as a rule, are all timed.
+const LONG: u64 = 400;
 /// Of timed claims with quicker samples, one in so many is timed sample by sample, from the first one on.
 const STAGED: u32 = 16;
 
-/// Fills a claim of so many parts and sees what it takes; `fill` is told whether to time each sample. For claims that the
+/// Fills a claim of so many parts and sees what it takes. For claims that the
 /// reader's pacer does [not let go](super::pacer::Pacer::lets_go).
 #[inline(never)]
 pub(super) fn timed<T>(
     reader: &mut Reader,
     activity: &Activity,
     (task, parts): (usize, usize),
-    fill: impl FnOnce(&mut Reader, bool) -> T,
+    fill: impl FnOnce(&mut Reader) -> T,
 ) -> T {
     let timing = Timing::begin(reader, activity, task);
-    let outcome = fill(reader, timing.staged);
+    let outcome = fill(reader);
     timing.end(reader, activity, parts);
     outcome
 }
@@ -43,37 +45,38 @@ pub(super) struct Timing {
     started: Instant,
     /// Samples that the thread had taken on before.
     samples: u64,
-    /// Whether to time each sample.
-    pub(super) staged: bool,
 }
 
 impl Timing {
     pub(super) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
         let (span, samples) = (spans::fill(task), activity.figures.samples());
         let watch = &mut reader.watch;
-        let staged = watch.slow || watch.timed.is_multiple_of(STAGED);
+        watch.staged = watch.slow || watch.timed.is_multiple_of(STAGED);
         watch.timed = watch.timed.wrapping_add(1);
         let started = Instant::now();
         watch.laps.start(started);
-        Self { span, started, samples, staged }
+        Self { span, started, samples }
     }
 
     /// It had so many parts.
     pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) {
-        let Self { span, started, samples, staged } = self;
+        let Self { span, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
-        reader.watch.stop(activity, staged, (started, ended), samples, reader.pacer.let_go());
+        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go());
         spans::filled(&span, samples);
-        // Who looks at spans wants them all.
-        reader.pacer.measured(ended - started, parts, !span.is_disabled());
+        // Who listens to spans wants them all.
+        let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
+        reader.pacer.measured(ended - started, parts, always);
     }
 }
 
 /// What a thread remembers of the claims that it timed.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    pub(super) laps: Laps,
+    laps: Laps,
+    /// Whether each sample of this one is timed.
+    staged: bool,
     /// When the last one ended.
     last: Option<Instant>,
     /// How many there were.
@@ -83,20 +86,18 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn stop(
-        &mut self,
-        activity: &Activity,
-        staged: bool,
-        (started, ended): (Instant, Instant),
-        samples: u64,
-        let_go: u64,
-    ) {
+    /// Where the samples of the claim being timed are timed, if they are.
+    pub(super) fn laps(&self) -> Option<&Laps> {
+        self.staged.then_some(&self.laps)
+    }
+
+    fn stop(&mut self, activity: &Activity, (started, ended): (Instant, Instant), samples: u64, let_go: u64) {
         let (took, figures) = (nanos(ended - started), &activity.figures);
         let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
         figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go);
         self.last = Some(ended);
-        self.slow = took >= samples.saturating_mul(SLOW) && samples > 0;
-        if staged {
+        self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
+        if self.staged {
             self.laps.stop(ended, figures);
         } else if self.slow && samples == 1 {
             figures.slowest.note(activity.index.load(Ordering::Relaxed), took);
@@ -165,12 +166,12 @@ impl Laps {
     }
 }
 
-/// What a look at the clock takes, in nanoseconds.
+/// What a look at the clock takes, in nanoseconds: about 25, but on some machines far more.
 fn look() -> u64 {
     static LOOK: OnceLock<u64> = OnceLock::new();
     *LOOK.get_or_init(|| {
         let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
         let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
-        least.map_or(0, |least: Duration| nanos(least))
+        least.map_or(0, nanos).clamp(10, 10_000)
     })
 }

@@ -91,7 +91,7 @@ pub(super) struct MapJob<'a, D> {
 
 impl<D: Dataset> MapJob<'_, D> {
     /// Asks for the memory of the first rows, unless the job before did.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch_first(&self) {
         if self.known > self.rows.end && self.first > 0 {
             return;

@@ -12,12 +12,10 @@ use super::rest::PASSING;
 
 /// How long a claim should take: long against the cost of claiming, short against a batch that is worth sharing.
 const TARGET: Duration = Duration::from_micros(20);
-/// Claims that take as long as this are all measured: reading the clock twice costs about 50 ns.
-const LONG: Duration = Duration::from_micros(10);
-/// Of whole batches below that one is measured after so many that are not, if their size is to be found;
+/// Of whole batches one is measured after so many that are not, since reading the clock twice costs about 50 ns;
 const EVERY: u32 = 32;
-/// or, if it is for the statistics only, after so many at most, the first ones more often.
-const SELDOM: u32 = 127;
+/// or, where no better size is looked for, after so many at most, the first ones more often.
+const SELDOM: u32 = 511;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
@@ -76,7 +74,7 @@ impl Pacer {
         u64::from(self.period)
     }
 
-    /// A claim of so many parts took so long; `always`: none is to be let go.
+    /// A claim of so many parts took so long; `always`: the next one is to be measured, too.
     pub(super) fn measured(&mut self, took: Duration, parts: usize, always: bool) {
         self.claims = self.claims.saturating_add(self.period + 1);
         if self.adapts {
@@ -84,7 +82,7 @@ impl Pacer {
         }
         let growing = self.adapts && self.parts < self.most;
         self.period = match self.adapts {
-            _ if always || growing || took >= LONG => 0,
+            _ if always || growing => 0,
             true => EVERY,
             false => (self.claims / 8).min(SELDOM),
         };
@@ -134,28 +132,27 @@ mod tests {
     }
 
     #[test]
-    fn quick_claims_are_measured_the_less_often_the_more_there_were_and_slow_ones_always() {
+    fn claims_are_measured_the_less_often_the_more_there_were_unless_all_are_wanted() {
         let quick = Duration::from_nanos(500);
-        let measured = |pacer: &mut Pacer, claims, took| {
+        let measured = |pacer: &mut Pacer, claims| {
             let mut measured = 0;
             for _ in 0..claims {
                 if !pacer.lets_go() {
-                    pacer.measured(took, 1, false);
+                    pacer.measured(quick, 1, false);
                     measured += 1;
                 }
             }
             measured
         };
         for mut pacer in [Pacer::adaptive(1), Pacer::fixed(5)] {
-            assert_eq!(measured(&mut pacer, 8, quick), 8);
-            let next = measured(&mut pacer, 1016, quick);
-            assert!((20..80).contains(&next), "{next}");
-            assert_eq!(measured(&mut pacer, 128_000, quick), 1000);
-            assert_eq!(measured(&mut pacer, 128 + 500, LONG), 501);
+            assert_eq!(measured(&mut pacer, 8), 8);
+            let next = measured(&mut pacer, 4096);
+            assert!((20..100).contains(&next), "{next}");
+            assert_eq!(measured(&mut pacer, 512_000), 1000);
             pacer.measured(quick, 1, true);
             assert!(!pacer.lets_go(), "all are wanted");
         }
         let mut watching = Pacer::adaptive(1).watching();
-        assert_eq!((measured(&mut watching, 33, quick), watching.let_go()), (1, 32));
+        assert_eq!((measured(&mut watching, 33), watching.let_go()), (1, 32));
     }
 }

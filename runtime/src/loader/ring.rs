@@ -96,46 +96,45 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     #[inline]
     pub(super) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         if reader.pacer.lets_go() {
-            self.fill_claim(&claim, reader, false);
+            self.fill_claim::<false>(&claim, reader);
         } else {
             let activity = &*self.engine.activities[reader.place];
-            timed(reader, activity, (claim.ticket(), claim.parts().len()), |reader, staged| {
-                self.fill_claim(&claim, reader, staged);
+            timed(reader, activity, (claim.ticket(), claim.parts().len()), |reader| {
+                self.fill_claim::<true>(&claim, reader);
             });
         }
         claim.publish();
     }
 
-    /// Fills the rows of a claim. `staged`: times each sample.
+    /// Fills the rows of a claim. `TIMED`: the reader times it.
     #[inline]
-    fn fill_claim(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, staged: bool) {
+    fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
         let plan = unsafe { self.engine.plan() };
         match &plan.feed {
             None => {
                 let first = claim.ticket() * self.engine.rows;
                 let task = Task { number: claim.ticket(), first, indices: Indices::from(&plan.order, first) };
-                self.fill_task(claim, plan, task, plan.positions - first, reader, staged);
+                self.fill_task::<TIMED>(claim, plan, task, plan.positions - first, reader);
             }
-            Some(feed) => self.fill_from(feed, claim, plan, reader, staged),
+            Some(feed) => self.fill_from::<TIMED>(feed, claim, plan, reader),
         }
     }
 
     /// Fills a claim whose indices come from a feed. Apart, so that it costs the other way nothing.
     #[inline(never)]
-    fn fill_from(
+    fn fill_from<const TIMED: bool>(
         &self,
         feed: &Feed,
         claim: &Claim<'_, Ring<C::Payload>>,
         plan: &Plan,
         reader: &mut Reader,
-        staged: bool,
     ) {
         let list = feed.list(claim.slot(), claim.ticket());
         let cause = match &list.outcome {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-                return self.fill_task(claim, plan, task, list.indices.len(), reader, staged);
+                return self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
             }
             // The consumer passes over tickets that were claimed beyond the end.
             Drawn::End => return self.ring.seal(),
@@ -147,19 +146,18 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
 
     /// Fills what a claim has of a batch with so many rows, or at most the whole one.
     #[inline]
-    fn fill_task(
+    fn fill_task<const TIMED: bool>(
         &self,
         claim: &Claim<'_, Ring<C::Payload>>,
         plan: &Plan,
         task: Task<'_>,
         rows: usize,
         reader: &mut Reader,
-        staged: bool,
     ) {
         let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
         let begin = (parts.start * self.part_rows).min(rows);
         let end = parts.end.saturating_mul(self.part_rows).min(rows);
-        self.engine.fill(claim.get(), plan, task, begin..end, reader, staged);
+        self.engine.fill::<TIMED>(claim.get(), plan, task, begin..end, reader);
     }
 }
 

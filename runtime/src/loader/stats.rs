@@ -18,7 +18,7 @@ use super::verdict::Verdict;
 ///
 /// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`, `waiting` and `held`.
 /// - Threads time what they fill if it takes 10 µs and more. Of quicker claims they time the first ones, and later one in
-///   about a hundred (a worker that makes whole batches: one in 33), which stands for the others.
+///   up to 512 (a worker: one in 33), which stands for the others.
 /// - Samples that take 4 µs and more are timed one by one, reading and writing apart. Of quicker ones some are, and the
 ///   whole is divided into reading and writing as these are. So a slow sample among quick ones may be missed in `slowest`.
 /// - With [`get_many`](crate::Dataset::get_many) no sample has a time of its own.
@@ -174,17 +174,17 @@ pub(super) struct Tally {
     delivered: usize,
     pub(super) failed: u64,
     pub(super) samples: usize,
-    /// The bytes of a sample without packed fields, if it has none.
-    pub(super) sample_bytes: Option<usize>,
+    /// The bytes of a sample, if all have as many.
+    sample_bytes: Option<usize>,
     /// Bytes of batches whose samples differ.
-    pub(super) bytes: u64,
+    bytes: u64,
     /// When the pass began that is not over.
     begun: Option<Instant>,
     elapsed: Duration,
     starting: Duration,
     waiting: Duration,
     held: Duration,
-    /// How many batches were delivered in this pass when it is time to look at how many are ready.
+    /// How many batches will be delivered in this pass when it is time to look at one.
     pub(super) look: usize,
     /// What these looks stand for: batches, and the finished ones found.
     looked: usize,
@@ -222,11 +222,14 @@ impl Tally {
         }
     }
 
-    /// Notes how many finished batches there are when so many were delivered in this pass. Each of the first ones is
-    /// looked at, later ones the less often the more there were.
+    /// Looks at a batch of so many bytes, which is one of `ready` finished ones, when so many were delivered in this pass.
+    /// Each of the first ones is looked at, later ones the less often the more there were; but all of them if their bytes
+    /// must be counted.
     #[cold]
-    pub(super) fn found(&mut self, ready: usize, delivered: usize) {
-        let next = 1 + (delivered / 16).min(63);
+    pub(super) fn found(&mut self, bytes: usize, ready: usize, delivered: usize) {
+        let differ = self.sample_bytes.is_none();
+        let next = if differ { 1 } else { 1 + (delivered / 4).min(255) };
+        self.bytes += if differ { bytes as u64 } else { 0 };
         self.look = delivered + next;
         self.looked += next;
         self.found += ready * next;

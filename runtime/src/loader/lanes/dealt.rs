@@ -67,10 +67,10 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
         let activity = &*engine.activities[self.reader.place];
         let reader = &mut self.reader;
         if reader.pacer.lets_go() {
-            engine.fill(work, plan, task, 0..rows, reader, false);
+            engine.fill::<false>(work, plan, task, 0..rows, reader);
         } else {
-            timed(reader, activity, (task.number, 1), |reader, staged| {
-                engine.fill(work, plan, task, 0..rows, reader, staged);
+            timed(reader, activity, (task.number, 1), |reader| {
+                engine.fill::<true>(work, plan, task, 0..rows, reader);
             });
         }
         Outcome::Batch(rows)

@@ -103,6 +103,32 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+        if self.reader.pacer.lets_go() {
+            self.fill_batch::<false>(request, task, work)
+        } else {
+            self.fill_timed(request, task, work)
+        }
+    }
+}
+
+impl<D, C> IterHand<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    #[inline(never)]
+    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+        let engine = self.engine.clone();
+        let activity = &*engine.activities[self.reader.place];
+        let timing = Timing::begin(&mut self.reader, activity, task);
+        let outcome = self.fill_batch::<true>(request, task, work);
+        timing.end(&mut self.reader, activity, 1);
+        outcome
+    }
+
+    /// Fills a batch. `TIMED`: the reader times it.
+    #[inline(always)]
+    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
         let engine = self.engine.clone();
         if engine.abandoned.get() {
             return Outcome::End;
@@ -120,7 +146,6 @@ where
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
-        let timing = (!self.reader.pacer.lets_go()).then(|| Timing::begin(&mut self.reader, activity, task));
         activity.begin(task, self.number);
         let mut job = IterJob {
             dataset: &*engine.dataset,
@@ -128,7 +153,7 @@ where
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
-            laps: timing.as_ref().filter(|timing| timing.staged).map(|_| &self.reader.watch.laps),
+            laps: if TIMED { self.reader.watch.laps() } else { None },
             abandoned: &engine.abandoned,
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -153,9 +178,6 @@ where
         let IterJob { row, number, answer, ended, .. } = job;
         self.number = number;
         activity.figures.claimed(row);
-        if let Some(timing) = timing {
-            timing.end(&mut self.reader, activity, 1);
-        }
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
