@@ -76,7 +76,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
         // Who said how much to claim wants no other pace.
         let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
-        let sample_bytes = made.payloads.first().and_then(C::sample_bytes);
+        let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
         let words = slots * size_of::<Slot<Work<C::Payload>>>();
         let memory_ceiling = made.bytes.saturating_add(order).saturating_add(words);
         let mut warnings = made.warnings;

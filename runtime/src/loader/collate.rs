@@ -34,7 +34,7 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
         Some(0)
     }
 
-    /// Bytes of the batch that a slot holds, if samples differ in that.
+    /// Bytes of the batch that a slot holds.
     #[doc(hidden)]
     fn bytes(_: &Self::Payload, _: Tag) -> usize {
         0
@@ -114,8 +114,7 @@ impl<D: Loadable> Collate<D> for Stack {
     type Batch = Batch<D>;
     type Payload = Region;
 
-    // For claims that are timed and for others: as a call of both a row of one number took a tenth more instructions.
-    #[inline(always)]
+    #[inline]
     fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
         if job.reads_many() {
             return job.for_each(&mut |read| region.write(read));
@@ -135,9 +134,6 @@ impl<D: Loadable> Collate<D> for Stack {
 
     #[cold]
     fn bytes(region: &Region, tag: Tag) -> usize {
-        if !region.layout.is_sequential() {
-            return 0;
-        }
         // SAFETY: it is asked of a leased slot, whose first `rows` rows are written.
         let columns = unsafe { region.columns(tag) };
         (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()

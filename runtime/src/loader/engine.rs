@@ -109,7 +109,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             _ if self.workers() > 0 => rows.end,
             _ => plan.positions - task.first,
         };
-        let mut job = MapJob {
+        let mut job = MapJob::<_, TIMED> {
             dataset: &self.dataset,
             plan,
             indices: task.indices,

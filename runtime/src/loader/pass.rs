@@ -74,6 +74,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             return self.next_failure().map(Err);
         }
         let loader = &mut *self.loader;
+        if loader.pass.delivered >= loader.tally.look {
+            loader.look();
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -98,9 +101,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     }
                     let tag = Tag { task, rows, single: loader.draw.batching.single, epoch: loader.pass.epoch };
                     loader.tally.samples += rows;
-                    if loader.pass.delivered >= loader.tally.look {
-                        let at_once = !helped && deadline.is_none();
-                        loader.look(C::bytes(&lease.payload, tag), at_once);
+                    if loader.tally.weighs {
+                        loader.tally.weigh(|| C::bytes(&lease.payload, tag));
                     }
                     return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
@@ -153,10 +155,10 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Loader<D, C> {
-    /// Takes a closer look at a batch that was taken: of so many bytes, and whether it was there at once.
+    /// Looks how many finished batches there are.
     #[cold]
-    fn look(&mut self, bytes: usize, at_once: bool) {
-        self.tally.found(bytes, usize::from(at_once) + self.consumer.ready(), self.pass.delivered);
+    fn look(&mut self) {
+        self.tally.found(self.consumer.ready(), self.pass.delivered);
     }
 
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.

@@ -174,8 +174,9 @@ pub(super) struct Tally {
     delivered: usize,
     pub(super) failed: u64,
     pub(super) samples: usize,
-    /// The bytes of a sample, if all have as many.
-    sample_bytes: Option<usize>,
+    /// The bytes of a sample; 0 if they differ in that, and then each batch is to be weighed.
+    sample_bytes: usize,
+    pub(super) weighs: bool,
     /// Bytes of batches whose samples differ.
     bytes: u64,
     /// When the pass began that is not over.
@@ -203,7 +204,7 @@ pub(super) struct Known<'a> {
 
 impl Tally {
     pub(super) fn new(sample_bytes: Option<usize>) -> Self {
-        Self { sample_bytes, ..Self::default() }
+        Self { sample_bytes: sample_bytes.unwrap_or_default(), weighs: sample_bytes.is_none(), ..Self::default() }
     }
 
     /// A pass has begun that was asked for at `begun`.
@@ -222,17 +223,19 @@ impl Tally {
         }
     }
 
-    /// Looks at a batch of so many bytes, which is one of `ready` finished ones, when so many were delivered in this pass.
-    /// Each of the first ones is looked at, later ones the less often the more there were; but all of them if their bytes
-    /// must be counted.
-    #[cold]
-    pub(super) fn found(&mut self, bytes: usize, ready: usize, delivered: usize) {
-        let differ = self.sample_bytes.is_none();
-        let next = if differ { 1 } else { 1 + (delivered / 4).min(255) };
-        self.bytes += if differ { bytes as u64 } else { 0 };
+    /// Notes how many finished batches there are when so many were delivered in this pass. It is asked for before each of
+    /// the first ones, and later the less often the more there were.
+    pub(super) fn found(&mut self, ready: usize, delivered: usize) {
+        let next = 1 + (delivered / 4).min(255);
         self.look = delivered + next;
         self.looked += next;
         self.found += ready * next;
+    }
+
+    /// Counts the bytes of a batch that may differ from others.
+    #[cold]
+    pub(super) fn weigh(&mut self, bytes: impl FnOnce() -> usize) {
+        self.bytes += bytes() as u64;
     }
 
     /// Times a wait for a batch.
@@ -263,7 +266,7 @@ impl Tally {
             passes: self.passes,
             batches: (self.delivered + running.1) as u64 - self.failed,
             samples: self.samples as u64,
-            bytes: self.bytes + (self.sample_bytes.unwrap_or_default() * self.samples) as u64,
+            bytes: self.bytes + (self.sample_bytes * self.samples) as u64,
             errors: self.failed,
             elapsed: self.elapsed + running.0,
             starting: self.starting,

@@ -176,7 +176,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
-    let sample_bytes = made.payloads.first().and_then(C::sample_bytes);
+    let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
     let words = made.payloads.len() * size_of::<crate::loader::work::Work<C::Payload>>();
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));

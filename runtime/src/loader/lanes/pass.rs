@@ -112,6 +112,9 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         if let Some((worker, source)) = self.failures.pop() {
             return Some(Err(Error::WorkerInit { worker, source }));
         }
+        if self.delivered >= self.loader.tally.look {
+            self.loader.tally.found(self.loader.lanes.ready_count(), self.delivered);
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -120,9 +123,8 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let task = self.number(task);
                     self.count(rows);
                     let tag = Tag { task, rows, single: self.loader.batching.single, epoch: self.epoch };
-                    if self.delivered >= self.loader.tally.look {
-                        let ready = usize::from(deadline.is_none()) + self.loader.lanes.ready_count();
-                        self.loader.tally.found(C::bytes(&cell.payload, tag), ready, self.delivered);
+                    if self.loader.tally.weighs {
+                        self.loader.tally.weigh(|| C::bytes(&cell.payload, tag));
                     }
                     return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
