@@ -90,7 +90,13 @@ pub(super) struct MapJob<'a, D, const TIMED: bool> {
     pub(super) single: bool,
 }
 
-impl<D: Dataset, const TIMED: bool> MapJob<'_, D, TIMED> {
+impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
+    /// Where samples are timed, if they are.
+    #[inline]
+    fn laps(&self) -> Option<&'a Laps> {
+        if TIMED { self.laps } else { None }
+    }
+
     /// Asks for the memory of the first rows, unless the job before did.
     #[inline]
     pub(super) fn prefetch_first(&self) {
@@ -124,7 +130,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        let (laps, activity) = (self.laps, self.activity);
+        let (laps, activity) = (self.laps(), self.activity);
         timed(laps, activity, || self.next())
     }
 
@@ -147,7 +153,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 
     fn reads_many(&self) -> bool {
-        self.bulk || (TIMED && self.laps.is_some())
+        self.bulk || self.laps().is_some()
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
@@ -157,7 +163,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
             }
             return Ok(());
         }
-        let rows = std::mem::take(&mut self.rows);
+        let (rows, laps) = (std::mem::take(&mut self.rows), self.laps());
         let (first, wanted) = (rows.start, rows.len());
         self.scratch.clear();
         self.scratch.extend(rows.map(|row| self.indices.at(row)));
@@ -165,7 +171,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         self.cx.start(self.plan.seed, self.plan.epoch, self.first + first);
         let (mut given, at) = (0, &mut self.at);
         *at = first;
-        let (indices, laps, activity) = (&self.scratch[..], self.laps, self.activity);
+        let (indices, laps, activity) = (&self.scratch[..], laps, self.activity);
         laps.inspect(|laps| laps.start_bulk());
         self.dataset.get_many(indices, self.cx, &mut |sample| {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };

@@ -19,6 +19,10 @@
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
 //! reorder whole batches).
 //!
+//! What it did and waited for is counted all the while ([`Loader::stats`]). Through `tracing` there are spans of passes
+//! (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level); where nobody
+//! listens they cost next to nothing. With a [`watchdog`](Builder::watchdog) there is one thread more.
+//!
 //! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
 //! own; what is said here holds for it but for what its documentation names.
 //!
@@ -27,6 +31,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
+//! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |

@@ -191,3 +191,81 @@ impl fmt::Display for Bound {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn percent(share: u64) -> Duration {
+        Duration::from_millis(10 * share)
+    }
+
+    /// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each worker's
+    /// reading, writing and waiting.
+    fn stats<const N: usize>(waiting: u64, loading: u64, workers: [[u64; 3]; N]) -> Stats {
+        let worker = |[reading, writing, waiting]: [u64; 3]| {
+            let [reading, writing, waiting] = [reading, writing, waiting].map(percent);
+            WorkerStats { reading, writing, waiting, ..WorkerStats::default() }
+        };
+        Stats {
+            batches: 10,
+            elapsed: percent(100),
+            waiting: percent(waiting),
+            in_order: true,
+            cores: 4,
+            workers: workers.map(worker).into(),
+            consumer: WorkerStats { reading: percent(loading), ..WorkerStats::default() },
+            ..Stats::default()
+        }
+    }
+
+    #[track_caller]
+    fn says(stats: &Stats, words: &[&str]) {
+        let text = stats.verdict().to_string();
+        assert!(words.iter().all(|words| text.contains(words)), "{text}");
+    }
+
+    #[test]
+    fn a_loop_that_hardly_waits_is_what_takes_the_time() {
+        says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
+        says(&stats(0, 4, []), &["bound by the loop"]);
+        says(&Stats::default(), &["no batch"]);
+        says(&Stats { batches: 0, ..stats(90, 0, []) }, &["no batch"]);
+    }
+
+    #[test]
+    fn busy_workers_bind_it_and_as_many_are_asked_for_as_the_loop_could_use() {
+        // The work of 1.9 s is to be done in the half second that the loop takes for itself.
+        let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
+        says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help until 4 (4 cores)"]);
+        assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
+        says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help until 3"]);
+        says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help until 4 (4 cores)"]);
+        says(&stats(90, 0, [[95, 0, 0]; 4]), &["one for each of 4 cores"]);
+        says(&stats(15, 0, [[60, 5, 30]; 2]), &["2 of 2 workers busy 65 %", "on average that is enough"]);
+    }
+
+    #[test]
+    fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
+        says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
+        says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
+        says(
+            &stats(5, 80, [[5, 0, 0]; 2]),
+            &["the loop's own thread did most of it, 80 %", "faster than workers could"],
+        );
+    }
+
+    #[test]
+    fn idle_workers_point_to_what_holds_the_ring() {
+        let slow = stats(60, 0, [[50, 0, 45], [40, 0, 55]]);
+        says(&slow, &["held up by slow samples", "60 %", "50 %", "prefetch_factor", "in_order(false)"]);
+        let unordered = Stats { in_order: false, ..slow };
+        says(&unordered, &["no single part", "60 %", "45 %"]);
+        says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
+        says(
+            &Stats { held: percent(50), ..stats(10, 0, [[5, 0, 90]]) },
+            &["held up by held batches", "50 %", "raise hold"],
+        );
+        says(&Stats { starting: percent(60), ..stats(10, 0, [[5, 0, 5]]) }, &["held up by beginning passes: 60 %"]);
+    }
+}

@@ -147,7 +147,7 @@ where
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
-        let mut job = IterJob {
+        let mut job = IterJob::<_, TIMED> {
             dataset: &*engine.dataset,
             cursor,
             cx: &mut self.reader.cx,
@@ -198,8 +198,8 @@ where
     }
 }
 
-/// The samples of one batch.
-struct IterJob<'a, D: IterableDataset> {
+/// The samples of one batch. `TIMED`: of one that is timed.
+struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
@@ -229,7 +229,7 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, TIMED> {
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         if self.left() == 0 || self.abandoned.get() {
             return Ok(None);
@@ -256,7 +256,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        let (laps, activity) = (self.laps, self.activity);
+        let (laps, activity) = (if TIMED { self.laps } else { None }, self.activity);
         job::timed(laps, activity, || self.next())
     }
 
@@ -277,7 +277,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
     }
 
     fn reads_many(&self) -> bool {
-        self.laps.is_some()
+        TIMED && self.laps.is_some()
     }
 
     fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
