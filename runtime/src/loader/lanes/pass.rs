@@ -24,9 +24,8 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     epoch: u32,
     /// Whether batches are those of an order, whose numbers they have; else they are counted.
     dealt: bool,
-    /// Batches and errors so far, and samples in them.
-    delivered: usize,
-    samples: usize,
+    /// Samples that the loader had delivered before this pass.
+    before: usize,
     /// How many samples an iterable dataset says that there are.
     said: Option<usize>,
     /// The last answer was `Held`.
@@ -47,8 +46,8 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     ) -> Self {
         failures.reverse();
         let said = loader.passes.samples().filter(|_| !dealt);
-        let span = PassSpan::new(epoch);
-        Self { loader, epoch, dealt, delivered: 0, samples: 0, said, held: false, over: false, failures, _span: span }
+        let (span, before) = (PassSpan::new(epoch), loader.tally.samples);
+        Self { loader, epoch, dealt, before, said, held: false, over: false, failures, _span: span }
     }
 
     /// What the loader has done so far; see [`Loader::stats`](super::super::Loader::stats).
@@ -83,19 +82,19 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     ///
     /// Workers at the end of an iterable dataset are asked in vain, the more often the greater `prefetch_factor` is.
     fn number(&mut self, task: usize) -> usize {
-        self.delivered += 1;
-        self.loader.delivered += 1;
-        if self.dealt { task } else { self.delivered - 1 }
+        let loader = &mut *self.loader;
+        loader.delivered += 1;
+        if self.dealt { task } else { loader.delivered - 1 }
     }
 
     /// Counts samples, and warns if an iterable dataset has more than it said.
     fn count(&mut self, rows: usize) {
-        self.samples += rows;
         let loader = &mut *self.loader;
         loader.tally.samples += rows;
-        if let Some(len) = self.said.filter(|&len| len < self.samples && !loader.overlong) {
+        let samples = loader.tally.samples - self.before;
+        if let Some(len) = self.said.filter(|&len| len < samples && !loader.overlong) {
             loader.overlong = true;
-            let warning = Warning::Overlong { samples: self.samples, len };
+            let warning = Warning::Overlong { samples, len };
             tracing::warn!("{warning}");
             loader.warnings.push(warning);
         }
@@ -112,8 +111,9 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         if let Some((worker, source)) = self.failures.pop() {
             return Some(Err(Error::WorkerInit { worker, source }));
         }
-        if self.delivered >= self.loader.tally.look {
-            self.loader.tally.found(self.loader.lanes.ready_count(), self.delivered);
+        let LaneLoader { tally, lanes, delivered, .. } = &mut *self.loader;
+        if *delivered >= tally.look {
+            tally.found(lanes.ready_count(), *delivered);
         }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
@@ -133,12 +133,12 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     self.loader.tally.failed += 1;
                     return Some(Err(failure.into_error(task)));
                 }
-                Next::Lost => return Some(Err(Error::Lost { task: self.delivered })),
+                Next::Lost => return Some(Err(Error::Lost { task: self.loader.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     let LaneLoader { tally, lanes, .. } = &mut *self.loader;
                     if !tally.waiting(|| lanes.wait(deadline)) {
-                        return Some(Err(self.loader.timed_out(self.delivered)));
+                        return Some(Err(self.loader.timed_out(self.loader.delivered)));
                     }
                 }
                 Next::Held if self.loader.waits_for_release => {
@@ -191,7 +191,7 @@ impl<D: Loadable, C: Collate<D>> fmt::Debug for LanePass<'_, D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LanePass")
             .field("epoch", &self.epoch)
-            .field("delivered", &self.delivered)
+            .field("delivered", &self.loader.delivered)
             .finish_non_exhaustive()
     }
 }
