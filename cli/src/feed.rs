@@ -1,13 +1,15 @@
 //! `slotline feed`: how fast a dataset comes out of the loader, and what holds it back.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use serde::Serialize;
 use slotline::Batch;
 use slotline::array::AnyArray;
 use slotline::dataset::Dataset;
-use slotline::loader::Pass;
+use slotline::loader::{Pass, Stats};
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::meter::{Meter, Tally};
@@ -25,6 +27,15 @@ pub(crate) struct Feed {
     /// Work for so long on each batch, as a training step would
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     compute_us: u64,
+
+    /// Write what the loader did into a file, as JSON: counts, and times in seconds
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
+    /// Write a timeline of what each thread did into a file, for ui.perfetto.dev
+    #[cfg(feature = "trace")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 
     #[command(flatten)]
     report: ReportOptions,
@@ -63,41 +74,30 @@ impl Feed {
             "{share:.1} % of the time was spent in the loader: waiting, or loading while waiting"
         ))?;
         screen.line(format_args!("memory ceiling: {} in {} slots", bytes(loader.memory_ceiling()), loader.depth()))?;
-        screen.line(self.verdict(total))?;
+        let stats = loader.stats();
+        screen.line(stats.verdict())?;
+        if let Some(path) = &self.stats {
+            write_stats(path, &stats)?;
+        }
         let summary = meter.summary(loader.memory_ceiling());
         if let (Some(order), Some(data)) = (&summary.order_digest, &summary.data_digest) {
             screen.line(format_args!("order digest: {order}\ndata digest:  {data}"))?;
         }
         screen.finish(&summary)
     }
+}
 
-    /// What held the loop back, and what to try.
-    fn verdict(&self, total: &Tally) -> String {
-        if total.batches == 0 {
-            return "there was no batch to load".to_owned();
-        }
-        let step = match (self.compute_us > 0, self.report.digest()) {
-            (true, true) => "the step (simulated work and digests)",
-            (true, false) => "the simulated step",
-            (false, true) => "the step (digests)",
-            (false, false) => "the step (which does nothing; --compute-us simulates one)",
-        };
-        match total.wait_fraction() {
-            ..0.1 => format!("bound by {step}: the loader kept up"),
-            share @ ..0.5 => format!("bound by {step}, and held up by loading for {:.0} % of the time", 100.0 * share),
-            _ => format!("bound by loading, not by {step}: {}", self.advice()),
-        }
+/// Writes the loader's figures, and what they come to.
+fn write_stats(path: &Path, stats: &Stats) -> Result<()> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        verdict: String,
+        #[serde(flatten)]
+        stats: &'a Stats,
     }
-
-    fn advice(&self) -> String {
-        let workers = self.options.num_workers(&TORCH);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match workers {
-            0 => format!("the loop's own thread loads everything; --num-workers starts others ({cores} cores)"),
-            _ if workers < cores => format!("{workers} of {cores} cores have a worker; more workers may help"),
-            _ => format!("all {cores} cores have a worker"),
-        }
-    }
+    let told = Told { verdict: stats.verdict().to_string(), stats };
+    let text = serde_json::to_string_pretty(&told)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write the statistics {}", path.display()))
 }
 
 /// The shape of a sample.

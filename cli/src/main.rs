@@ -6,6 +6,7 @@
 //! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
 //! - `checkpoint`: files from which an interrupted run goes on.
 //! - `meter`: what is counted while a loop runs, with the digests of `digest`.
+//! - `timeline`, with the feature `trace`: what each thread did and when.
 //! - `screen`: lines, JSON and the progress bar.
 
 mod checkpoint;
@@ -20,11 +21,18 @@ mod order;
 mod screen;
 mod source;
 mod stream;
+#[cfg(feature = "trace")]
+mod timeline;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[derive(Debug, Parser)]
 #[command(name = "slotline", version, about = "Feeds training loops: datasets, samplers, workers, batches in order")]
@@ -45,18 +53,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .without_time()
-        .with_target(false)
-        .init();
-    let outcome = match cli.command {
-        Command::Demo(demo) => demo.run(),
-        Command::Feed(feed) => feed.run(),
-        Command::Order(order) => order.run(),
-    };
-    match outcome {
+    match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough (`| head`): nothing went wrong.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -64,6 +61,32 @@ fn main() -> ExitCode {
             // Nobody is left to tell if even this fails.
             let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
             ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<()> {
+        let warnings = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false);
+        let log = tracing_subscriber::registry().with(warnings.with_filter(LevelFilter::WARN));
+        #[cfg(feature = "trace")]
+        if let Self::Feed(feed::Feed { trace: Some(path), .. }) = &self {
+            let (layer, timeline) = timeline::Timeline::start(path)?;
+            log.with(layer).init();
+            // It is written whatever happens, and first of all what happens is told.
+            let outcome = self.run_logged();
+            let written = timeline.finish();
+            return outcome.and(written);
+        }
+        log.init();
+        self.run_logged()
+    }
+
+    fn run_logged(self) -> Result<()> {
+        match self {
+            Self::Demo(demo) => demo.run(),
+            Self::Feed(feed) => feed.run(),
+            Self::Order(order) => order.run(),
         }
     }
 }

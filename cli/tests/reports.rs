@@ -96,10 +96,48 @@ fn files_are_fed_as_the_arrays_they_hold() {
 fn people_are_told_what_held_the_loop_back() {
     let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 3000");
     assert!(text.contains("epoch 1: 8 batches, 1797 samples") && text.contains("memory ceiling"), "{text}");
-    assert!(text.contains("bound by the simulated step"), "{text}");
+    assert!(text.contains("bound by the loop"), "{text}");
     let text = stdout("feed digits --epochs 3 --batch-size 1797");
-    assert!(text.contains("bound by loading"), "{text}");
+    assert!(text.contains("bound by reading") || text.contains("bound by writing"), "{text}");
+    assert!(text.contains("the loop's own thread loads everything"), "{text}");
     assert!(stdout("feed digits --drop-last --batch-size 5000").contains("no batch"));
+}
+
+#[test]
+fn statistics_and_a_timeline_are_written_to_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [stats, trace] = ["stats.json", "trace.json"].map(|name| folder.path().join(name));
+    let (stats_file, trace_file) = (stats.display(), trace.display());
+    let text = stdout(&format!(
+        "feed digits --epochs 2 --num-workers 1 --part-size 64 --no-helping --stats {stats_file} --trace {trace_file}"
+    ));
+    let read = |path| -> Value { serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON") };
+    let figures = read(stats);
+    let wanted = json!([2, 58, 3594, 3594 * 72, 0]);
+    assert_eq!(json!(["passes", "batches", "samples", "bytes", "errors"].map(|key| &figures[key])), wanted);
+    assert_eq!(figures["workers"][0]["samples"], 3594);
+    assert!(text.contains(figures["verdict"].as_str().expect("words")), "{text}{figures}");
+
+    let trace = read(trace);
+    let events = trace.as_array().expect("a list");
+    let count =
+        |phase: &str, name: &str| events.iter().filter(|event| event["ph"] == phase && event["name"] == name).count();
+    assert_eq!((count("B", "pass"), count("E", "pass")), (2, 2));
+    assert_eq!((count("B", "fill"), count("E", "fill")), (58, 58));
+    let threads: Vec<_> =
+        events.iter().filter(|event| event["ph"] == "M").map(|event| &event["args"]["name"]).collect();
+    assert!(threads.iter().any(|name| *name == "slotline-0"), "{threads:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
+    for flag in ["--trace", "--stats"] {
+        for path in ["/dev/full", "/nowhere/file"] {
+            let (code, message) = program::failure(&format!("feed digits {flag} {path}"));
+            assert!(code == 1 && message.contains("cannot write the ") && message.contains(path), "{message}");
+        }
+    }
 }
 
 #[test]

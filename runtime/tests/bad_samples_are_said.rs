@@ -53,8 +53,8 @@ fn each_bad_index_is_said_once() {
         for _ in 0..3 {
             assert_eq!(loader.epoch().unwrap().filter(Result::is_err).count(), 1);
         }
-        assert_eq!(loader.bad_samples(), 6);
-        assert!(loader.bad_indices().eq([4, 30]));
+        assert_eq!(loader.stats().bad_samples, 6);
+        assert!(loader.stats().bad_indices.into_iter().eq([4, 30]));
     });
     let said = warnings.0.lock().unwrap();
     assert_eq!(said.len(), 2, "{said:?}");

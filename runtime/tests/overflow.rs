@@ -222,7 +222,7 @@ proptest! {
                         let batches = pass!(loader, data);
                         let (count, bytes) = data.spilled(batches.iter().map(|batch| &batch[..]), $rows);
                         expected = (expected.0 + count, expected.1 + bytes);
-                        assert_eq!((loader.spilled_batches(), loader.spilled_bytes()), expected);
+                        assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes), expected);
                     }
                 }};
             }
@@ -245,7 +245,7 @@ fn a_sample_that_is_not_batched_spills_too() {
             loader.epoch().unwrap().map(|sample| sample.unwrap().tensors().0.values().as_slice().to_vec()).collect();
         assert_eq!(samples, (0..6).map(|i| data.numbers(i).to_vec()).collect::<Vec<_>>());
         assert_eq!(
-            (loader.spilled_batches(), loader.spilled_bytes()),
+            (loader.stats().spilled_batches, loader.stats().spilled_bytes),
             data.spilled([0, 1, 2, 3, 4, 5].each_ref().map(std::slice::from_ref), 1)
         );
     });
@@ -301,7 +301,7 @@ fn without_being_asked_for_it_overflow_stays_an_error_and_nothing_comes_from_the
         assert!(error.contains("or build the loader with on_overflow(Overflow::Spill)"), "{error}");
         assert!(pass.next().unwrap().is_ok());
         drop(pass);
-        assert_eq!((loader.spilled_batches(), loader.spilled_bytes(), LIVE.load(SeqCst)), (0, 0, 0));
+        assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes, LIVE.load(SeqCst)), (0, 0, 0));
     });
 }
 
@@ -378,7 +378,7 @@ fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
             for _ in 0..2 {
                 assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 3);
             }
-            assert_eq!((loader.spilled_batches(), loader.spilled_bytes()), (4, 4 * 21 * 4));
+            assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes), (4, 4 * 21 * 4));
         });
         let said = said.0.lock().unwrap();
         let [warning] = &said[..] else { panic!("{said:?}") };

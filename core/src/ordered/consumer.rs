@@ -295,6 +295,29 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
+    /// How many tickets [`try_next`](Self::try_next) would give now, one after the other; at once out of date.
+    pub fn ready(&self) -> usize {
+        let ring = self.ring.ring();
+        match ring.delivery {
+            Delivery::InOrder => {
+                let mut head = self.head;
+                (0..ring.shape.depth)
+                    .take_while(|_| {
+                        let now = ring.slot(head.slot).state.load(Ordering::Acquire);
+                        let is_ready = now == head.ready || now == head.failed();
+                        head = head.next(&*self.ring);
+                        is_ready
+                    })
+                    .count()
+            }
+            Delivery::Arrival => {
+                let ready = [state(0, Status::Ready), state(0, Status::Failed)];
+                let slots = (0..ring.shape.depth).map(|slot| ring.slot(slot).state.load(Ordering::Acquire));
+                slots.filter(|now| ready.contains(now)).count()
+            }
+        }
+    }
+
     fn has_ended(&self, cursor: usize) -> bool {
         let ring = self.ring.ring();
         let all_taken = match ring.delivery {

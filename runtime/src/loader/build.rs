@@ -1,7 +1,9 @@
 //! How a loader is made of its options.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
 use super::Loader;
@@ -11,6 +13,7 @@ use super::draw::{Batching, Origin};
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::gate::{Gate, Start};
+use super::job::Activity;
 use super::limit::Bill;
 use super::on_error::Ledger;
 use super::options::{Kind, Options, ring_slots};
@@ -20,6 +23,8 @@ use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
 use super::resume::Log;
 use super::ring::{Ring, Shared};
+use super::stats::Tally;
+use super::watch::Watchdog;
 use super::work::Work;
 use crate::arena::available_memory;
 use crate::dataset::Dataset;
@@ -83,6 +88,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
         // Who said how much to claim wants no other pace.
         let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
+        let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
         let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
@@ -108,6 +114,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         }
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
         let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate, shares, untouched });
+        let watchdog = watchdog(self.options.watchdog, &shared.engine.activities)?;
         let hands = (0..workers).map(|id| {
             let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), watching.clone()));
             move || {
@@ -140,11 +147,12 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             persistent,
             ledger: Ledger::new(on_error, false),
             memory_ceiling,
-            spills,
             warnings,
             epochs: 0,
             pass: super::Progress::default(),
             log: Log::new(if in_order { 0 } else { slots }),
+            tally: Tally::new(sample_bytes, spills),
+            watchdog,
         })
     }
 }
@@ -155,6 +163,15 @@ impl Options {
         let (workers, cores) = (self.num_workers, usable_cores());
         (workers > cores).then_some(Warning::ManyWorkers { workers, cores })
     }
+}
+
+/// Starts the watchdog, if there is to be one.
+pub(super) fn watchdog(
+    patience: Option<Duration>,
+    activities: &Arc<[CachePadded<Activity>]>,
+) -> Result<Option<Watchdog>, BuildError> {
+    let watchdog = patience.map(|patience| Watchdog::start(patience, activities.clone()));
+    watchdog.transpose().map_err(|source| BuildError::Watchdog { source })
 }
 
 /// Indices that each thread keeps for bulk reads: those of a whole batch, or none where samples are read one by one, as they

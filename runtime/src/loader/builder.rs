@@ -33,6 +33,7 @@ use crate::wait::WaitStrategy;
 /// | [`hold`](Self::hold) | 1 | batches that the caller keeps while it asks for the next |
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
 /// | [`timeout`](Self::timeout) | none | how long one batch may take |
+/// | [`watchdog`](Self::watchdog) | none | how long one sample may take before it is reported |
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they are finished |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
@@ -312,6 +313,17 @@ impl<D, C> Builder<D, C> {
         self
     }
 
+    /// Has a thread of its own (`slotline-watch`) look after the others: a sample that one of them is at for longer than this
+    /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](super::Stats::stuck). Nothing is
+    /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
+    ///
+    /// It looks four times in that time, so that reports come up to a quarter of it late. Where a dataset reads
+    /// [many samples at once](crate::Dataset::get_many) they count as one.
+    pub fn watchdog(mut self, patience: Duration) -> Self {
+        self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
+        self
+    }
+
     /// Whether batches come in order (the default), or as they are finished, so that a slow one holds up no other.
     pub fn in_order(mut self, in_order: bool) -> Self {
         self.options.in_order = in_order;
@@ -380,7 +392,7 @@ impl<D, C> Builder<D, C> {
     /// let mut loader = Loader::builder(runs).batch_size(3).on_overflow(Overflow::Spill).build()?;
     /// let totals: Result<Vec<usize>, slotline::Error> = loader.epoch()?.map(|batch| Ok(batch?.tensors().values().len())).collect();
     /// assert_eq!(totals?, [6, 10]);
-    /// assert_eq!((loader.spilled_batches(), loader.spilled_bytes()), (1, 10));
+    /// assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes), (1, 10));
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn on_overflow(mut self, overflow: Overflow) -> Self {

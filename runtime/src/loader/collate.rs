@@ -29,10 +29,6 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn discard(payload: &Self::Payload);
 
-    /// Counts what a batch to be delivered has on the heap.
-    #[doc(hidden)]
-    fn count_spills(_: &Self::Payload, _: Tag, _: &mut Spills) {}
-
     /// Whether each sample is written into its row, and a failure is then that of a sample.
     #[doc(hidden)]
     const STACKS: bool;
@@ -52,6 +48,18 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     /// The batch must be the caller's alone, and have these rows, written or left empty.
     #[doc(hidden)]
     unsafe fn close_up(payload: &Self::Payload, empty: &[usize], rows: usize);
+
+    /// Bytes of one sample's fields, if that is the same for all; 0 if it is not known.
+    #[doc(hidden)]
+    fn sample_bytes(_: &Self::Payload) -> Option<usize> {
+        Some(0)
+    }
+
+    /// Bytes of the batch that a slot holds; counts what of it is on the heap.
+    #[doc(hidden)]
+    fn weigh(_: &Self::Payload, _: Tag, _: &mut Spills) -> usize {
+        0
+    }
 
     #[doc(hidden)]
     fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
@@ -147,12 +155,6 @@ impl<D: Loadable> Collate<D> for Stack {
 
     fn discard(_: &Region) {}
 
-    #[cold]
-    fn count_spills(region: &Region, tag: Tag, spills: &mut Spills) {
-        // SAFETY: as of `Batch::columns`.
-        spills.count(tag, unsafe { region.columns(tag) });
-    }
-
     const STACKS: bool = true;
 
     unsafe fn leave_empty(region: &Region, row: usize) {
@@ -163,6 +165,19 @@ impl<D: Loadable> Collate<D> for Stack {
     unsafe fn close_up(region: &Region, empty: &[usize], rows: usize) {
         // SAFETY: the caller's word.
         unsafe { close_up(&region.layout, region.start.as_ptr(), empty, rows) };
+    }
+
+    fn sample_bytes(region: &Region) -> Option<usize> {
+        let columns = region.layout.columns.iter();
+        (!region.layout.is_sequential()).then(|| columns.map(|column| column.stride).sum())
+    }
+
+    #[cold]
+    fn weigh(region: &Region, tag: Tag, spills: &mut Spills) -> usize {
+        // SAFETY: as of `Batch::columns`.
+        let columns = unsafe { region.columns(tag) };
+        spills.count(tag, columns);
+        (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()
     }
 
     #[inline]

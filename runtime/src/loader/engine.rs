@@ -4,6 +4,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
@@ -35,7 +36,7 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) abandoned: Abandoned,
     on_error: OnError,
     /// What each worker does, and last the consumer.
-    pub(super) activities: Box<[CachePadded<Activity>]>,
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
 // SAFETY: everything but the plan is Sync (`Dataset` and `Collate` demand it). The plan is written through `plan_mut` only,
@@ -105,9 +106,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         unsafe { &*self.plan.get() }
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot.
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the claim.
     #[inline]
-    pub(super) fn fill(
+    pub(super) fn fill<const TIMED: bool>(
         &self,
         work: &Work<C::Payload>,
         plan: &Plan,
@@ -119,6 +120,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         // A short batch may have no rows for this claim, and then no index to name.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
+        activity.figures.claimed(rows.len());
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
         {
@@ -126,21 +128,28 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
         if self.bulk > 0 {
-            self.fill_many(work, plan, task, rows, reader);
+            self.fill_many::<TIMED>(work, plan, task, rows, reader);
         } else {
-            self.fill_rows::<false>(work, plan, task, rows, reader);
+            self.fill_rows::<false, TIMED>(work, plan, task, rows, reader);
         }
         activity.end();
     }
 
     #[inline(never)]
-    fn fill_many(&self, work: &Work<C::Payload>, plan: &Plan, task: Task<'_>, rows: Range<usize>, reader: &mut Reader) {
-        self.fill_rows::<true>(work, plan, task, rows, reader);
+    fn fill_many<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
+        self.fill_rows::<true, TIMED>(work, plan, task, rows, reader);
     }
 
     /// Fills rows by bulk reads or one by one. Apart: bulk reads need the job in memory, else it lives in registers.
     #[inline(always)]
-    fn fill_rows<const BULK: bool>(
+    fn fill_rows<const BULK: bool, const TIMED: bool>(
         &self,
         work: &Work<C::Payload>,
         plan: &Plan,
@@ -149,7 +158,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) {
         let (end, by) = (rows.end, reader.by());
-        let mut job = self.job(plan, task, rows, reader);
+        let mut job = self.job::<TIMED>(plan, task, rows, reader);
         job.bulk = BULK;
         let outcome = if C::STACKS || self.on_error.is_raise() {
             guarded(|| {
@@ -162,13 +171,19 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if let Err(cause) = outcome {
             // The job itself stays here, for its address must not be given away.
             let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
-            self.failed(work, plan, task, stopped, reader, cause);
+            self.failed::<TIMED>(work, plan, task, stopped, reader, cause);
         }
     }
 
     /// The samples of some rows of a batch.
     #[inline(always)]
-    fn job<'a>(&'a self, plan: &'a Plan, task: Task<'a>, rows: Range<usize>, reader: &'a mut Reader) -> MapJob<'a, D> {
+    fn job<'a, const TIMED: bool>(
+        &'a self,
+        plan: &'a Plan,
+        task: Task<'a>,
+        rows: Range<usize>,
+        reader: &'a mut Reader,
+    ) -> MapJob<'a, D, TIMED> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
             _ if self.workers() > 0 => rows.end,
@@ -185,6 +200,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
             activity: &self.activities[reader.place],
+            laps: if TIMED { reader.watch.laps() } else { None },
             abandoned: &self.abandoned,
             bulk: self.bulk > 0,
             single: self.single,
@@ -194,7 +210,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
     #[cold]
     #[inline(never)]
-    fn failed(
+    fn failed<const TIMED: bool>(
         &self,
         work: &Work<C::Payload>,
         plan: &Plan,
@@ -206,7 +222,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let Stopped { mut at, asked, end } = stopped;
         let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
-            let mut job = self.job(plan, task, at + usize::from(asked)..end, reader);
+            let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader);
             job.at = at;
             // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
@@ -232,7 +248,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
 
     /// Has a user's function make a batch of the samples that are not bad.
     #[inline(never)]
-    fn collate_good(&self, work: &Work<C::Payload>, job: &mut MapJob<'_, D>, end: usize, by: By) -> Result<(), Cause> {
+    fn collate_good<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        job: &mut MapJob<'_, D, TIMED>,
+        end: usize,
+        by: By,
+    ) -> Result<(), Cause> {
         let rows = job.rows.len();
         let hinted = guarded(|| {
             job.prefetch_first();

@@ -121,6 +121,12 @@ pub enum BuildError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The watchdog's thread could not be started.
+    #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog")]
+    Watchdog {
+        /// What the system said.
+        source: std::io::Error,
+    },
 }
 
 /// Why there is no batch.
@@ -259,7 +265,7 @@ pub enum Error {
 }
 
 /// The thread that read a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum By {
     /// A worker, by its number.
     Worker(usize),

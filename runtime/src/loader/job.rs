@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::clock::{Laps, Watch};
 use super::error::By;
+use super::figures::Figures;
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
 use crate::BoxError;
@@ -18,6 +20,9 @@ pub trait Job<D: Loadable> {
     /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
+    /// As [`next`](Self::next), in a job that is timed sample by sample; in another one just that.
+    fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
+
     /// Whether it is a sample by itself and no batch.
     fn is_single(&self) -> bool;
 
@@ -30,7 +35,7 @@ pub trait Job<D: Loadable> {
     /// The index of the next sample, if there surely is one.
     fn index(&self) -> Option<usize>;
 
-    /// Whether [`for_each`](Self::for_each) is the better way.
+    /// Whether [`for_each`](Self::for_each) is the better way, as it is where samples are timed.
     fn reads_many(&self) -> bool;
 
     /// Reads all samples that are left, with one call of the dataset if it likes that.
@@ -57,9 +62,10 @@ impl<D: Loadable> fmt::Debug for Read<'_, D> {
 /// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
 const AHEAD: usize = 8;
 
-/// Rows of a batch whose samples are had by index.
+/// Rows of a batch whose samples are had by index. `TIMED`: of a claim that is timed. It is a type of its own, so that the
+/// other one is inlined where it is used; as calls a row of one number took a tenth more instructions.
 #[derive(Debug)]
-pub(super) struct MapJob<'a, D> {
+pub(super) struct MapJob<'a, D, const TIMED: bool> {
     pub(super) dataset: &'a D,
     pub(super) plan: &'a Plan,
     pub(super) indices: Indices<'a>,
@@ -73,6 +79,8 @@ pub(super) struct MapJob<'a, D> {
     pub(super) cx: &'a mut Context,
     pub(super) scratch: &'a mut Vec<usize>,
     pub(super) activity: &'a Activity,
+    /// Where samples are timed, if they are.
+    pub(super) laps: Option<&'a Laps>,
     pub(super) abandoned: &'a Abandoned,
     /// The row that is being read; after a bulk read of all rows, the end.
     pub(super) at: usize,
@@ -82,7 +90,13 @@ pub(super) struct MapJob<'a, D> {
     pub(super) single: bool,
 }
 
-impl<D: Dataset> MapJob<'_, D> {
+impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
+    /// Where samples are timed, if they are.
+    #[inline]
+    pub(super) fn laps(&self) -> Option<&'a Laps> {
+        if TIMED { self.laps } else { None }
+    }
+
     /// Asks for the memory of the first rows, unless the job before did.
     #[inline]
     pub(super) fn prefetch_first(&self) {
@@ -98,11 +112,12 @@ impl<D: Dataset> MapJob<'_, D> {
     #[inline(always)]
     pub(super) fn begin(&mut self, row: usize, index: usize) {
         self.activity.index.store(index, Ordering::Relaxed);
+        self.activity.row.store(row, Ordering::Relaxed);
         self.cx.start(self.plan.seed, self.plan.epoch, self.first + row);
     }
 }
 
-impl<D: Dataset> Job<D> for MapJob<'_, D> {
+impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
     #[inline(always)]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
@@ -125,6 +140,11 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         Ok(Some(Read { row, index, sample }))
     }
 
+    fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        let (laps, activity) = (self.laps(), self.activity);
+        timed(laps, activity, || self.next())
+    }
+
     fn is_single(&self) -> bool {
         self.single
     }
@@ -144,17 +164,17 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
     }
 
     fn reads_many(&self) -> bool {
-        self.bulk
+        self.bulk || self.laps().is_some()
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
         if !self.bulk || self.is_abandoned() {
-            while let Some(read) = self.next()? {
+            while let Some(read) = self.next_timed()? {
                 put(read)?;
             }
             return Ok(());
         }
-        let rows = std::mem::take(&mut self.rows);
+        let (rows, laps) = (std::mem::take(&mut self.rows), self.laps());
         let (first, wanted) = (rows.start, rows.len());
         self.scratch.clear();
         self.scratch.extend(rows.map(|row| self.indices.at(row)));
@@ -162,16 +182,35 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         self.cx.start(self.plan.seed, self.plan.epoch, self.first + first);
         let (mut given, at) = (0, &mut self.at);
         *at = first;
-        let indices = &self.scratch[..];
+        let (indices, laps, activity) = (&self.scratch[..], laps, self.activity);
+        laps.inspect(|laps| laps.start_bulk());
         self.dataset.get_many(indices, self.cx, &mut |sample| {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
+            laps.inspect(|laps| laps.got(activity));
             put(Read { row: first + given, index, sample })?;
+            laps.inspect(|laps| laps.ask(activity));
             given += 1;
             *at = first + given;
             Ok(())
         })?;
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
     }
+}
+
+/// Reads a sample, and times it if there are laps.
+#[inline]
+pub(super) fn timed<T>(
+    laps: Option<&Laps>,
+    activity: &Activity,
+    next: impl FnOnce() -> Result<Option<T>, BoxError>,
+) -> Result<Option<T>, BoxError> {
+    let Some(laps) = laps else { return next() };
+    laps.ask(activity);
+    let read = next();
+    if !matches!(read, Ok(None)) {
+        laps.got(activity);
+    }
+    read
 }
 
 /// A bulk read that did not keep to its request.
@@ -210,12 +249,21 @@ pub(super) struct Reader {
     pub(super) scratch: Vec<usize>,
     /// The base seed that the thread's worker information was made from.
     pub(super) seed: Option<u64>,
+    pub(super) watch: Watch,
 }
 
 impl Reader {
     /// With memory for the indices of a bulk read.
     pub(super) fn new(place: usize, worker: Option<usize>, pacer: Pacer, bulk: usize) -> Self {
-        Self { place, worker, cx: Context::new(worker), pacer, scratch: Vec::with_capacity(bulk), seed: None }
+        Self {
+            place,
+            worker,
+            cx: Context::new(worker),
+            pacer,
+            scratch: Vec::with_capacity(bulk),
+            seed: None,
+            watch: Watch::default(),
+        }
     }
 
     pub(super) fn by(&self) -> By {
@@ -223,13 +271,16 @@ impl Reader {
     }
 }
 
-/// What a thread is doing now, for the timeout's message.
+/// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     /// The batch it fills, plus 1; 0 if none.
     task: AtomicUsize,
     /// The index it reads, or is about to.
     pub(super) index: AtomicUsize,
+    /// The row of the batch that it is for.
+    pub(super) row: AtomicUsize,
+    pub(super) figures: Figures,
 }
 
 impl Activity {
@@ -249,9 +300,25 @@ impl Activity {
         self.task.load(Ordering::Relaxed).checked_sub(1)
     }
 
+    /// The sample that it reads or writes.
+    pub(super) fn at(&self) -> Option<At> {
+        let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
+        Some(At { task: self.task()?, row, index, claim: self.figures.claims() })
+    }
+
     /// The index it reads for batch `task`, if that is what it does.
     pub(super) fn reading(&self, task: usize) -> Option<usize> {
         let at_it = self.task.load(Ordering::Relaxed) == task.wrapping_add(1);
         at_it.then(|| self.index.load(Ordering::Relaxed))
     }
+}
+
+/// What tells one occasion of reading a sample from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) task: usize,
+    pub(super) row: usize,
+    pub(super) index: usize,
+    /// How many claims the thread had taken on before it or with it.
+    pub(super) claim: u64,
 }

@@ -19,6 +19,10 @@
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
 //! reorder whole batches).
 //!
+//! What it did and waited for is counted all the while ([`Loader::stats`]). Through `tracing` there are spans of passes
+//! (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level); where nobody
+//! listens they cost next to nothing. With a [`watchdog`](Builder::watchdog) there is one thread more.
+//!
 //! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
 //! own; what is said here holds for it but for what its documentation names.
 //!
@@ -28,6 +32,7 @@
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
 //! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and said once; beyond the budget [`Error::BadSamples`], and the next batch comes |
+//! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
@@ -42,11 +47,13 @@
 mod batch;
 mod build;
 mod builder;
+mod clock;
 mod collate;
 mod crew;
 mod draw;
 mod engine;
 mod error;
+mod figures;
 mod gate;
 mod job;
 mod lanes;
@@ -63,13 +70,17 @@ mod rest;
 mod resume;
 mod ring;
 mod samples;
+mod spans;
 mod state;
+mod stats;
 mod tolerant;
+mod verdict;
+mod watch;
 mod work;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -86,7 +97,6 @@ pub use self::limit::Fits;
 use self::on_error::Ledger;
 pub use self::on_error::{Budget, OnError};
 pub use self::overflow::Overflow;
-use self::overflow::Spills;
 pub use self::pass::Pass;
 use self::plan::Plan;
 use self::resume::Log;
@@ -94,6 +104,10 @@ use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
 use self::state::Facts;
 pub use self::state::{State, StateError};
+use self::stats::{Known, Tally};
+pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
+pub use self::verdict::{Bound, Verdict};
+use self::watch::Watchdog;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -125,12 +139,14 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     persistent: bool,
     ledger: Ledger,
     memory_ceiling: usize,
-    spills: Spills,
     warnings: Vec<Warning>,
     /// Passes begun so far.
     epochs: u32,
     pass: Progress,
     log: Log,
+    tally: Tally,
+    /// Ends after the crew has.
+    watchdog: Option<Watchdog>,
 }
 
 /// How far the current pass is.
@@ -179,6 +195,9 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
     /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
+        // One that was leaked.
+        self.tally.end(self.pass.delivered);
+        let begun = Instant::now();
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
             Some(tasks) => tasks,
@@ -212,6 +231,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if let Some(gate) = &self.shared.gate {
             gate.open();
         }
+        self.tally.begin(begun, delivered);
         Ok(Pass::new(self, failures))
     }
 
@@ -268,14 +288,29 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.memory_ceiling
     }
 
-    /// How many batches were taken that had to [spill](Overflow::Spill), since the loader was built.
-    pub fn spilled_batches(&self) -> u64 {
-        self.spills.batches
-    }
-
-    /// Bytes of the fields that did.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spills.bytes
+    /// What the loader has done since it was built, and what held it back.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(dataset).batch_size(4).num_workers(1).build()?;
+    /// loader.epoch()?.for_each(drop);
+    /// let stats = loader.stats();
+    /// assert_eq!((stats.batches, stats.samples, stats.bytes), (3, 10, 80));
+    /// println!("{}", stats.verdict());
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.tally.stats(Known {
+            activities: &self.shared.engine.activities,
+            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            depth: self.depth(),
+            ledger: &self.ledger,
+            in_order: self.in_order,
+            delivered: self.pass.delivered,
+        })
     }
 
     /// What was noticed when the loader was built.
@@ -398,16 +433,6 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             resume.drawn = Some(tasks);
         }
         Ok(tasks)
-    }
-
-    /// How many bad samples were met in the batches so far, where [`on_error`](Builder::on_error) does not raise, in all passes.
-    pub fn bad_samples(&self) -> usize {
-        self.ledger.total()
-    }
-
-    /// The indices of these, each once, in ascending order.
-    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
-        self.ledger.indices()
     }
 
     /// Fills some rows in the consumer's own thread, if any are to be claimed.

@@ -7,7 +7,7 @@ use super::collate::Collate;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
 use super::options::{Kind, clash};
-use super::overflow::Spills;
+use super::stats::Tally;
 use super::work::{Bad, Failure, Trouble, guarded};
 use crate::dataset::Loadable;
 
@@ -30,7 +30,7 @@ use crate::dataset::Loadable;
 /// for batch in loader.epoch()? {
 ///     assert_eq!(batch?.len(), 3);
 /// }
-/// assert_eq!(loader.bad_indices().collect::<Vec<_>>(), [2]);
+/// assert_eq!(loader.stats().bad_indices, [2]);
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -156,7 +156,7 @@ impl Ledger {
         &mut self,
         lease: Lease<C::Payload>,
         tag: Tag,
-        spills: &mut Spills,
+        tally: &mut Tally,
     ) -> Option<Result<(C::Batch, usize), Error>> {
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
@@ -164,11 +164,10 @@ impl Ledger {
                 unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
                 let tag = Tag { rows: tag.rows - empty.len(), ..tag };
                 if tag.rows == 0 {
+                    tally.empty += 1;
                     return None;
                 }
-                if spills.allowed {
-                    C::count_spills(lease.payload(), tag, spills);
-                }
+                tally.count::<D, C>(lease.payload(), tag);
                 Some(Ok((C::deliver(lease, tag), tag.rows)))
             }
             Err(error) => {
@@ -177,6 +176,7 @@ impl Ledger {
                     C::discard(lease.payload());
                     Ok(())
                 });
+                tally.failed += 1;
                 Some(Err(error))
             }
         }

@@ -15,13 +15,13 @@ pub enum Overflow {
     /// It is read as any other. Its memory is freed when its place is filled with the next batch, or the loader and its
     /// batches are gone; it comes on top of the loader's [`memory_ceiling`](super::Loader::memory_ceiling), and
     /// [`pin_memory`](super::Builder::pin_memory) does not lock it. The first such batch is said through `tracing`, all are
-    /// [counted](super::Loader::spilled_batches).
+    /// [counted](super::Stats::spilled_batches).
     Spill,
 }
 
 /// What spilled of the batches that were taken of one loader.
 #[doc(hidden)]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spills {
     /// Whether fields may spill.
     pub(super) allowed: bool,
@@ -37,6 +37,9 @@ impl Spills {
 
     /// Counts what a batch has on the heap, and says so the first time.
     pub(super) fn count(&mut self, tag: Tag, columns: Columns<'_>) {
+        if !self.allowed {
+            return;
+        }
         let Some((field, items)) = columns.spilled().next() else { return };
         self.bytes += columns.spilled().map(|(field, items)| (items * field.item_bytes()) as u64).sum::<u64>();
         self.batches += 1;

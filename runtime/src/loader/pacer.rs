@@ -6,14 +6,16 @@
 //!
 //! A worker's pacer also says when a whole batch is hardly worth a claim (see [`rest`](super::rest)).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::rest::PASSING;
 
 /// How long a claim should take: long against the cost of claiming, short against a batch that is worth sharing.
 const TARGET: Duration = Duration::from_micros(20);
-/// Whole batches below the target are measured only now and then, since reading the clock twice costs about 50 ns.
+/// Of whole batches one is measured after so many that are not, since reading the clock twice costs about 50 ns;
 const EVERY: u32 = 32;
+/// or, where no better size is looked for, after so many at most, the first ones more often.
+const SELDOM: u32 = 511;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
@@ -21,10 +23,13 @@ pub(super) struct Pacer {
     parts: usize,
     /// Parts of a batch.
     most: usize,
-    /// Whether it measures.
+    /// Whether it looks for the right size.
     adapts: bool,
-    /// Claims until the next measurement.
+    /// Claims until the next measurement, and how many those were when it began.
     skip: u32,
+    period: u32,
+    /// Claims so far, when the last measurement was made.
+    claims: u32,
     /// The claim just measured was a whole batch, and small.
     tiny: bool,
 }
@@ -32,15 +37,15 @@ pub(super) struct Pacer {
 impl Pacer {
     /// Claims always `parts` parts.
     pub(super) fn fixed(parts: usize) -> Self {
-        Self { parts, most: parts, adapts: false, skip: 0, tiny: false }
+        Self { parts, most: parts, adapts: false, skip: 0, period: 0, claims: 0, tiny: false }
     }
 
     /// Claims from one part up to `most`.
     pub(super) fn adaptive(most: usize) -> Self {
-        Self { parts: 1, most, adapts: most > 1, skip: 0, tiny: false }
+        Self { parts: 1, most, adapts: most > 1, skip: 0, period: 0, claims: 0, tiny: false }
     }
 
-    /// Measures claims even if they can't be made larger, to notice tiny ones.
+    /// Measures claims more often than for the statistics even if they can't be made larger, to notice tiny ones.
     pub(super) fn watching(self) -> Self {
         Self { adapts: true, ..self }
     }
@@ -50,24 +55,38 @@ impl Pacer {
         self.parts
     }
 
+    /// Whether the next claim is to be filled without a look at the clock; else [`measured`](Self::measured) is to be told
+    /// what it took.
     #[inline]
-    pub(super) fn start(&mut self) -> Option<Instant> {
-        if !self.adapts {
-            return None;
+    pub(super) fn lets_go(&mut self) -> bool {
+        self.tiny = false;
+        match self.skip.checked_sub(1) {
+            Some(skip) => {
+                self.skip = skip;
+                true
+            }
+            None => false,
         }
-        if self.skip > 0 {
-            self.skip -= 1;
-            return None;
-        }
-        Some(Instant::now())
     }
 
-    #[inline]
-    pub(super) fn stop(&mut self, started: Option<Instant>, parts: usize) {
-        self.tiny = false;
-        if let Some(started) = started {
-            self.adapt(started.elapsed(), parts);
+    /// How many claims were let go since the last measurement, when it is time for another.
+    pub(super) fn let_go(&self) -> u64 {
+        u64::from(self.period)
+    }
+
+    /// A claim of so many parts took so long; `always`: the next one is to be measured, too.
+    pub(super) fn measured(&mut self, took: Duration, parts: usize, always: bool) {
+        self.claims = self.claims.saturating_add(self.period + 1);
+        if self.adapts {
+            self.adapt(took, parts);
         }
+        let growing = self.adapts && self.parts < self.most;
+        self.period = match self.adapts {
+            _ if always || growing => 0,
+            true => EVERY,
+            false => (self.claims / 8).min(SELDOM),
+        };
+        self.skip = self.period;
     }
 
     /// Whether the last claim was measured, was a whole batch, and took less time than passing it to another core.
@@ -82,7 +101,6 @@ impl Pacer {
         let fit = usize::try_from(TARGET.as_nanos() / each).unwrap_or(usize::MAX).clamp(1, self.most);
         // Half-way, so that one odd sample or a lost time slice does not turn everything over.
         self.parts = if fit > self.parts { fit } else { self.parts.midpoint(fit) };
-        self.skip = if self.parts == self.most { EVERY } else { 0 };
     }
 }
 
@@ -100,7 +118,6 @@ mod tests {
         assert_eq!(pacer.parts(), 1);
         pacer.adapt(Duration::from_micros(10), 4);
         assert_eq!(pacer.parts(), 8);
-        assert!(Pacer::adaptive(1).start().is_none() && Pacer::fixed(5).start().is_none());
     }
 
     #[test]
@@ -110,8 +127,32 @@ mod tests {
             pacer.adapt(Duration::from_nanos(took), parts);
             assert_eq!(pacer.is_tiny(), tiny, "{took} ns for {parts} parts");
         }
-        pacer.stop(None, 2);
-        assert!(!pacer.is_tiny(), "it was not measured");
-        assert!(Pacer::adaptive(1).watching().start().is_some());
+        assert!(!pacer.lets_go());
+        assert!(!pacer.is_tiny(), "it is not measured yet");
+    }
+
+    #[test]
+    fn claims_are_measured_the_less_often_the_more_there_were_unless_all_are_wanted() {
+        let quick = Duration::from_nanos(500);
+        let measured = |pacer: &mut Pacer, claims| {
+            let mut measured = 0;
+            for _ in 0..claims {
+                if !pacer.lets_go() {
+                    pacer.measured(quick, 1, false);
+                    measured += 1;
+                }
+            }
+            measured
+        };
+        for mut pacer in [Pacer::adaptive(1), Pacer::fixed(5)] {
+            assert_eq!(measured(&mut pacer, 8), 8);
+            let next = measured(&mut pacer, 4096);
+            assert!((20..100).contains(&next), "{next}");
+            assert_eq!(measured(&mut pacer, 512_000), 1000);
+            pacer.measured(quick, 1, true);
+            assert!(!pacer.lets_go(), "all are wanted");
+        }
+        let mut watching = Pacer::adaptive(1).watching();
+        assert_eq!((measured(&mut watching, 33), watching.let_go()), (1, 32));
     }
 }

@@ -11,7 +11,8 @@ use super::error::Error;
 use super::lease::Lease;
 use super::plan::Drawn;
 use super::ring::Ring;
-use super::{Loader, Stack, State};
+use super::spans::PassSpan;
+use super::{Loader, Stack, State, Stats};
 use crate::BoxError;
 use crate::dataset::Dataset;
 use crate::wait::Until;
@@ -29,13 +30,20 @@ pub struct Pass<'a, D: Dataset, C: Collate<D> = Stack> {
     failures: Vec<(usize, BoxError)>,
     /// Whether these are all that could load.
     nobody_left: bool,
+    _span: PassSpan,
 }
 
 impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     pub(super) fn new(loader: &'a mut Loader<D, C>, mut failures: Vec<(usize, BoxError)>) -> Self {
         failures.reverse();
         let nobody_left = !failures.is_empty() && failures.len() == loader.crew.len() && !loader.helps;
-        Self { loader, held: false, over: false, failures, nobody_left }
+        let span = PassSpan::new(loader.pass.epoch);
+        Self { loader, held: false, over: false, failures, nobody_left, _span: span }
+    }
+
+    /// What the loader has done so far: [`Loader::stats`].
+    pub fn stats(&self) -> Stats {
+        self.loader.stats()
     }
 
     /// How many batches of the pass are still to come, with those that have nothing but [bad samples](super::OnError::Skip);
@@ -74,6 +82,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             return self.next_failure().map(Err);
         }
         let loader = &mut *self.loader;
+        if loader.pass.delivered >= loader.tally.look {
+            loader.look();
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -109,9 +120,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                         continue;
                     }
                     let tag = loader.tag(task, rows);
-                    if loader.spills.allowed {
-                        C::count_spills(&lease.payload, tag, &mut loader.spills);
-                    }
+                    loader.tally.count::<D, C>(&lease.payload, tag);
                     return Some(Ok(C::deliver(Lease::Slot(lease), tag)));
                 }
                 // What was made comes later, or was a part.
@@ -119,14 +128,16 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
                     let consumer = &mut loader.consumer;
-                    let more = if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) };
+                    let more = loader.tally.waiting(|| {
+                        if loader.helps { consumer.wait_or_work(deadline) } else { consumer.wait(deadline) }
+                    });
                     if !more {
                         return Some(Err(loader.timed_out()));
                     }
                 }
                 Err(NextError::Held) if loader.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
-                    if !loader.consumer.wait_for_release(deadline) {
+                    if !loader.tally.held(|| loader.consumer.wait_for_release(deadline)) {
                         return Some(Err(loader.held()));
                     }
                 }
@@ -143,10 +154,12 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Err(NextError::Failed { ticket }) => {
                     let task = loader.take(ticket);
                     loader.pass.delivered += 1;
+                    loader.tally.failed += 1;
                     return Some(Err(Error::Lost { task }));
                 }
                 Err(NextError::Ended | NextError::Closed) => {
                     loader.pass.running = false;
+                    loader.tally.end(loader.pass.delivered);
                     return None;
                 }
             }
@@ -170,7 +183,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         rows: usize,
     ) -> Option<Result<C::Batch, Error>> {
         let tag = self.tag(task, rows);
-        let outcome = self.ledger.settle::<D, C>(Lease::Slot(lease), tag, &mut self.spills)?;
+        let outcome = self.ledger.settle::<D, C>(Lease::Slot(lease), tag, &mut self.tally)?;
         Some(outcome.map(|(batch, _)| batch))
     }
 
@@ -187,6 +200,12 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         task
     }
 
+    /// Looks how many finished batches there are.
+    #[cold]
+    fn look(&mut self) {
+        self.tally.found(self.consumer.ready(), self.pass.delivered);
+    }
+
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
     fn fed(&self, slot: usize) -> Option<(usize, usize)> {
         // SAFETY: this is the only one who may call `plan_mut`.
@@ -201,6 +220,7 @@ impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
         if self.loader.pass.has_more() {
             self.loader.abandon();
         }
+        self.loader.tally.end(self.loader.pass.delivered);
     }
 }
 

@@ -28,13 +28,14 @@ pub(super) struct Rest {
 impl Rest {
     /// Naps while the others begin batches faster than they could be passed; `begun` says how many were.
     ///
-    /// For threads that found their last claim to be tiny.
+    /// For threads that found their last claim to be tiny. Gives the time that the nap took.
     #[cold]
-    pub(super) fn nap(&mut self, begun: impl Fn() -> usize) {
+    pub(super) fn nap(&mut self, begun: impl Fn() -> usize) -> Duration {
         if self.skip > 0 {
             self.skip -= 1;
-            return;
+            return Duration::ZERO;
         }
+        let asleep = Instant::now();
         let [mut nap, longest] = NAPS;
         loop {
             let (before, start) = (begun(), Instant::now());
@@ -51,6 +52,7 @@ impl Rest {
         }
         self.skip = self.patience;
         self.patience = (self.patience * 2 + 1).min(MOST_SKIPPED);
+        asleep.elapsed()
     }
 }
 

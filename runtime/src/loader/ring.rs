@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
 
+use super::clock::timed;
 use super::collate::Collate;
 use super::engine::{Engine, Task};
 use super::gate::Gate;
@@ -12,6 +14,7 @@ use super::job::Reader;
 use super::payloads::Untouched;
 use super::plan::{Drawn, Feed, Indices, Plan};
 use super::rest::Rest;
+use super::spans;
 use super::work::{Cause, Failure, Work};
 use crate::dataset::{Dataset, Loadable};
 use crate::wait::Waiter;
@@ -48,16 +51,16 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         if let Some(untouched) = &self.untouched {
             untouched.touch(reader.place, self.engine.workers(), || self.ring.is_closed());
         }
-        let mut rest = Rest::default();
+        let (mut rest, figures) = (Rest::default(), &self.engine.activities[reader.place].figures);
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
             if self.shares && reader.pacer.is_tiny() {
-                rest.nap(|| self.ring.claimed());
+                figures.rested(rest.nap(|| self.ring.claimed()));
             }
         };
         let Some(gate) = &self.gate else {
             loop {
-                match worker.claim(reader.pacer.parts()) {
+                match self.claim(worker, reader) {
                     Ok(claim) => fill(claim, reader),
                     Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
                     Err(_) => return,
@@ -66,39 +69,73 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         };
         let mut visit = gate.visitor(reader.place);
         while let Some(ready) = visit.next_pass() {
-            while ready && let Ok(claim) = worker.claim(reader.pacer.parts()) {
+            while ready && let Ok(claim) = self.claim(worker, reader) {
                 fill(claim, reader);
             }
         }
     }
 
+    /// A worker's next claim; times the wait for it, if there is one.
+    fn claim<'w>(
+        &self,
+        worker: &'w Worker<Arc<Ring<C::Payload>>>,
+        reader: &Reader,
+    ) -> Result<Claim<'w, Ring<C::Payload>>, ClaimError> {
+        match worker.try_claim(reader.pacer.parts()) {
+            Err(ClaimError::Full) => {}
+            outcome => return outcome,
+        }
+        let _span = spans::wait();
+        let begun = Instant::now();
+        let outcome = worker.claim(reader.pacer.parts());
+        self.engine.activities[reader.place].figures.waited(begun.elapsed());
+        outcome
+    }
+
     /// Fills the rows of a claim and publishes them.
     #[inline]
     pub(super) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
+        if reader.pacer.lets_go() {
+            self.fill_claim::<false>(&claim, reader);
+        } else {
+            let activity = &*self.engine.activities[reader.place];
+            timed(reader, activity, (claim.ticket(), claim.parts().len()), |reader| {
+                self.fill_claim::<true>(&claim, reader);
+            });
+        }
+        claim.publish();
+    }
+
+    /// Fills the rows of a claim. `TIMED`: the reader times it.
+    #[inline]
+    fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
         let plan = unsafe { self.engine.plan() };
-        let started = reader.pacer.start();
         match &plan.feed {
             None => {
                 let number = plan.tickets.task(claim.ticket());
                 let first = number * self.engine.stride;
                 let task = Task { number, first, indices: Indices::from(&plan.order, first) };
-                self.fill_task(&claim, plan, task, plan.positions - first, reader);
+                self.fill_task::<TIMED>(claim, plan, task, plan.positions - first, reader);
             }
-            Some(feed) => self.fill_from(feed, &claim, plan, reader),
+            Some(feed) => self.fill_from::<TIMED>(feed, claim, plan, reader),
         }
-        reader.pacer.stop(started, claim.parts().len());
-        claim.publish();
     }
 
     /// Fills a claim whose indices come from a feed. Apart, so that it costs the other way nothing.
     #[inline(never)]
-    fn fill_from(&self, feed: &Feed, claim: &Claim<'_, Ring<C::Payload>>, plan: &Plan, reader: &mut Reader) {
+    fn fill_from<const TIMED: bool>(
+        &self,
+        feed: &Feed,
+        claim: &Claim<'_, Ring<C::Payload>>,
+        plan: &Plan,
+        reader: &mut Reader,
+    ) {
         let list = feed.list(claim.slot(), claim.ticket());
         let cause = match &list.outcome {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-                return self.fill_task(claim, plan, task, list.indices.len(), reader);
+                return self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
             }
             // The consumer passes over tickets that were claimed beyond the end.
             Drawn::End => return self.ring.seal(),
@@ -110,7 +147,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
 
     /// Fills what a claim has of a batch with so many rows, or at most the whole one.
     #[inline]
-    fn fill_task(
+    fn fill_task<const TIMED: bool>(
         &self,
         claim: &Claim<'_, Ring<C::Payload>>,
         plan: &Plan,
@@ -121,7 +158,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
         let begin = (parts.start * self.part_rows).min(rows);
         let end = parts.end.saturating_mul(self.part_rows).min(rows);
-        self.engine.fill(claim.get(), plan, task, begin..end, reader);
+        self.engine.fill::<TIMED>(claim.get(), plan, task, begin..end, reader);
     }
 }
 

@@ -42,7 +42,7 @@ impl<'s, D: Loadable> Samples<'s, D> {
     /// The next sample, or what kept it from being read.
     #[allow(clippy::should_implement_trait)] // It lends.
     pub fn next(&mut self) -> Option<Result<D::Item<'_>, BoxError>> {
-        match self.job.next() {
+        match self.job.next_timed() {
             Ok(read) => read.map(|read| Ok(read.sample)),
             Err(error) => Some(Err(error)),
         }

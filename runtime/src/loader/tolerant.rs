@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::error::By;
-use super::job::{Job, ManyError, MapJob, Put, Read};
+use super::job::{Job, ManyError, MapJob, Put, Read, timed};
 use super::work::{Bad, Cause, Failure, guarded, last_words};
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable};
@@ -43,8 +43,8 @@ pub(super) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ///
 /// What a bad sample is, is whatever fails between asking for it and having it. What is done with it then may fail as well:
 /// who calls the job knows whether that is the sample's fault and says so by [`pass_over`](Self::pass_over).
-pub(super) struct Tolerant<'t, 'a, D> {
-    job: &'t mut MapJob<'a, D>,
+pub(super) struct Tolerant<'t, 'a, D, const TIMED: bool> {
+    job: &'t mut MapJob<'a, D, TIMED>,
     /// The end of the job's rows.
     end: usize,
     replaces: bool,
@@ -60,9 +60,9 @@ pub(super) struct Tolerant<'t, 'a, D> {
     pub(super) gave_up: bool,
 }
 
-impl<'t, 'a, D: Dataset> Tolerant<'t, 'a, D> {
+impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
     pub(super) fn new(
-        job: &'t mut MapJob<'a, D>,
+        job: &'t mut MapJob<'a, D, TIMED>,
         end: usize,
         replaces: bool,
         by: By,
@@ -147,10 +147,15 @@ impl<'t, 'a, D: Dataset> Tolerant<'t, 'a, D> {
     }
 }
 
-impl<D: Dataset> Job<D> for Tolerant<'_, '_, D> {
+impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         // SAFETY: `attempt` keeps nothing but numbers.
         unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
+    }
+
+    fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        let (laps, activity) = (self.job.laps(), self.job.activity);
+        timed(laps, activity, || self.next())
     }
 
     fn is_single(&self) -> bool {
@@ -177,7 +182,7 @@ impl<D: Dataset> Job<D> for Tolerant<'_, '_, D> {
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
         while self.left() > 0 && !self.is_abandoned() {
             if self.pending || !self.job.bulk {
-                let Some(read) = self.next()? else { break };
+                let Some(read) = self.next_timed()? else { break };
                 put(read)?;
             } else {
                 self.read_many(put)?;

@@ -82,7 +82,7 @@ fn ranks_with_different_bad_samples_have_equally_many_batches_of_the_same_sizes(
         let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64).num_workers(2);
         let mut loader = builder.on_error(on_error).build().unwrap();
         let sizes = loader.epoch().unwrap().map(|batch| rows(&batch.unwrap()).len()).collect();
-        assert_eq!(loader.bad_samples() > 0, rank == 0);
+        assert_eq!(loader.stats().bad_samples > 0, rank == 0);
         sizes
     };
     assert_eq!(sizes(0, REPLACE), sizes(1, REPLACE));

@@ -66,10 +66,10 @@ fn full_batches<const PACKED: bool>() {
                     let batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect_held();
                     assert_eq!(batches.iter().map(|(_, got)| got.clone()).collect::<Vec<_>>(), want, "{fault:?}");
                     assert!(batches.iter().map(|&(task, _)| task).eq(0..want.len()), "no number is left out");
-                    assert_eq!(loader.bad_samples(), pass * (42 - left.len()) * workers.max(1));
+                    assert_eq!(loader.stats().bad_samples as usize, pass * (42 - left.len()) * workers.max(1));
                 }
                 let once = (0..42).filter(|&i| bad(i)).collect::<Vec<_>>();
-                assert!(loader.bad_indices().eq(std::iter::repeat_n(once, workers.max(1)).flatten()));
+                assert!(loader.stats().bad_indices.into_iter().eq(std::iter::repeat_n(once, workers.max(1)).flatten()));
             }
         }
     }
@@ -128,7 +128,7 @@ fn a_collate_function_sees_none_of_the_bad_ones_and_leaves_the_rest_where_it_is(
             let mut loader = builder.build().unwrap();
             let got: Result<Vec<_>, _> = loader.epoch().unwrap().collect();
             assert_eq!(got.unwrap(), want);
-            assert_eq!(loader.bad_samples(), 52, "the last ones of the stream, too");
+            assert_eq!(loader.stats().bad_samples, 52, "the last ones of the stream, too");
         }
     }
 }

@@ -219,11 +219,11 @@ fn report<const PACKED: bool>(builder: Builder<Sheets<PACKED>>, how: How) -> Rep
     if how.dealt {
         let mut loader = builder.build_dealt().unwrap();
         let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
-        Report { passes, bad: loader.bad_samples(), indices: loader.bad_indices().collect() }
+        Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
     } else {
         let mut loader = builder.build().unwrap();
         let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
-        Report { passes, bad: loader.bad_samples(), indices: loader.bad_indices().collect() }
+        Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
     }
 }
 

@@ -119,7 +119,7 @@ fn what_is_no_samples_fault_raises() {
             let mut loader = Loader::builder(Odd(few)).batch_size(8).on_error(on_error).build().unwrap();
             let errors: Vec<_> = loader.epoch().unwrap().map(|batch| said(&batch.unwrap_err())).collect();
             assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
-            assert_eq!(loader.bad_samples(), 0);
+            assert_eq!(loader.stats().bad_samples, 0);
         }
     }
 }
@@ -144,7 +144,7 @@ fn a_hint_that_panics_makes_no_sample_bad() {
         let mut loader = builder().build().unwrap();
         let got: Vec<_> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
         assert!(got.into_iter().eq((0..40).filter(|&index| index != 21)));
-        assert_eq!(loader.bad_samples(), 1);
+        assert_eq!(loader.stats().bad_samples, 1);
         let mut loader = builder().collate(|samples| samples.next().unwrap()).build().unwrap();
         let firsts: Result<Vec<_>, _> = loader.epoch().unwrap().collect();
         assert_eq!(firsts.unwrap(), [0, 10, 20, 30]);

@@ -11,7 +11,7 @@ use super::slab::Slab;
 use super::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
 use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
-use crate::loader::build::{bulk, bulk_memory, check_order};
+use crate::loader::build::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
 use crate::loader::crew::{Crew, worker_cores};
@@ -27,6 +27,7 @@ use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::{Log, Tickets};
+use crate::loader::stats::Tally;
 use crate::loader::{Loader, Progress};
 use crate::sample::Fields;
 use crate::wait::Waiter;
@@ -214,6 +215,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
+    let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
@@ -228,12 +230,14 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         lanes.push(Lane::new(ask, answers));
         let (slab, hand) = (slab.clone(), hand(Some(id)));
-        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start: start.clone(), hand };
+        let (start, activities) = (start.clone(), home.activities().clone());
+        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start, hand, activities };
         hands.push(move || worker.work());
     }
     let slab_len = slab.len();
     let lanes = Lanes::new(lanes, slab, any, prefetch);
     let cores = worker_cores(&options.affinity, workers)?;
+    let watchdog = watchdog(options.watchdog, home.activities())?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     for warning in &warnings {
         tracing::warn!("{warning}");
@@ -260,7 +264,6 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         waits_for_release: options.wait_for_release,
         memory_ceiling,
-        spills,
         warnings,
         overlong: false,
         epochs: 0,
@@ -268,6 +271,8 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         pass: Progress::default(),
         samples: 0,
         log: Log::new(gaps),
+        tally: Tally::new(sample_bytes, spills),
+        watchdog,
     })
 }
 

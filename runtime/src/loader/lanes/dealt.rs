@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use super::super::clock::timed;
 use super::super::collate::Collate;
 use super::super::draw::Draw;
 use super::super::engine::{Engine, Task};
@@ -30,7 +31,7 @@ impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
         Some(self.dataset.len())
     }
 
-    fn activities(&self) -> &[CachePadded<Activity>] {
+    fn activities(&self) -> &Arc<[CachePadded<Activity>]> {
         &self.activities
     }
 }
@@ -87,7 +88,15 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
         let first = task * engine.stride;
         let rows = engine.rows.min(plan.positions - first);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
-        engine.fill(work, plan, task, 0..rows, &mut self.reader);
+        let activity = &*engine.activities[self.reader.place];
+        let reader = &mut self.reader;
+        if reader.pacer.lets_go() {
+            engine.fill::<false>(work, plan, task, 0..rows, reader);
+        } else {
+            timed(reader, activity, (task.number, 1), |reader| {
+                engine.fill::<true>(work, plan, task, 0..rows, reader);
+            });
+        }
         Outcome::Batch(rows)
     }
 }

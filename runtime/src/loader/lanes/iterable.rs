@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
+use super::super::clock::{Laps, Timing};
 use super::super::collate::Collate;
 use super::super::draw::{Batching, Draw};
 use super::super::error::{By, Error};
-use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::job::{self, Abandoned, Activity, Job, Put, Read, Reader};
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
 use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
@@ -28,7 +29,7 @@ pub(super) struct Engine<D, C> {
     pub(super) tolerant: bool,
     pub(super) abandoned: Abandoned,
     /// What each worker does, and last the consumer.
-    pub(super) activities: Box<[CachePadded<Activity>]>,
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
     /// Where the workers begin the pass, if that is not its start.
     pub(super) resume: Mutex<Vec<Stream>>,
 }
@@ -46,7 +47,7 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
         self.dataset.len()
     }
 
-    fn activities(&self) -> &[CachePadded<Activity>] {
+    fn activities(&self) -> &Arc<[CachePadded<Activity>]> {
         &self.activities
     }
 }
@@ -56,13 +57,13 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
     /// over, all but a panic.)
     #[cold]
     #[inline(never)]
-    fn stack_on<'a>(
+    fn stack_on<'a, const TIMED: bool>(
         &self,
         work: &Work<C::Payload>,
-        mut job: IterJob<'a, D>,
+        mut job: IterJob<'a, D, TIMED>,
         budget: usize,
         mut outcome: Result<(), Cause>,
-    ) -> (IterJob<'a, D>, Result<(), Cause>) {
+    ) -> (IterJob<'a, D, TIMED>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
             job.pass_over(budget, cause);
@@ -185,7 +186,11 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
-        let outcome = self.fill_batch(request, task, work);
+        let outcome = if self.reader.pacer.lets_go() {
+            self.fill_batch::<false>(request, task, work)
+        } else {
+            self.fill_timed(request, task, work)
+        };
         (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
         mark.saved.clear();
         mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
@@ -195,12 +200,24 @@ where
     }
 }
 
-impl<D: IterableDataset, C> IterHand<D, C> {
+impl<D, C> IterHand<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    #[inline(never)]
+    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+        let engine = self.engine.clone();
+        let activity = &*engine.activities[self.reader.place];
+        let timing = Timing::begin(&mut self.reader, activity, task);
+        let outcome = self.fill_batch::<true>(request, task, work);
+        timing.end(&mut self.reader, activity, 1);
+        outcome
+    }
+
+    /// Fills a batch. `TIMED`: the reader times it.
     #[inline(always)]
-    fn fill_batch(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome
-    where
-        C: Collate<Iterable<D>>,
-    {
+    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
         let engine = self.engine.clone();
         if engine.abandoned.get() {
             return Outcome::End;
@@ -219,12 +236,13 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
-        let mut job = IterJob {
+        let mut job = IterJob::<_, TIMED> {
             dataset: &*engine.dataset,
             cursor,
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
+            laps: if TIMED { self.reader.watch.laps() } else { None },
             abandoned: &engine.abandoned,
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -262,6 +280,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             work.note(bad);
         }
         self.number = number;
+        activity.figures.claimed(row);
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
@@ -284,14 +303,16 @@ impl<D: IterableDataset, C> IterHand<D, C> {
     }
 }
 
-/// The samples of one batch.
-struct IterJob<'a, D: IterableDataset> {
+/// The samples of one batch. `TIMED`: of one that is timed.
+struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
     /// The seed and the number of the pass.
     pass: (u64, u32),
     activity: &'a Activity,
+    /// Where samples are timed, if they are.
+    laps: Option<&'a Laps>,
     abandoned: &'a Abandoned,
     rows: usize,
     single: bool,
@@ -317,7 +338,7 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset> IterJob<'_, D> {
+impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
     /// Reads the next sample.
     #[inline(always)]
     fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
@@ -367,11 +388,16 @@ impl<D: IterableDataset> IterJob<'_, D> {
     }
 }
 
-impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
+impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, TIMED> {
     #[inline(always)] // As `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps nothing but numbers when it fails.
         unsafe { lend(self, Self::read, Self::go_on) }
+    }
+
+    fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        let (laps, activity) = (if TIMED { self.laps } else { None }, self.activity);
+        job::timed(laps, activity, || self.next())
     }
 
     fn is_single(&self) -> bool {
@@ -391,11 +417,11 @@ impl<D: IterableDataset> Job<Iterable<D>> for IterJob<'_, D> {
     }
 
     fn reads_many(&self) -> bool {
-        false
+        TIMED && self.laps.is_some()
     }
 
     fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
-        while let Some(read) = self.next()? {
+        while let Some(read) = self.next_timed()? {
             put(read)?;
         }
         Ok(())

@@ -29,7 +29,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -44,9 +44,10 @@ use super::draw::{Batching, Draw, draw_base_seed};
 use super::error::{Error, Warning};
 use super::job::Activity;
 use super::on_error::Ledger;
-use super::overflow::Spills;
 use super::resume::{Log, Tickets};
 use super::state::{Facts, State, StateError, Stream, Streams};
+use super::stats::{Known, Stats, Tally};
+use super::watch::Watchdog;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::wait::Until;
@@ -77,7 +78,6 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     timeout: Option<Duration>,
     waits_for_release: bool,
     memory_ceiling: usize,
-    spills: Spills,
     warnings: Vec<Warning>,
     /// Whether more samples than `samples` were noticed already.
     overlong: bool,
@@ -88,6 +88,9 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     /// Samples in what was delivered of the pass.
     samples: usize,
     log: Log,
+    tally: Tally,
+    /// Ends after the crew has.
+    watchdog: Option<Watchdog>,
 }
 
 /// A pass that begins: its number and its base seed.
@@ -137,7 +140,7 @@ trait Home<D>: Send + Sync {
     fn dataset(&self) -> &D;
     fn dataset_len(&self) -> Option<usize>;
     fn set_abandoned(&self, abandoned: bool);
-    fn activities(&self) -> &[CachePadded<Activity>];
+    fn activities(&self) -> &Arc<[CachePadded<Activity>]>;
 }
 
 impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
@@ -150,6 +153,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
     /// `worker_init`.
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
+        // One that was leaked.
+        self.tally.end(self.pass.delivered);
+        let begun = Instant::now();
+        // Before anybody is asked for anything.
+        self.home.activities().last().inspect(|own| own.figures.begin_pass(begun));
         let deadline = Until::after(self.timeout);
         self.drain(&deadline)?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
@@ -188,6 +196,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             ..Progress::default()
         };
         self.epochs = self.epochs.wrapping_add(1);
+        self.tally.begin(begun, delivered);
         Ok(LanePass::new(self, failures))
     }
 
@@ -310,29 +319,21 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         self.memory_ceiling
     }
 
-    /// How many batches were taken that had to spill; see [`Loader::spilled_batches`](super::Loader::spilled_batches).
-    pub fn spilled_batches(&self) -> u64 {
-        self.spills.batches
-    }
-
-    /// Bytes of their fields that did.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spills.bytes
+    /// What the loader has done since it was built; see [`Loader::stats`](super::Loader::stats).
+    pub fn stats(&self) -> Stats {
+        self.tally.stats(Known {
+            activities: self.home.activities(),
+            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            depth: self.depth(),
+            ledger: &self.ledger,
+            in_order: self.lanes.any.is_none(),
+            delivered: self.pass.delivered,
+        })
     }
 
     /// What was noticed when the loader was built, and since.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
-    }
-
-    /// How many bad samples were met; see [`Loader::bad_samples`](super::Loader::bad_samples).
-    pub fn bad_samples(&self) -> usize {
-        self.ledger.total()
-    }
-
-    /// The indices of these, each once; of an iterable dataset, once for each worker that has met it.
-    pub fn bad_indices(&self) -> impl Iterator<Item = usize> {
-        self.ledger.indices()
     }
 
     /// Sees the pass before to its end.

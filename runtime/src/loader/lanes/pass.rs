@@ -6,7 +6,9 @@ use super::super::batch::Tag;
 use super::super::collate::{Collate, Stack};
 use super::super::error::{Error, Warning};
 use super::super::lease::Lease;
+use super::super::spans::PassSpan;
 use super::super::state::State;
+use super::super::stats::Stats;
 use super::LaneLoader;
 use super::side::Next;
 use super::slab::Taken;
@@ -30,6 +32,7 @@ pub struct LanePass<'a, D: Loadable, C: Collate<D> = Stack> {
     over: bool,
     /// Workers that could not begin, the first one last.
     failures: Vec<(usize, BoxError)>,
+    _span: PassSpan,
 }
 
 impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
@@ -37,12 +40,18 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         failures.reverse();
         let dealt = loader.pass.tasks.is_some();
         let said = loader.passes.samples().filter(|_| !dealt);
-        Self { loader, dealt, said, held: false, over: false, failures }
+        let span = PassSpan::new(loader.pass.epoch);
+        Self { loader, dealt, said, held: false, over: false, failures, _span: span }
     }
 
     /// Where the loader is, at any time in the pass; see [`Loader::state`](super::super::Loader::state).
     pub fn state(&self) -> State {
         self.loader.state()
+    }
+
+    /// What the loader has done so far; see [`Loader::stats`](super::super::Loader::stats).
+    pub fn stats(&self) -> Stats {
+        self.loader.stats()
     }
 
     /// The next batch or failure, if it is there; without workers, made now.
@@ -86,7 +95,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     fn settle(&mut self, cell: Taken<C::Payload>, task: usize, rows: usize) -> Option<Result<C::Batch, Error>> {
         let tag = self.tag(task, rows);
         let loader = &mut *self.loader;
-        match loader.ledger.settle::<D, C>(Lease::Taken(cell), tag, &mut loader.spills) {
+        match loader.ledger.settle::<D, C>(Lease::Taken(cell), tag, &mut loader.tally) {
             Some(Ok((batch, rows))) => {
                 self.count(rows);
                 Some(Ok(batch))
@@ -94,7 +103,10 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
             Some(Err(error)) => Some(Err(error)),
             None => {
                 // Only a batch of an order keeps its number.
-                self.loader.pass.delivered -= usize::from(!self.dealt);
+                if !self.dealt {
+                    loader.pass.delivered -= 1;
+                    loader.tally.empty -= 1;
+                }
                 None
             }
         }
@@ -128,6 +140,10 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         if let Some((worker, source)) = self.failures.pop() {
             return Some(Err(Error::WorkerInit { worker, source }));
         }
+        let LaneLoader { tally, lanes, pass, .. } = &mut *self.loader;
+        if pass.delivered >= tally.look {
+            tally.found(lanes.ready_count(), pass.delivered);
+        }
         let was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
@@ -144,25 +160,26 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     }
                     self.count(rows);
                     let tag = self.tag(task, rows);
-                    if self.loader.spills.allowed {
-                        C::count_spills(&cell.payload, tag, &mut self.loader.spills);
-                    }
+                    self.loader.tally.count::<D, C>(&cell.payload, tag);
                     return Some(Ok(C::deliver(Lease::Taken(cell), tag)));
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
+                    self.loader.tally.failed += 1;
                     return Some(Err(failure.into_error(task)));
                 }
                 Next::Lost => return Some(Err(Error::Lost { task: self.loader.pass.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
-                    if !self.loader.lanes.wait(deadline) {
+                    let LaneLoader { tally, lanes, .. } = &mut *self.loader;
+                    if !tally.waiting(|| lanes.wait(deadline)) {
                         return Some(Err(self.loader.timed_out(self.loader.pass.delivered)));
                     }
                 }
                 Next::Held if self.loader.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
-                    if !self.loader.lanes.slab.wait_for_free(deadline) {
+                    let LaneLoader { tally, lanes, .. } = &mut *self.loader;
+                    if !tally.held(|| lanes.slab.wait_for_free(deadline)) {
                         return Some(Err(self.held()));
                     }
                 }
@@ -177,6 +194,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 }
                 Next::End => {
                     (self.over, self.loader.pass.running) = (true, false);
+                    self.loader.tally.end(self.loader.pass.delivered);
                     return None;
                 }
             }
@@ -200,6 +218,7 @@ impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
     fn drop(&mut self) {
         // The next pass waits for them; they should not go on until then.
         self.loader.home.set_abandoned(true);
+        self.loader.tally.end(self.loader.pass.delivered);
     }
 }
 

@@ -221,6 +221,11 @@ impl<P> Lanes<P> {
         }
     }
 
+    /// How many answers are there.
+    pub(super) fn ready_count(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.replies.ready()).sum()
+    }
+
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
     pub(super) fn wait(&mut self, deadline: &Until) -> bool {
         match &self.any {

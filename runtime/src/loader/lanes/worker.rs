@@ -1,10 +1,14 @@
 //! The worker's end of a lane.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use slotline_core::spsc::{self, Slot};
+use crossbeam_utils::CachePadded;
+use slotline_core::spsc::{self, NextError, Slot};
 
 use super::super::gate::Start;
+use super::super::job::Activity;
+use super::super::spans;
 use super::super::state::Stream;
 use super::super::work::Work;
 use super::slab::Slab;
@@ -99,12 +103,14 @@ pub(super) struct LaneWorker<P, H> {
     pub(super) slab: Arc<Slab<P>>,
     pub(super) start: Option<Start>,
     pub(super) hand: H,
+    /// All threads', this worker's and, last, the consumer's among them.
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
 impl<P, H: Hand<P>> LaneWorker<P, H> {
     /// Answers every request, until the rings are closed.
     pub(super) fn work(mut self) {
-        while let Ok(request) = self.requests.next().map(|request| *request) {
+        while let Some(request) = self.next_request() {
             let Ok(mut reply) = self.replies.claim() else { return };
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
@@ -117,5 +123,23 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
             };
             reply.publish();
         }
+    }
+
+    /// The next request; times the wait for it, if there is one.
+    fn next_request(&mut self) -> Option<Request> {
+        match self.requests.try_next() {
+            Ok(request) => return Some(*request),
+            Err(NextError::Empty) => {}
+            Err(_) => return None,
+        }
+        let span = spans::wait();
+        let begun = Instant::now();
+        let request = self.requests.next().map(|request| *request);
+        drop(span);
+        // What comes before the pass is no waiting for a slot.
+        let pass = self.activities.last().and_then(|consumer| consumer.figures.pass_begun());
+        let wait = begun.max(pass.unwrap_or(begun)).elapsed();
+        self.activities[self.id].figures.waited(wait);
+        request.ok()
     }
 }

@@ -1,0 +1,177 @@
+//! When a thread looks at the clock, and what it makes of that.
+//!
+//! A look costs about 25 ns. So the [`Pacer`](super::pacer::Pacer) says which claims are timed: all that take long, and of
+//! quick ones one in so many, which then stands for those since the one before, though never for more than the time that
+//! has really passed. In a timed claim samples are timed one by one, in two parts, if they take 4 µs and more; of the
+//! other claims some are, to see how reading and writing divide.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tracing::span::EnteredSpan;
+
+use super::figures::{Figures, nanos};
+use super::job::{Activity, Reader};
+use super::spans;
+
+/// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.
+const SLOW: u64 = 160;
+/// Claims that take so many, 10 µs as a rule, are all timed.
+const LONG: u64 = 400;
+/// Of timed claims with quicker samples, one in so many is timed sample by sample, from the first one on.
+const STAGED: u32 = 16;
+
+/// Fills a claim of so many parts and sees what it takes. For claims that the
+/// reader's pacer does [not let go](super::pacer::Pacer::lets_go).
+#[inline(never)]
+pub(super) fn timed<T>(
+    reader: &mut Reader,
+    activity: &Activity,
+    (task, parts): (usize, usize),
+    fill: impl FnOnce(&mut Reader) -> T,
+) -> T {
+    let timing = Timing::begin(reader, activity, task);
+    let outcome = fill(reader);
+    timing.end(reader, activity, parts);
+    outcome
+}
+
+/// A claim that is being timed.
+#[derive(Debug)]
+pub(super) struct Timing {
+    span: EnteredSpan,
+    started: Instant,
+    /// Samples that the thread had taken on before.
+    samples: u64,
+}
+
+impl Timing {
+    pub(super) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
+        let (span, samples) = (spans::fill(task), activity.figures.samples());
+        let watch = &mut reader.watch;
+        watch.staged = watch.slow || watch.timed.is_multiple_of(STAGED);
+        watch.timed = watch.timed.wrapping_add(1);
+        let started = Instant::now();
+        watch.laps.start(started);
+        Self { span, started, samples }
+    }
+
+    /// It had so many parts.
+    pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) {
+        let Self { span, started, samples } = self;
+        let ended = Instant::now();
+        let samples = activity.figures.samples() - samples;
+        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go());
+        spans::filled(&span, samples);
+        // Who listens to spans wants them all.
+        let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
+        reader.pacer.measured(ended - started, parts, always);
+    }
+}
+
+/// What a thread remembers of the claims that it timed.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    laps: Laps,
+    /// Whether each sample of this one is timed.
+    staged: bool,
+    /// When the last one ended.
+    last: Option<Instant>,
+    /// How many there were.
+    timed: u32,
+    /// Whether the samples of the last one took long.
+    slow: bool,
+}
+
+impl Watch {
+    /// Where the samples of the claim being timed are timed, if they are.
+    pub(super) fn laps(&self) -> Option<&Laps> {
+        self.staged.then_some(&self.laps)
+    }
+
+    fn stop(&mut self, activity: &Activity, (started, ended): (Instant, Instant), samples: u64, let_go: u64) {
+        let (took, figures) = (nanos(ended - started), &activity.figures);
+        let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
+        figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go);
+        self.last = Some(ended);
+        self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
+        if self.staged {
+            self.laps.stop(ended, figures);
+        } else if self.slow && samples == 1 {
+            figures.slowest.note(activity.index.load(Ordering::Relaxed), took);
+        }
+    }
+}
+
+/// The times of the samples of one claim, read and written one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Laps {
+    /// When the last part of a sample was over.
+    last: Cell<Option<Instant>>,
+    /// The sample that is being written, and how long it took to read.
+    written: Cell<Option<(usize, u64)>>,
+    reading: Cell<u64>,
+    writing: Cell<u64>,
+    /// Whether samples are read many at once, so that none has a time of its own.
+    bulk: Cell<bool>,
+}
+
+impl Laps {
+    fn start(&self, now: Instant) {
+        self.last.set(Some(now));
+        self.written.set(None);
+        self.reading.set(0);
+        self.writing.set(0);
+        self.bulk.set(false);
+    }
+
+    /// Says that samples are read many at once.
+    pub(super) fn start_bulk(&self) {
+        self.bulk.set(true);
+    }
+
+    /// The next sample is asked for: the one before, if there is one, is written.
+    pub(super) fn ask(&self, activity: &Activity) {
+        self.lap(Instant::now(), &activity.figures);
+    }
+
+    /// The sample is read, or was tried to be.
+    pub(super) fn got(&self, activity: &Activity) {
+        let now = Instant::now();
+        let read = self.since_last(now);
+        self.reading.set(self.reading.get() + read);
+        self.written.set(Some((activity.index.load(Ordering::Relaxed), read)));
+    }
+
+    fn lap(&self, now: Instant, figures: &Figures) {
+        let time = self.since_last(now);
+        let Some((index, read)) = self.written.take() else { return };
+        self.writing.set(self.writing.get() + time);
+        if !self.bulk.get() {
+            figures.slowest.note(index, read + time);
+        }
+    }
+
+    fn stop(&self, now: Instant, figures: &Figures) {
+        self.lap(now, figures);
+        figures.stages(self.reading.get(), self.writing.get());
+    }
+
+    /// The time since the last call, without what looking at the clock takes.
+    fn since_last(&self, now: Instant) -> u64 {
+        let last = self.last.replace(Some(now)).unwrap_or(now);
+        nanos(now.saturating_duration_since(last)).saturating_sub(look())
+    }
+}
+
+/// What a look at the clock takes, in nanoseconds: about 25, but on some machines far more.
+fn look() -> u64 {
+    static LOOK: OnceLock<u64> = OnceLock::new();
+    *LOOK.get_or_init(|| {
+        let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
+        let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
+        least.map_or(0, nanos).clamp(10, 10_000)
+    })
+}

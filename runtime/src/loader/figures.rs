@@ -1,0 +1,220 @@
+//! What one thread has done, in figures that it alone writes and anybody may read at any time.
+//!
+//! So a count is a load and a store, and no thread waits for another one. Readers see each figure as it was a moment ago,
+//! and not all of them at the same moment.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// How many of the slowest samples are kept.
+pub(super) const SLOWEST: usize = 8;
+
+/// One thread's figures. Times are in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Runs of rows that it took on, and the samples in them.
+    claims: AtomicU64,
+    samples: AtomicU64,
+    /// What its claims took, and how many of them are in that.
+    busy: AtomicU64,
+    accounted: AtomicU64,
+    /// What samples took that were timed in two parts.
+    reading: AtomicU64,
+    writing: AtomicU64,
+    /// Without anything to do: no slot, or only batches that are better made by the consumer.
+    waiting: AtomicU64,
+    resting: AtomicU64,
+    /// The consumer's: when the pass began, after [`base`], plus 1.
+    pass: AtomicU64,
+    pub(super) slowest: Slowest,
+}
+
+impl Figures {
+    #[inline]
+    pub(super) fn claimed(&self, samples: usize) {
+        add(&self.claims, 1);
+        add(&self.samples, samples as u64);
+    }
+
+    /// Adds the time of some claims.
+    pub(super) fn busy(&self, time: u64, claims: u64) {
+        add(&self.busy, time);
+        add(&self.accounted, claims);
+    }
+
+    /// Adds the time of samples that were timed in two parts.
+    pub(super) fn stages(&self, reading: u64, writing: u64) {
+        add(&self.reading, reading);
+        add(&self.writing, writing);
+    }
+
+    pub(super) fn waited(&self, time: Duration) {
+        add(&self.waiting, nanos(time));
+    }
+
+    pub(super) fn rested(&self, time: Duration) {
+        add(&self.resting, nanos(time));
+    }
+
+    /// Says that a pass begins.
+    pub(super) fn begin_pass(&self, now: Instant) {
+        self.pass.store(nanos(now.saturating_duration_since(base())).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// When the last pass began.
+    pub(super) fn pass_begun(&self) -> Option<Instant> {
+        let after = self.pass.load(Ordering::Relaxed).checked_sub(1)?;
+        base().checked_add(Duration::from_nanos(after))
+    }
+
+    pub(super) fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// What all claims took: those that were not accounted for as long as the others, on average.
+    pub(super) fn busy_time(&self) -> Duration {
+        let [busy, accounted] = [&self.busy, &self.accounted].map(|figure| figure.load(Ordering::Relaxed));
+        Duration::from_nanos((busy as f64 * self.claims().max(accounted) as f64 / accounted.max(1) as f64) as u64)
+    }
+
+    /// The share of that which is reading, as far as it was looked at.
+    pub(super) fn reading_share(&self) -> f64 {
+        let [reading, writing] = [&self.reading, &self.writing].map(|figure| figure.load(Ordering::Relaxed) as f64);
+        if reading + writing > 0.0 { reading / (reading + writing) } else { 1.0 }
+    }
+
+    pub(super) fn waiting(&self) -> Duration {
+        Duration::from_nanos(self.waiting.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn resting(&self) -> Duration {
+        Duration::from_nanos(self.resting.load(Ordering::Relaxed))
+    }
+}
+
+/// Adds to a figure; for its only writer.
+#[inline]
+fn add(figure: &AtomicU64, more: u64) {
+    figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// A moment to count from.
+fn base() -> Instant {
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    *BASE.get_or_init(Instant::now)
+}
+
+/// As many nanoseconds as 64 bits can count, which are 584 years.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The samples that took longest, each once.
+///
+/// Behind a version, which is odd while they are being changed: who reads them and finds it odd, or another one after than
+/// before, reads again.
+#[derive(Debug, Default)]
+pub(super) struct Slowest {
+    version: AtomicUsize,
+    /// Index and time; the time is 0 where there is none.
+    entries: [(AtomicUsize, AtomicU64); SLOWEST],
+    /// The least of the times.
+    least: AtomicU64,
+}
+
+impl Slowest {
+    /// Keeps a sample if it is one of the slowest. For the only writer.
+    #[inline]
+    pub(super) fn note(&self, index: usize, time: u64) {
+        if time > self.least.load(Ordering::Relaxed) {
+            self.keep(index, time);
+        }
+    }
+
+    #[cold]
+    fn keep(&self, index: usize, time: u64) {
+        let times = || self.entries.iter().map(|(_, time)| time.load(Ordering::Relaxed));
+        let known = self.entries.iter().zip(times()).position(|(entry, time)| {
+            time > 0 && entry.0.load(Ordering::Relaxed) == index // Of another pass, as a rule.
+        });
+        let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(place, _)| place);
+        let entry = &self.entries[known.unwrap_or_else(least)];
+        if time <= entry.1.load(Ordering::Relaxed) {
+            return;
+        }
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        // Whoever sees one of the stores below sees the odd version, too.
+        fence(Ordering::Release);
+        entry.0.store(index, Ordering::Relaxed);
+        entry.1.store(time, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+        self.least.store(times().min().unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Indices and times, in no order.
+    pub(super) fn read(&self) -> Vec<(usize, Duration)> {
+        loop {
+            let before = self.version.load(Ordering::Acquire);
+            let entries: Vec<_> = self
+                .entries
+                .iter()
+                .map(|(index, time)| (index.load(Ordering::Relaxed), time.load(Ordering::Relaxed)))
+                .filter(|&(_, time)| time > 0)
+                .map(|(index, time)| (index, Duration::from_nanos(time)))
+                .collect();
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
+                return entries;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_without_a_time_are_taken_for_as_long_as_the_others() {
+        let figures = Figures::default();
+        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::ZERO, 1.0));
+        (0..6).for_each(|_| figures.claimed(2));
+        figures.busy(3000, 4);
+        figures.stages(100, 300);
+        assert_eq!((figures.claims(), figures.samples()), (6, 12));
+        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(4500), 0.25));
+    }
+
+    #[test]
+    fn the_slowest_samples_are_kept_once_each() {
+        let slowest = Slowest::default();
+        for time in 1..=20 {
+            slowest.note(time as usize % 12, time);
+            // Again, in a later pass and quicker.
+            slowest.note(time as usize % 12, time - 1);
+        }
+        let mut kept = slowest.read();
+        kept.sort_by_key(|&(_, time)| time);
+        assert!(kept.iter().map(|&(_, time)| nanos(time)).eq(13..=20), "{kept:?}");
+        assert!(kept.iter().all(|&(index, time)| index as u64 == nanos(time) % 12), "{kept:?}");
+    }
+
+    #[test]
+    fn a_sample_is_never_read_with_the_time_of_another() {
+        let slowest = Slowest::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (1..=20_000_u64).for_each(|time| slowest.note(time as usize, time)));
+            while !writer.is_finished() {
+                assert!(slowest.read().iter().all(|&(index, time)| index as u64 == nanos(time)));
+            }
+        });
+        assert_eq!(slowest.read().len(), SLOWEST);
+    }
+}

@@ -1,0 +1,271 @@
+//! What held a loop back, told from a loader's figures.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::stats::{Stats, WorkerStats};
+
+/// What held a loop back: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
+///
+/// It is told from figures alone. What it says of more workers supposes that they get cores of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// No batch was delivered.
+    Nothing,
+    /// The loop: the loader kept up.
+    Loop {
+        /// How much of the time the consumer was inside the loader.
+        lost: f64,
+    },
+    /// Reading samples.
+    Reading(Bound),
+    /// Writing samples into their rows, which includes decoding what decodes itself there, or collating them.
+    Writing(Bound),
+    /// Batches that take longer than others: the consumer waits for one, while what may be loaded ahead of it is there.
+    SlowSamples {
+        /// How much of the time the consumer waited for a batch.
+        waited: f64,
+        /// How much of the time workers had no slot to fill, on average.
+        idle: f64,
+    },
+    /// Batches that are held elsewhere.
+    Held {
+        /// How much of the time the consumer waited for one to be given back.
+        waited: f64,
+    },
+    /// Beginning passes.
+    Starting {
+        /// How much of the time that took.
+        share: f64,
+    },
+    /// No single thing.
+    Mixed {
+        /// How much of the time the consumer waited for a batch.
+        waited: f64,
+        /// How busy workers were, on average.
+        busy: f64,
+    },
+}
+
+/// What loads, and whether more of it would help.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Bound {
+    /// How many workers there are.
+    pub workers: usize,
+    /// Whether it was mostly the loop's own thread that loaded.
+    pub own: bool,
+    /// How busy it was, or the workers on average.
+    pub busy: f64,
+    /// With how many workers loading would be no slower than the loop, if that is no more than there are cores; else as
+    /// many as there are cores.
+    pub enough: usize,
+    /// How many cores there are.
+    pub cores: usize,
+}
+
+/// Below this share of the time inside the loader, the loop is what takes the time.
+const KEPT_UP: f64 = 0.1;
+/// From this share on workers count as busy.
+const BUSY: f64 = 0.6;
+/// From this share on workers without a slot count as idle.
+const IDLE: f64 = 0.2;
+
+impl Verdict {
+    pub(super) fn of(stats: &Stats) -> Self {
+        let all = stats.elapsed.as_secs_f64();
+        if stats.batches == 0 || all == 0.0 {
+            return Self::Nothing;
+        }
+        let share = |time: Duration| (time.as_secs_f64() / all).min(1.0);
+        let (starting, waited, held) = (share(stats.starting), share(stats.waiting), share(stats.held));
+        let loaded = share(stats.loading());
+        let lost = (starting + waited + held + loaded).min(1.0);
+        let workers = &stats.workers;
+        let mean = |time: fn(&WorkerStats) -> Duration| {
+            let sum: f64 = workers.iter().map(|worker| share(time(worker))).sum();
+            sum / workers.len().max(1) as f64
+        };
+        let (busy, idle) = (mean(WorkerStats::busy), mean(|worker| worker.waiting));
+        let most = lost / 2.0;
+        if lost < KEPT_UP {
+            return Self::Loop { lost };
+        }
+        if held > most {
+            return Self::Held { waited: held };
+        }
+        if starting > most {
+            return Self::Starting { share: starting };
+        }
+        let own = workers.is_empty() || (loaded > waited && busy < BUSY);
+        if !own && busy < BUSY {
+            return match stats.in_order && idle >= IDLE && waited > most {
+                true => Self::SlowSamples { waited, idle },
+                false => Self::Mixed { waited, busy },
+            };
+        }
+        let everyone = || workers.iter().chain([&stats.consumer]);
+        let sum = |time: fn(&WorkerStats) -> Duration| everyone().map(time).sum::<Duration>();
+        // So much work, done side by side in the time that the loop needs for itself.
+        let work = sum(WorkerStats::busy).as_secs_f64() / all;
+        let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
+        let busy = if own { loaded } else { busy };
+        let bound = Bound { workers: workers.len(), own, busy, enough, cores: stats.cores };
+        if sum(|worker| worker.reading) >= sum(|worker| worker.writing) {
+            Self::Reading(bound)
+        } else {
+            Self::Writing(bound)
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| 100.0 * share;
+        match self {
+            Self::Nothing => f.write_str("there was no batch to load"),
+            Self::Loop { lost } => write!(
+                f,
+                "bound by the loop: it was inside the loader for {:.1} % of the time; the loader kept up",
+                percent(*lost)
+            ),
+            Self::Reading(bound) => write!(f, "bound by reading: {bound}"),
+            Self::Writing(bound) => write!(f, "bound by writing samples into batches: {bound}"),
+            Self::SlowSamples { waited, idle } => write!(
+                f,
+                "held up by slow samples: the loop waited {:.0} % of the time for the next batch, while workers were idle \
+                 {:.0} % of it with everything loaded that may be ahead; a greater prefetch_factor would help, or \
+                 in_order(false)",
+                percent(*waited),
+                percent(*idle)
+            ),
+            Self::Held { waited } => write!(
+                f,
+                "held up by held batches: the loop waited {:.0} % of the time for one to be dropped; drop them sooner, or \
+                 raise hold",
+                percent(*waited)
+            ),
+            Self::Starting { share } => write!(
+                f,
+                "held up by beginning passes: {:.0} % of the time went into worker_init, drawing the order, and the end \
+                 of the pass before",
+                percent(*share)
+            ),
+            Self::Mixed { waited, busy } => write!(
+                f,
+                "bound by loading, but by no single part of it: the loop waited {:.0} % of the time, and workers were busy \
+                 {:.0} % of it; they may want for cores",
+                percent(*waited),
+                percent(*busy)
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workers, own, busy, enough, cores } = *self;
+        let busy = 100.0 * busy;
+        match (own, workers) {
+            (true, 0) => write!(f, "the loop's own thread loads everything, {busy:.0} % of the time; ")?,
+            (true, _) => {
+                return write!(
+                    f,
+                    "the loop's own thread did most of it, {busy:.0} % of the time: batches are made faster than \
+                     workers could pass them on"
+                );
+            }
+            (false, _) => write!(f, "{workers} of {workers} workers busy {busy:.0} %; ")?,
+        }
+        if workers >= cores {
+            write!(f, "there is one for each of {cores} cores: more help only where samples wait for something else")
+        } else if enough <= workers {
+            write!(f, "on average that is enough: a greater prefetch_factor may help")
+        } else if workers == 0 {
+            write!(f, "num_workers starts others, and would help until {enough} ({cores} cores)")
+        } else {
+            write!(f, "more workers would help until {enough} ({cores} cores)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn percent(share: u64) -> Duration {
+        Duration::from_millis(10 * share)
+    }
+
+    /// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each worker's
+    /// reading, writing and waiting.
+    fn stats<const N: usize>(waiting: u64, loading: u64, workers: [[u64; 3]; N]) -> Stats {
+        let worker = |[reading, writing, waiting]: [u64; 3]| {
+            let [reading, writing, waiting] = [reading, writing, waiting].map(percent);
+            WorkerStats { reading, writing, waiting, ..WorkerStats::default() }
+        };
+        Stats {
+            batches: 10,
+            elapsed: percent(100),
+            waiting: percent(waiting),
+            in_order: true,
+            cores: 4,
+            workers: workers.map(worker).into(),
+            consumer: WorkerStats { reading: percent(loading), ..WorkerStats::default() },
+            ..Stats::default()
+        }
+    }
+
+    #[track_caller]
+    fn says(stats: &Stats, words: &[&str]) {
+        let text = stats.verdict().to_string();
+        assert!(words.iter().all(|words| text.contains(words)), "{text}");
+    }
+
+    #[test]
+    fn a_loop_that_hardly_waits_is_what_takes_the_time() {
+        says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
+        says(&stats(0, 4, []), &["bound by the loop"]);
+        says(&Stats::default(), &["no batch"]);
+        says(&Stats { batches: 0, ..stats(90, 0, []) }, &["no batch"]);
+    }
+
+    #[test]
+    fn busy_workers_bind_it_and_as_many_are_asked_for_as_the_loop_could_use() {
+        // The work of 1.9 s is to be done in the half second that the loop takes for itself.
+        let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
+        says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help until 4 (4 cores)"]);
+        assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
+        says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help until 3"]);
+        says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help until 4 (4 cores)"]);
+        says(&stats(90, 0, [[95, 0, 0]; 4]), &["one for each of 4 cores"]);
+        says(&stats(15, 0, [[60, 5, 30]; 2]), &["2 of 2 workers busy 65 %", "on average that is enough"]);
+    }
+
+    #[test]
+    fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
+        says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
+        says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
+        says(
+            &stats(5, 80, [[5, 0, 0]; 2]),
+            &["the loop's own thread did most of it, 80 %", "faster than workers could"],
+        );
+    }
+
+    #[test]
+    fn idle_workers_point_to_what_holds_the_ring() {
+        let slow = stats(60, 0, [[50, 0, 45], [40, 0, 55]]);
+        says(&slow, &["held up by slow samples", "60 %", "50 %", "prefetch_factor", "in_order(false)"]);
+        let unordered = Stats { in_order: false, ..slow };
+        says(&unordered, &["no single part", "60 %", "45 %"]);
+        says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
+        says(
+            &Stats { held: percent(50), ..stats(10, 0, [[5, 0, 90]]) },
+            &["held up by held batches", "50 %", "raise hold"],
+        );
+        says(&Stats { starting: percent(60), ..stats(10, 0, [[5, 0, 5]]) }, &["held up by beginning passes: 60 %"]);
+    }
+}
