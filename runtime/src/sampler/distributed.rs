@@ -262,6 +262,8 @@ impl Sampler for DistributedSampler {
         }
         if first == next {
             let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
+            // A pass that was through has nothing left, not even what it dropped.
+            let dealt = if next == end { dealt.max(self.dataset_len) } else { dealt };
             deal = Deal { position: next, dealt };
         } else if replicas != self.num_replicas {
             let reason = "other replicas can go on only where no batch was passed over (in_order)";
