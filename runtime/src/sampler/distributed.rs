@@ -49,7 +49,8 @@ const NAME: &str = "DistributedSampler";
 /// epoch is that of the state then, and must not be set to another one for the rest of that pass.
 ///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
-/// all of them; without shuffle, as many for each sample of the share.
+/// all of them; without shuffle, as many for each sample of the share (and of what came before, in a pass that goes on from
+/// a state).
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
     dataset_len: usize,
