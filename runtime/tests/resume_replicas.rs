@@ -65,7 +65,7 @@ fn what() -> impl Strategy<Value = What> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn any_number_of_replicas_goes_on_with_what_is_left(

@@ -49,7 +49,8 @@ const NAME: &str = "DistributedSampler";
 /// epoch is that of the state then, and must not be set to another one for the rest of that pass.
 ///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
-/// all of them; without shuffle, as many for each sample of the share.
+/// all of them; without shuffle, as many for each sample of the share (and of what came before, in a pass that goes on from
+/// a state).
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
     dataset_len: usize,
@@ -262,6 +263,8 @@ impl Sampler for DistributedSampler {
         }
         if first == next {
             let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
+            // A pass that was through has nothing left, not even what it dropped.
+            let dealt = if next == end { dealt.max(self.dataset_len) } else { dealt };
             deal = Deal { position: next, dealt };
         } else if replicas != self.num_replicas {
             let reason = "other replicas can go on only where no batch was passed over (in_order)";
