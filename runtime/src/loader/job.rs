@@ -84,7 +84,7 @@ pub(super) struct MapJob<'a, D> {
 
 impl<D: Dataset> MapJob<'_, D> {
     /// Asks for the memory of the first rows, unless the job before did.
-    #[inline]
+    #[inline(always)] // As `next`: a job whose address is not given away lives in registers.
     pub(super) fn prefetch_first(&self) {
         if self.known > self.rows.end && self.first > 0 {
             return;
