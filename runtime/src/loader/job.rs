@@ -98,7 +98,7 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
     }
 
     /// Asks for the memory of the first rows, unless the job before did.
-    #[inline]
+    #[inline(always)] // As `next`: a job whose address is not given away lives in registers.
     pub(super) fn prefetch_first(&self) {
         if self.known > self.rows.end && self.first > 0 {
             return;

@@ -61,12 +61,15 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
         &self,
         work: &Work<C::Payload>,
         mut job: IterJob<'a, D, TIMED>,
-        budget: usize,
         mut outcome: Result<(), Cause>,
     ) -> (IterJob<'a, D, TIMED>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
-            job.pass_over(budget, cause);
+            // It was read, but not written.
+            job.row -= 1;
+            if job.bads.note(job.number - 1, cause) {
+                job.rows = job.row;
+            }
             outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
         }
         (job, outcome)
@@ -111,11 +114,13 @@ pub(super) struct IterHand<D: IterableDataset, C> {
     pass: Option<u64>,
     /// Samples read in it.
     number: usize,
+    bads: Bads,
 }
 
 impl<D: IterableDataset, C> IterHand<D, C> {
     pub(super) fn new(engine: Arc<Engine<D, C>>, reader: Reader) -> Self {
-        Self { engine, reader, cursor: None, pass: None, number: 0 }
+        let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
+        Self { engine, reader, cursor: None, pass: None, number: 0, bads }
     }
 
     /// Which worker it is in the request's pass, if it is one.
@@ -236,6 +241,7 @@ where
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
+        self.bads.budget = engine.tolerant.then_some(request.budget);
         let mut job = IterJob::<_, TIMED> {
             dataset: &*engine.dataset,
             cursor,
@@ -250,17 +256,12 @@ where
             number: self.number,
             answer: Answer::Fine,
             ended: false,
-            by,
-            budget: engine.tolerant.then_some(request.budget),
-            bad: Vec::new(),
+            bads: &mut self.bads,
         };
         let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-        if C::STACKS
-            && outcome.is_err()
-            && let Some(budget) = job.budget
-        {
+        if C::STACKS && outcome.is_err() && engine.tolerant {
             // There and back, for its address must not be given away.
-            (job, outcome) = engine.stack_on(work, job, budget, outcome);
+            (job, outcome) = engine.stack_on(work, job, outcome);
         }
         let mut last = job.number;
         if job.answer == Answer::Fine {
@@ -274,10 +275,10 @@ where
             }
         }
         activity.end();
-        let IterJob { row, number, answer, ended, bad, .. } = job;
-        let all_good = bad.is_empty();
+        let IterJob { row, number, answer, ended, .. } = job;
+        let all_good = self.bads.list.is_empty();
         if !all_good {
-            work.note(bad);
+            work.note(std::mem::take(&mut self.bads.list));
         }
         self.number = number;
         activity.figures.claimed(row);
@@ -323,10 +324,7 @@ struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
     answer: Answer,
     /// Whether the dataset is at its end.
     ended: bool,
-    by: By,
-    /// How many bad samples the pass may have; `None`: the first one raises.
-    budget: Option<usize>,
-    bad: Vec<Bad>,
+    bads: &'a mut Bads,
 }
 
 /// What the dataset said to the last request for a sample.
@@ -367,24 +365,40 @@ impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
     }
 
     /// Goes on after an error of the dataset's, if the loader has it so.
-    #[cold]
+    #[inline(always)]
     fn go_on(&mut self, error: BoxError) -> Result<(), BoxError> {
-        let Some(budget) = self.budget else { return Err(error) };
-        self.pass_over(budget, Cause::Error(error));
-        Ok(())
-    }
-
-    /// Leaves the last sample out. When there are more bad ones in this batch than there may be in all of the pass, the batch
-    /// ends: a dataset that has nothing but errors must not keep the thread for ever.
-    #[cold]
-    fn pass_over(&mut self, budget: usize, cause: Cause) {
-        // It was read, but not written.
-        self.row -= usize::from(self.answer == Answer::Fine);
-        let number = self.number - 1;
-        self.bad.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
-        if self.bad.len() > budget {
+        if self.bads.note_error(self.number - 1, error)? {
             self.rows = self.row;
         }
+        Ok(())
+    }
+}
+
+/// Bad samples that were passed over. Not in the job: one whose address is not given away lives in registers.
+struct Bads {
+    by: By,
+    /// How many the pass may have; `None`: the first one raises.
+    budget: Option<usize>,
+    list: Vec<Bad>,
+}
+
+impl Bads {
+    /// Notes that the sample of this number is bad; `true` if there are more of them in this batch than there may be in all
+    /// of the pass. Then the batch must end: a dataset that has nothing but errors must not keep the thread for ever.
+    #[cold]
+    fn note(&mut self, number: usize, cause: Cause) -> bool {
+        self.list.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
+        self.budget.is_some_and(|budget| self.list.len() > budget)
+    }
+
+    /// As [`note`](Self::note); gives the error back if it is to raise.
+    #[cold]
+    #[inline(never)]
+    fn note_error(&mut self, number: usize, error: BoxError) -> Result<bool, BoxError> {
+        if self.budget.is_none() {
+            return Err(error);
+        }
+        Ok(self.note(number, Cause::Error(error)))
     }
 }
 
