@@ -17,7 +17,7 @@
 //!
 //! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
-//! reorder whole batches).
+//! reorder whole batches), nor on whether a pass was left and [gone on with](Loader::load_state).
 //!
 //! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
 //! own; what is said here holds for it but for what its documentation names.

@@ -159,8 +159,9 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// What comes before in the pass costs what it takes to draw its order: nothing in order or with a
     /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each billion
     /// random numbers drawn in all passes before. A sampler of one's own that does not
-    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again for all the passes before, and cannot go
-    /// back in the loader in which it was asked already; this is a [warning](Self::warnings).
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for all that came
+    /// before, however long that takes, and cannot go back in the loader in which it was asked already; this is a
+    /// [warning](Self::warnings).
     ///
     /// ```
     /// use slotline::Loader;
