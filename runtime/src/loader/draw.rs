@@ -1,8 +1,9 @@
 //! How the indices of a pass are drawn, and into what batches they go.
 
 use super::error::{Error, Warning};
+use super::facts::{check_batches, differs};
 use super::plan::{Batches, Feed, Plan};
-use super::state::{State, StateError, check_batches, differs};
+use super::state::{State, StateError};
 use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
 

@@ -1,8 +1,15 @@
 //! What a loader keeps so that it can say where it is, and what it was told to go on from.
 
-use super::draw::{Draw, Origin};
-use super::error::Warning;
-use super::state::{Before, Facts, State, StateError};
+use super::Loader;
+#[cfg(doc)]
+use super::Pass;
+use super::collate::Collate;
+use super::draw::{Draw, Origin, draw_base_seed};
+use super::error::{Error, Warning};
+use super::facts::{Before, Facts};
+use super::plan::Plan;
+use super::state::{State, StateError};
+use crate::dataset::Dataset;
 use crate::rng::{Generator, SharedGenerator};
 
 /// A loader's memory of where its passes begin.
@@ -118,6 +125,126 @@ impl Facts<'_> {
             }
             None => self.before(text),
         }
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+    /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
+    ///
+    /// In a pass it is [`Pass::state`].
+    pub fn state(&self) -> State {
+        if let Some(state) = self.log.state() {
+            return state.clone();
+        }
+        let facts = self.facts();
+        if !self.pass.running {
+            return facts.state(self.epochs, &facts.before(String::new()));
+        }
+        let state = facts.state(self.pass.epoch, &self.log.before);
+        let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
+        State { batches: self.pass.delivered, missing, bad_samples: self.ledger.in_pass(), ..state }
+    }
+
+    /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
+    /// would have come, with the same numbers of pass and batches and the same random numbers; and so are the passes after it.
+    ///
+    /// The loader may have another number of workers, another `prefetch_factor` or `part_size`, or differ in whatever else
+    /// does not decide the batches. No sample is read again: the order of the pass is drawn anew, and gone on with.
+    ///
+    /// It goes with the same dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed. A loader
+    /// without a seed or a generator takes over the state's, and draws from a generator of its own from then on: if the
+    /// state's drew from the process's default one, then from a copy of that, which goes on as if nobody else drew from it. A
+    /// loader's own generator is put where it was when the next `epoch` begins.
+    ///
+    /// What comes before in the pass costs what it takes to draw its order: nothing in order or with a
+    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each billion
+    /// random numbers drawn in all passes before. A sampler of one's own that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for all that came
+    /// before, however long that takes, and cannot go back in the loader in which it was asked already; this is a
+    /// [warning](Self::warnings).
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::State;
+    ///
+    /// let numbers = || from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).build()?;
+    /// let mut pass = loader.epoch()?;
+    /// assert_eq!(pass.next().expect("four batches")?.indices(), [6, 5, 4]);
+    /// let saved: String = serde_json::to_string(&pass.state())?; // to a file, beside the model's weights
+    ///
+    /// // Later, with two workers.
+    /// let state: State = serde_json::from_str(&saved)?;
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).num_workers(2).build()?;
+    /// loader.load_state(&state)?;
+    /// for _epoch in loader.next_epoch()..2 {
+    ///     for batch in loader.epoch()? {
+    ///         println!("{:?}", batch?.indices()); // [0, 8, 9] first
+    ///     }
+    /// }
+    /// # loader.load_state(&state)?;
+    /// # assert_eq!(loader.epoch()?.next().expect("three batches")?.indices(), [0, 8, 9]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
+    pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.facts().check(state)?;
+        let warning = self.log.load(state, &mut self.generator, Some(&mut self.draw))?;
+        (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
+        }
+        Ok(())
+    }
+
+    /// What its states depend on.
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            dataset_len: Some(self.shared.engine.dataset.len()),
+            batching: self.draw.batching,
+            generator: self.generator.as_ref(),
+            adopted: self.log.adopted,
+            default: self.log.default.as_ref(),
+            persistent: self.persistent,
+            base_seed: (self.epochs > 0).then(|| self.plan().seed),
+            draw: Some(&self.draw),
+            num_workers: self.crew.len(),
+        }
+    }
+
+    /// The plan of the pass.
+    #[inline]
+    pub(super) fn plan(&self) -> &Plan {
+        // SAFETY: nobody else calls `plan_mut`, and it is not called while `self` is borrowed.
+        unsafe { self.shared.engine.plan() }
+    }
+
+    /// Draws the next pass, or again the one that a state is in.
+    pub(super) fn draw(&mut self) -> Result<Option<usize>, Error> {
+        self.log.prepare(Some(&mut self.draw))?;
+        let text = std::mem::take(&mut self.log.before.text);
+        self.log.before = self.facts().begin(&self.log, text);
+        // SAFETY: the run is over with everything taken, and the next one is opened later.
+        let plan = unsafe { self.shared.engine.plan_mut() };
+        if !self.persistent || self.epochs == 0 {
+            plan.seed = draw_base_seed(self.log.generator(self.generator.as_ref()));
+        } else if let Some(seed) = self.log.state().and_then(|state| state.start.base_seed) {
+            plan.seed = seed;
+        }
+        plan.epoch = self.epochs;
+        plan.tickets.start(self.log.state());
+        let engine = &self.shared.engine;
+        let default = self.log.default.as_ref();
+        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan, default, self.log.state())?;
+        if let Some(resume) = &mut self.log.resume {
+            resume.drawn = Some(tasks);
+        }
+        Ok(tasks)
     }
 }
 

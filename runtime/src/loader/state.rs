@@ -6,15 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::draw::{Batching, Draw, Origin};
 use super::error::Warning;
 #[cfg(doc)]
 use super::{LaneLoader, Loader};
 use crate::BoxError;
-use crate::rng::{Generator, SharedGenerator, default_generator};
+use crate::rng::Generator;
 
 /// The version of states that this crate writes and reads.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// The most words that a generator is asked to pass over: that takes some ten minutes.
 const MOST_DRAWN: u64 = 1 << 40;
 
@@ -187,7 +186,7 @@ impl State {
     }
 
     /// Checks what does not depend on the loader.
-    fn check(&self) -> Result<(), StateError> {
+    pub(super) fn check(&self) -> Result<(), StateError> {
         let Start { generator, default_generator, persistent, base_seed, sampler } = &self.start;
         for (field, point) in [("generator", generator), ("default_generator", default_generator)] {
             if let Some(drawn) = point.map(|point| point.drawn).filter(|&drawn| drawn > MOST_DRAWN) {
@@ -258,198 +257,4 @@ impl Point {
         }
         generator.discard(self.drawn - generator.drawn());
     }
-}
-
-/// What a loader has that its states depend on.
-#[derive(Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub(super) dataset_len: Option<usize>,
-    pub(super) batching: Batching,
-    /// The loader's own generator.
-    pub(super) generator: Option<&'a SharedGenerator>,
-    /// Whether that was taken from a state.
-    pub(super) adopted: bool,
-    /// In the place of the process's default one.
-    pub(super) default: Option<&'a SharedGenerator>,
-    pub(super) persistent: bool,
-    /// After the first pass.
-    pub(super) base_seed: Option<u64>,
-    /// `None` of an iterable dataset.
-    pub(super) draw: Option<&'a Draw>,
-    pub(super) num_workers: usize,
-}
-
-impl Facts<'_> {
-    fn kind(&self) -> Kind {
-        if self.draw.is_some() { Kind::Indexed } else { Kind::Iterable }
-    }
-
-    fn batch_size(&self) -> Option<usize> {
-        Some(self.batching.batch_size).filter(|_| !self.batching.single)
-    }
-
-    /// Where everything is now that a pass is drawn from; what the sampler saves is written to `text`.
-    pub(super) fn before(&self, mut text: String) -> Before {
-        let sampler = match self.draw.map(|draw| &draw.from) {
-            Some(Origin::Sampler(sampler)) => Some(sampler),
-            _ => None,
-        };
-        let default = (self.generator.is_none() || sampler.is_some()).then(|| match self.default {
-            Some(default) => Point::of(&default.lock()),
-            None => Point::of(&default_generator()),
-        });
-        text.clear();
-        let saves = match sampler {
-            Some(sampler) => {
-                // Numbers grow from pass to pass.
-                text.reserve(256);
-                sampler.save(&mut text)
-            }
-            None => !matches!(self.draw.map(|draw| &draw.from), Some(Origin::Feed(_))),
-        };
-        Before {
-            dataset_len: self.dataset_len,
-            generator: self.generator.map(|generator| Point::of(&generator.lock())),
-            default,
-            persistent: self.persistent,
-            base_seed: self.base_seed.filter(|_| self.persistent),
-            saves,
-            text,
-        }
-    }
-
-    /// The state at the start of a pass that is drawn from there.
-    pub(super) fn state(&self, epoch: u32, before: &Before) -> State {
-        let sampler = self.draw.map(|draw| {
-            let saved = before.saves.then(|| before.text.clone());
-            Saved { name: draw.name().to_owned(), saved }
-        });
-        State {
-            version: VERSION,
-            kind: self.kind(),
-            dataset_len: before.dataset_len,
-            batch_size: self.batch_size(),
-            drop_last: self.batching.drop_last,
-            epoch,
-            batches: 0,
-            missing: Vec::new(),
-            bad_samples: 0,
-            start: Start {
-                generator: before.generator,
-                default_generator: before.default,
-                persistent: before.persistent,
-                base_seed: before.base_seed,
-                sampler,
-            },
-            streams: None,
-        }
-    }
-
-    /// Checks whether a state fits, all but what its sampler saved.
-    pub(super) fn check(&self, state: &State) -> Result<(), StateError> {
-        if state.version != VERSION {
-            let hint = "it was written by another version of this crate, which can read it";
-            return differs("version", state.version, VERSION, hint);
-        }
-        if state.kind != self.kind() {
-            let hint = "a state goes with a dataset by index, or with an iterable one";
-            return differs("kind", name_of(state.kind), name_of(self.kind()), hint);
-        }
-        state.check()?;
-        if state.dataset_len != self.dataset_len {
-            let hint = "load it with the dataset that it was saved with";
-            return differs("dataset_len", or_unknown(state.dataset_len), or_unknown(self.dataset_len), hint);
-        }
-        if state.batch_size != self.batch_size() {
-            let say = |size: Option<usize>| size.map_or_else(|| "None".to_owned(), |size| size.to_string());
-            let hint = "build the loader with the batch size that it was saved with";
-            return differs("batch_size", say(state.batch_size), say(self.batch_size()), hint);
-        }
-        if state.drop_last != self.batching.drop_last {
-            let hint = "build the loader as the one that it was saved with";
-            return differs("drop_last", state.drop_last, self.batching.drop_last, hint);
-        }
-        self.check_seed(state)?;
-        match (self.draw, &state.start.sampler, &state.streams) {
-            (Some(draw), Some(sampler), _) => self.check_sampler(draw, sampler, state),
-            (None, _, Some(streams)) if streams.num_workers != self.num_workers => {
-                let hint = "each worker of an iterable dataset reads its own part, so their number must be the same";
-                differs("num_workers", streams.num_workers, self.num_workers, hint)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_seed(&self, state: &State) -> Result<(), StateError> {
-        let Some(generator) = self.generator.filter(|_| !self.adopted) else { return Ok(()) };
-        let seed = generator.lock().initial_seed();
-        match state.start.generator {
-            Some(point) if point.seed == seed => Ok(()),
-            Some(point) => differs(
-                "seed",
-                point.seed,
-                seed,
-                "build the loader with the state's seed, or with none to take it over",
-            ),
-            None => {
-                let hint = "build the loader without a seed or a generator; it takes over the state's";
-                differs("seed", "that of the process's default generator", seed, hint)
-            }
-        }
-    }
-
-    fn check_sampler(&self, draw: &Draw, sampler: &Saved, state: &State) -> Result<(), StateError> {
-        if sampler.name != draw.name() {
-            let hint = "build the loader with the sampler that it was saved with (or shuffle, or neither)";
-            return differs("sampler", &sampler.name, draw.name(), hint);
-        }
-        match (&draw.from, self.dataset_len) {
-            (Origin::Sequential | Origin::Shuffled(_), Some(len)) => {
-                let tasks = self.batching.batches(len);
-                check_batches(state, tasks)
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Checks that what was delivered is of a pass of so many batches.
-pub(super) fn check_batches(state: &State, tasks: usize) -> Result<(), StateError> {
-    if state.next() > tasks {
-        return Err(StateError::malformed("batches", state.next(), format!("its pass has {tasks}")));
-    }
-    Ok(())
-}
-
-pub(super) fn differs<T>(
-    field: &'static str,
-    state: impl ToString,
-    loader: impl ToString,
-    hint: &'static str,
-) -> Result<T, StateError> {
-    Err(StateError::Differs { field, state: state.to_string(), loader: loader.to_string(), hint })
-}
-
-fn name_of(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Indexed => "indexed",
-        Kind::Iterable => "iterable",
-    }
-}
-
-fn or_unknown(len: Option<usize>) -> String {
-    len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
-}
-
-/// Where everything was before a pass was drawn, in memory that is used again.
-#[derive(Debug, Default)]
-pub(super) struct Before {
-    dataset_len: Option<usize>,
-    generator: Option<Point>,
-    default: Option<Point>,
-    persistent: bool,
-    pub(super) base_seed: Option<u64>,
-    /// Whether the sampler has said all that it takes to draw the pass again, in `text`.
-    saves: bool,
-    pub(super) text: String,
 }

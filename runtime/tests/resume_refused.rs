@@ -1,0 +1,130 @@
+//! States that do not fit are refused, and damaged ones do no more than that.
+
+#[path = "support/damage.rs"]
+mod damage;
+#[path = "support/resumed.rs"]
+mod resumed;
+mod support;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use slotline::loader::{Builder, State};
+use slotline::rng::Generator;
+use slotline::sampler::{
+    CipherSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
+    WeightedRandomSampler,
+};
+use slotline::{Error, Loader};
+
+use damage::damage;
+use resumed::*;
+
+#[test]
+fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_it_was() {
+    let (_, state) = state_of(From::Shuffle);
+    let good = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
+    let build: [(&str, Builder<Items>); 8] = [
+        ("", good()),
+        ("dataset_len", Loader::builder(Items { len: 41, dawdles: false }).batch_size(4).shuffle(true).seed(5)),
+        ("batch_size", good().batch_size(5)),
+        ("batch_size", good().batch_size(None)),
+        ("drop_last", good().drop_last(true)),
+        ("seed", good().seed(6)),
+        ("sampler", good().shuffle(false)),
+        ("sampler", good().shuffle(false).sampler(RandomSampler::new(40).unwrap())),
+    ];
+    for (field, builder) in build {
+        let mut loader = builder.build().unwrap();
+        let before = (loader.next_epoch(), loader.state());
+        match loader.load_state(&state) {
+            Ok(()) => assert_eq!((field, loader.next_epoch()), ("", 1)),
+            Err(error) => {
+                assert_eq!(error.field(), field, "{error}");
+                assert!(error.to_string().contains(&format!("the state's {field} is")), "{error}");
+                assert_eq!((loader.next_epoch(), loader.state()), before);
+            }
+        }
+    }
+    let mut later = serde_json::to_value(&state).unwrap();
+    later["version"] = 2.into();
+    let error = good().build().unwrap().load_state(&serde_json::from_value(later).unwrap()).unwrap_err();
+    assert_eq!(error.field(), "version");
+    assert!(error.to_string().contains("the state's version is 2, and the loader's is 1"), "{error}");
+}
+
+#[test]
+fn a_sampler_of_other_parameters_is_refused_by_their_names() {
+    let save = |sampler: &dyn Sampler| {
+        let mut text = String::new();
+        assert!(sampler.save(&mut text));
+        text
+    };
+    let seeded = |seed| Generator::from_seed(seed);
+    let subset = |indices: &[usize]| SubsetRandomSampler::new(indices.to_vec()).generator(seeded(1));
+    let weighted = |weights: [f64; 3]| WeightedRandomSampler::new(weights, 2).unwrap();
+    let dealt = |n| DistributedSampler::new(n, 2, 0).unwrap();
+    let random = |n| RandomSampler::new(n).unwrap();
+    type Case = (&'static str, Box<dyn Sampler>, Box<dyn Sampler>);
+    let cases: [Case; 14] = [
+        ("dataset_len", Box::new(SequentialSampler::new(3)), Box::new(SequentialSampler::new(4))),
+        ("dataset_len", Box::new(random(3)), Box::new(random(4))),
+        ("num_samples", Box::new(random(3)), Box::new(random(3).num_samples(7).unwrap())),
+        ("replacement", Box::new(random(3)), Box::new(random(3).replacement(true))),
+        ("generator", Box::new(random(3)), Box::new(random(3).generator(seeded(1)))),
+        ("generator", Box::new(random(3).generator(seeded(1))), Box::new(random(3))),
+        ("generator's seed", Box::new(random(3).generator(seeded(1))), Box::new(random(3).generator(seeded(2)))),
+        ("dataset_len", Box::new(CipherSampler::new(3)), Box::new(CipherSampler::new(2))),
+        ("digest_of_indices", Box::new(subset(&[1, 2])), Box::new(subset(&[2, 1]))),
+        ("digest_of_weights", Box::new(weighted([1.0, 2.0, 3.0])), Box::new(weighted([1.0, 2.0, 3.5]))),
+        ("shuffle", Box::new(dealt(9)), Box::new(dealt(9).shuffle(false))),
+        ("drop_last", Box::new(dealt(9)), Box::new(dealt(9).drop_last(true))),
+        ("seed", Box::new(dealt(9)), Box::new(dealt(9).seed(3))),
+        ("dataset_len", Box::new(dealt(9)), Box::new(dealt(8))),
+    ];
+    for (name, mut saved, mut other) in cases {
+        let text = save(&saved);
+        let before = save(&other);
+        let error = other.restore(&text, 0..0).unwrap_err().to_string();
+        assert!(error.contains(&format!("its {name} was ")), "{name}: {error}");
+        assert_eq!(save(&other), before);
+        saved.restore(&text, 0..0).unwrap();
+        assert_eq!(save(&saved), text);
+    }
+    assert!(SequentialSampler::new(3).restore("", 0..0).is_err());
+    assert!(Forgetful(3, seeded(1)).restore("", 0..0).unwrap_err().to_string().contains("Forgetful"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn a_damaged_state_is_refused_or_loaded_and_never_more_than_that(
+        from in proptest::sample::select(&ALL[..]),
+        damages in vec((any::<usize>(), any::<usize>()), 1..4),
+        missing in proptest::option::of(vec(0_u64..12, 0..3)),
+        workers in 0_usize..3,
+    ) {
+        let (what, state) = state_of(from);
+        let mut value = serde_json::to_value(&state).unwrap();
+        if let Some(missing) = missing {
+            value["missing"] = missing.into();
+        }
+        for (at, with) in damages {
+            damage(&mut value, at, with);
+        }
+        let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
+        let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1 };
+        let mut loader = build(&what, &how);
+        if loader.load(&state).is_err() {
+            return Ok(());
+        }
+        let pass = match &mut loader {
+            Any::Shared(loader) => loader.epoch().map(|pass| pass.count()),
+            Any::Dealt(loader) => loader.epoch().map(|pass| pass.count()),
+        };
+        match pass {
+            Ok(batches) => prop_assert!(batches <= 43, "{}", batches),
+            Err(error) => prop_assert!(matches!(error, Error::State(_) | Error::Order(_)), "{}", error),
+        }
+    }
+}

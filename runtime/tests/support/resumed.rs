@@ -1,0 +1,308 @@
+//! Loaders of every kind, which are stopped and gone on with.
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use slotline::dataset::{Context, Dataset};
+use slotline::loader::{Batch, Builder, LaneLoader, State, StateError};
+use slotline::rng::rand_core::Rng;
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::sampler::{
+    BatchSampler, CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
+    SubsetRandomSampler, WeightedRandomSampler,
+};
+use slotline::{BoxError, Error, Loader};
+
+use crate::support::{dawdle, pixels, prefetch};
+
+/// Some samples that know what they are, and some that fail.
+#[derive(Clone)]
+pub(crate) struct Items {
+    pub(crate) len: usize,
+    /// Whether some samples take longer.
+    pub(crate) dawdles: bool,
+}
+
+impl Dataset for Items {
+    type Sample<'a> = (i64, [[u8; 3]; 2], u64);
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        if self.dawdles {
+            dawdle(index, cx);
+        }
+        if index % 17 == 11 {
+            return Err("bad".into());
+        }
+        Ok((index as i64, pixels(index), cx.rng().next_u64() ^ cx.position()))
+    }
+}
+
+/// What comes of a pass: a batch with all that is in it, or the failure in its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Came {
+    Batch { epoch: u32, task: usize, indices: Vec<i64>, bytes: Vec<u8>, words: Vec<u64> },
+    Failed { epoch: u32, task: usize, index: usize, position: usize },
+}
+
+impl Came {
+    pub(crate) fn new<D: slotline::dataset::Loadable>(epoch: u32, got: Result<Batch<D>, Error>) -> Self {
+        let batch = match got {
+            Ok(batch) => batch,
+            Err(Error::Sample { index, position, task, .. }) => return Self::Failed { epoch, task, index, position },
+            Err(error) => panic!("{error}"),
+        };
+        let columns = batch.columns();
+        Self::Batch {
+            epoch: batch.epoch(),
+            task: batch.task(),
+            indices: batch.indices().to_vec(),
+            bytes: columns.get(1).unwrap().typed::<u8>().unwrap().as_slice().to_vec(),
+            words: columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec(),
+        }
+    }
+
+    /// What order it has, where batches come as they are finished.
+    pub(crate) fn key(&self) -> (u32, usize) {
+        match *self {
+            Self::Batch { epoch, task, .. } | Self::Failed { epoch, task, .. } => (epoch, task),
+        }
+    }
+}
+
+/// A sampler that saves nothing, and draws anew in each pass.
+pub(crate) struct Forgetful(pub(crate) usize, pub(crate) Generator);
+
+impl Sampler for Forgetful {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn memory(&self) -> usize {
+        4 * self.0
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        self.1.randperm_into(self.0, order.u32_table()).map_err(|error| BoxError::from(error.to_string()).into())
+    }
+}
+
+/// Where the order comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    Sequential,
+    Shuffle,
+    SequentialSampler,
+    Random,
+    Shared,
+    Draws,
+    Subset,
+    Weighted,
+    Cipher,
+    Distributed,
+    BatchSampler,
+    Forgetful,
+    Iterator,
+    Lists,
+}
+
+pub(crate) const ALL: [From; 14] = [
+    From::Sequential,
+    From::Shuffle,
+    From::SequentialSampler,
+    From::Random,
+    From::Shared,
+    From::Draws,
+    From::Subset,
+    From::Weighted,
+    From::Cipher,
+    From::Distributed,
+    From::BatchSampler,
+    From::Forgetful,
+    From::Iterator,
+    From::Lists,
+];
+
+/// What decides the batches.
+#[derive(Clone, Debug)]
+pub(crate) struct What {
+    pub(crate) len: usize,
+    pub(crate) batch_size: Option<usize>,
+    pub(crate) drop_last: bool,
+    pub(crate) from: From,
+    pub(crate) persistent: bool,
+    pub(crate) epochs: u32,
+}
+
+/// What must not.
+#[derive(Clone, Debug)]
+pub(crate) struct How {
+    pub(crate) workers: usize,
+    pub(crate) prefetch: usize,
+    pub(crate) part_size: Option<usize>,
+    pub(crate) hold: usize,
+    pub(crate) in_order: bool,
+    pub(crate) dealt: bool,
+}
+
+/// When a loader stops: after so many batches, or at the end of the pass in which they are.
+pub(crate) type Cut = (usize, bool);
+
+pub(crate) enum Any {
+    Shared(Loader<Items>),
+    Dealt(LaneLoader<Items>),
+}
+
+pub(crate) fn build(what: &What, how: &How) -> Any {
+    let n = what.len;
+    let builder = prefetch(Loader::builder(Items { len: n, dawdles: !how.in_order }), how.workers, how.prefetch);
+    let builder = builder.hold(how.hold).in_order(how.in_order).persistent_workers(what.persistent && how.workers > 0);
+    let ours = SharedGenerator::from(Generator::from_seed(5));
+    let own = || Generator::from_seed(9);
+    let builder = builder.generator(ours.clone());
+    let sized = |builder: Builder<Items>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
+    let random = || RandomSampler::new(n).unwrap();
+    let size = what.batch_size.unwrap_or(1);
+    let builder = match what.from {
+        From::Sequential => sized(builder),
+        From::Shuffle => sized(builder).shuffle(true),
+        From::SequentialSampler => sized(builder).sampler(SequentialSampler::new(n)),
+        From::Random => sized(builder).sampler(random().generator(own()).num_samples(n + 3).unwrap()),
+        From::Shared => sized(builder).sampler(Box::new(random().generator(ours)) as Box<dyn Sampler>),
+        From::Draws => sized(builder).sampler(random().generator(own()).replacement(true)),
+        From::Subset => sized(builder).sampler(SubsetRandomSampler::new((0..n).step_by(2)).generator(own())),
+        From::Weighted => {
+            let weights = (0..n).map(|i| 1.0 + (i % 3) as f64);
+            sized(builder).sampler(WeightedRandomSampler::new(weights, n).unwrap().generator(own()))
+        }
+        From::Cipher => sized(builder).sampler(CipherSampler::new(n).generator(own())),
+        From::Distributed => sized(builder).sampler(DistributedSampler::new(n, 3, 1).unwrap().seed(4)),
+        From::BatchSampler => {
+            builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
+        }
+        From::Forgetful => sized(builder).sampler(Forgetful(n, own())),
+        From::Iterator => {
+            let mut passes = 0;
+            sized(builder).sampler_iter(move || {
+                passes += 1;
+                (0..n).map(move |i| (i * 7 + passes) % n)
+            })
+        }
+        From::Lists => {
+            let mut passes = 0;
+            builder.batch_sampler_iter(3, move || {
+                passes += 1;
+                (0..n).map(move |i| (0..(i + passes) % 4).map(|j| (i + j) % n).collect::<Vec<_>>())
+            })
+        }
+    };
+    let feed = matches!(what.from, From::Iterator | From::Lists);
+    if how.dealt && !feed {
+        return Any::Dealt(builder.build_dealt().unwrap());
+    }
+    let builder = match how.part_size {
+        Some(part_size) => builder.part_size(part_size),
+        None => builder,
+    };
+    Any::Shared(builder.build().unwrap())
+}
+
+/// Runs a loader to its end, or to the cut; then its state is given, too.
+macro_rules! run {
+    ($loader:expr, $what:expr, $cut:expr, $came:expr) => {{
+        let (loader, (mut left, at_end)): (_, Cut) = ($loader, $cut);
+        let mut state = (left == 0 && !at_end).then(|| loader.state());
+        while state.is_none() && loader.next_epoch() < $what.epochs {
+            let epoch = loader.next_epoch();
+            let mut pass = loader.epoch().unwrap();
+            while let Some(got) = pass.next() {
+                $came.push(Came::new(epoch, got));
+                left = left.saturating_sub(1);
+                if left == 0 && !at_end {
+                    state = Some(pass.state());
+                    break;
+                }
+            }
+            drop(pass);
+            match &state {
+                Some(state) => assert_eq!(*state, loader.state(), "a pass that is dropped stays where it was"),
+                None if left == 0 => state = Some(loader.state()),
+                None => {}
+            }
+        }
+        state
+    }};
+}
+
+impl Any {
+    pub(crate) fn run(&mut self, what: &What, cut: Cut, came: &mut Vec<Came>) -> Option<State> {
+        match self {
+            Self::Shared(loader) => run!(loader, what, cut, came),
+            Self::Dealt(loader) => run!(loader, what, cut, came),
+        }
+    }
+
+    pub(crate) fn load(&mut self, state: &State) -> Result<(), StateError> {
+        match self {
+            Self::Shared(loader) => loader.load_state(state),
+            Self::Dealt(loader) => loader.load_state(state),
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self {
+            Self::Shared(loader) => loader.state(),
+            Self::Dealt(loader) => loader.state(),
+        }
+    }
+}
+
+pub(crate) const WHOLE: Cut = (usize::MAX, true);
+
+/// All passes of one loader.
+pub(crate) fn uninterrupted(what: &What) -> Vec<Came> {
+    let workers = usize::from(what.persistent);
+    let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
+    let mut came = Vec::new();
+    assert_eq!(build(what, &how).run(what, WHOLE, &mut came), None);
+    came
+}
+
+/// The passes of one loader after the other, each from where the one before was cut.
+pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<Came> {
+    let (mut came, mut state) = (Vec::new(), None::<State>);
+    for (i, (how, cut)) in parts.iter().map(|(how, cut)| (how, *cut)).chain([(last, WHOLE)]).enumerate() {
+        let mut how = how.clone();
+        if i == 0 && what.persistent {
+            how.workers = how.workers.max(1);
+        }
+        let mut loader = build(what, &how);
+        if let Some(state) = &state {
+            let json = serde_json::to_string(state).unwrap();
+            assert!(json.len() < 1000, "{json}");
+            let read: State = serde_json::from_str(&json).unwrap();
+            assert_eq!(read, *state);
+            loader.load(&read).unwrap();
+            assert_eq!(loader.state(), *state, "nothing was delivered yet");
+        }
+        state = loader.run(what, cut, &mut came);
+        if state.is_none() {
+            break;
+        }
+    }
+    came
+}
+
+/// A loader of `from` in the middle of its second pass, as a state says it.
+pub(crate) fn state_of(from: From) -> (What, State) {
+    let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
+    let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
+    let mut came = Vec::new();
+    let mut loader = build(&what, &how);
+    let first = loader.run(&What { epochs: 1, ..what.clone() }, WHOLE, &mut came);
+    assert_eq!(first, None);
+    let state = loader.run(&what, (2, false), &mut came).unwrap();
+    assert_eq!((state.epoch(), state.batches()), (1, 2));
+    (what, state)
+}
