@@ -104,6 +104,7 @@ fn people_are_told_what_held_the_loop_back() {
 }
 
 #[test]
+#[cfg(feature = "trace")]
 fn statistics_and_a_timeline_are_written_to_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let [stats, trace] = ["stats.json", "trace.json"].map(|name| folder.path().join(name));
@@ -130,7 +131,7 @@ fn statistics_and_a_timeline_are_written_to_files() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "trace"))]
 fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
     for flag in ["--trace", "--stats"] {
         for path in ["/dev/full", "/nowhere/file"] {

@@ -110,8 +110,8 @@ impl Watch {
 pub(super) struct Laps {
     /// When the last part of a sample was over.
     last: Cell<Option<Instant>>,
-    /// The sample that is being written, and how long it took to read.
-    written: Cell<Option<(usize, u64)>>,
+    /// The sample that is being written, if it is one and not what comes after the last, and how long it took to read.
+    written: Cell<Option<(Option<usize>, u64)>>,
     reading: Cell<u64>,
     writing: Cell<u64>,
     /// Whether samples are read many at once, so that none has a time of its own.
@@ -137,19 +137,21 @@ impl Laps {
         self.lap(Instant::now(), &activity.figures);
     }
 
-    /// The sample is read, or was tried to be.
-    pub(super) fn got(&self, activity: &Activity) {
+    /// A sample is read, or was tried to be; or (`false`) there is none any more.
+    #[inline]
+    pub(super) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
         let read = self.since_last(now);
         self.reading.set(self.reading.get() + read);
-        self.written.set(Some((activity.index.load(Ordering::Relaxed), read)));
+        let index = sample.then(|| activity.index.load(Ordering::Relaxed));
+        self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
     }
 
     fn lap(&self, now: Instant, figures: &Figures) {
         let time = self.since_last(now);
         let Some((index, read)) = self.written.take() else { return };
         self.writing.set(self.writing.get() + time);
-        if !self.bulk.get() {
+        if let Some(index) = index {
             figures.slowest.note(index, read + time);
         }
     }

@@ -147,7 +147,7 @@ impl<D: Loadable> Collate<D> for Stack {
         if job.reads_many() {
             return job.for_each(&mut |read| region.write(read));
         }
-        while let Some(read) = job.next()? {
+        while let Some(read) = job.next_timed()? {
             region.write(read)?;
         }
         Ok(())

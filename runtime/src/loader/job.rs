@@ -20,7 +20,7 @@ pub trait Job<D: Loadable> {
     /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
-    /// As [`next`](Self::next), in a job that is timed sample by sample; in another one just that.
+    /// As [`next`](Self::next), and times the sample if the job is one whose samples are timed.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
     /// Whether it is a sample by itself and no batch.
@@ -35,7 +35,7 @@ pub trait Job<D: Loadable> {
     /// The index of the next sample, if there surely is one.
     fn index(&self) -> Option<usize>;
 
-    /// Whether [`for_each`](Self::for_each) is the better way, as it is where samples are timed.
+    /// Whether [`for_each`](Self::for_each) is the better way.
     fn reads_many(&self) -> bool;
 
     /// Reads all samples that are left, with one call of the dataset if it likes that.
@@ -140,9 +140,13 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         Ok(Some(Read { row, index, sample }))
     }
 
+    #[inline(always)] // As `next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         let (laps, activity) = (self.laps(), self.activity);
-        timed(laps, activity, || self.next())
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
     }
 
     fn is_single(&self) -> bool {
@@ -164,7 +168,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 
     fn reads_many(&self) -> bool {
-        self.bulk || self.laps().is_some()
+        self.bulk
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
@@ -186,7 +190,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         laps.inspect(|laps| laps.start_bulk());
         self.dataset.get_many(indices, self.cx, &mut |sample| {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
-            laps.inspect(|laps| laps.got(activity));
+            laps.inspect(|laps| laps.got(activity, true));
             put(Read { row: first + given, index, sample })?;
             laps.inspect(|laps| laps.ask(activity));
             given += 1;
@@ -195,22 +199,6 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         })?;
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
     }
-}
-
-/// Reads a sample, and times it if there are laps.
-#[inline]
-pub(super) fn timed<T>(
-    laps: Option<&Laps>,
-    activity: &Activity,
-    next: impl FnOnce() -> Result<Option<T>, BoxError>,
-) -> Result<Option<T>, BoxError> {
-    let Some(laps) = laps else { return next() };
-    laps.ask(activity);
-    let read = next();
-    if !matches!(read, Ok(None)) {
-        laps.got(activity);
-    }
-    read
 }
 
 /// A bulk read that did not keep to its request.

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::error::By;
-use super::job::{Job, ManyError, MapJob, Put, Read, timed};
+use super::job::{Job, ManyError, MapJob, Put, Read};
 use super::work::{Bad, Cause, Failure, guarded, last_words};
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable};
@@ -155,7 +155,10 @@ impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         let (laps, activity) = (self.job.laps(), self.job.activity);
-        timed(laps, activity, || self.next())
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
     }
 
     fn is_single(&self) -> bool {

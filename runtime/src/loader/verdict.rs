@@ -60,6 +60,8 @@ pub struct Bound {
     pub own: bool,
     /// How busy it was, or the workers on average.
     pub busy: f64,
+    /// How much of the time workers left batches to it, on average, as it made them faster than they could have been passed.
+    pub resting: f64,
     /// With how many workers loading would be no slower than the loop, if that is no more than there are cores; else as
     /// many as there are cores.
     pub enough: usize,
@@ -73,6 +75,8 @@ const KEPT_UP: f64 = 0.1;
 const BUSY: f64 = 0.6;
 /// From this share on workers without a slot count as idle.
 const IDLE: f64 = 0.2;
+/// With this share of the time, busy and idle, it is known what workers did.
+const EXPLAINED: f64 = 0.8;
 
 impl Verdict {
     pub(super) fn of(stats: &Stats) -> Self {
@@ -102,7 +106,9 @@ impl Verdict {
         }
         let own = workers.is_empty() || (loaded > waited && busy < BUSY);
         if !own && busy < BUSY {
-            return match stats.in_order && idle >= IDLE && waited > most {
+            // If not, workers were doing neither for much of the time.
+            let explained = busy + idle >= EXPLAINED;
+            return match stats.in_order && idle >= IDLE && explained && waited > most {
                 true => Self::SlowSamples { waited, idle },
                 false => Self::Mixed { waited, busy },
             };
@@ -113,7 +119,8 @@ impl Verdict {
         let work = sum(WorkerStats::busy).as_secs_f64() / all;
         let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
         let busy = if own { loaded } else { busy };
-        let bound = Bound { workers: workers.len(), own, busy, enough, cores: stats.cores };
+        let resting = mean(|worker| worker.resting);
+        let bound = Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores };
         if sum(|worker| worker.reading) >= sum(|worker| worker.writing) {
             Self::Reading(bound)
         } else {
@@ -157,7 +164,8 @@ impl fmt::Display for Verdict {
             Self::Mixed { waited, busy } => write!(
                 f,
                 "bound by loading, but by no single part of it: the loop waited {:.0} % of the time, and workers were busy \
-                 {:.0} % of it; they may want for cores",
+                 {:.0} % of it; handing over small batches takes time (a greater batch_size helps), or threads want for \
+                 cores",
                 percent(*waited),
                 percent(*busy)
             ),
@@ -167,10 +175,13 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workers, own, busy, enough, cores } = *self;
+        let Self { workers, own, busy, resting, enough, cores } = *self;
         let busy = 100.0 * busy;
         match (own, workers) {
             (true, 0) => write!(f, "the loop's own thread loads everything, {busy:.0} % of the time; ")?,
+            (true, _) if resting < IDLE => {
+                write!(f, "the loop's own thread did most of it while it would have waited, {busy:.0} % of the time; ")?
+            }
             (true, _) => {
                 return write!(
                     f,
@@ -249,10 +260,10 @@ mod tests {
     fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
         says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
         says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
-        says(
-            &stats(5, 80, [[5, 0, 0]; 2]),
-            &["the loop's own thread did most of it, 80 %", "faster than workers could"],
-        );
+        let mut helped = stats(5, 80, [[15, 0, 0]; 2]);
+        says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "until 4"]);
+        helped.workers.iter_mut().for_each(|worker| worker.resting = percent(70));
+        says(&helped, &["the loop's own thread did most of it, 80 %", "faster than workers could"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::super::clock::{Laps, Timing};
 use super::super::collate::Collate;
 use super::super::draw::{Batching, Draw};
 use super::super::error::{By, Error};
-use super::super::job::{self, Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
 use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
@@ -411,7 +411,10 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, 
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         let (laps, activity) = (if TIMED { self.laps } else { None }, self.activity);
-        job::timed(laps, activity, || self.next())
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
     }
 
     fn is_single(&self) -> bool {
@@ -431,7 +434,7 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, 
     }
 
     fn reads_many(&self) -> bool {
-        TIMED && self.laps.is_some()
+        false
     }
 
     fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
