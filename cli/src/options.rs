@@ -80,6 +80,14 @@ pub(crate) struct LoaderOptions {
     #[arg(long, value_enum, default_value_t = Wait::Park)]
     wait: Wait,
 
+    /// The most memory that the batches and the order may take: as many batches are loaded ahead as fit
+    #[arg(long, value_name = "BYTES")]
+    memory_limit: Option<usize>,
+
+    /// Say when a thread has been at one sample for so long [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    watchdog: Option<Duration>,
+
     /// Batches that the loop keeps at a time, the current one among them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) hold: usize,
@@ -107,6 +115,7 @@ impl LoaderOptions {
             .in_order(self.in_order)
             .timeout(self.timeout.unwrap_or_default())
             .pin_memory(self.pin_memory)
+            .watchdog(self.watchdog.unwrap_or_default())
             .help(!self.no_helping)
             .affinity(self.affinity.clone())
             .wait_strategy(match self.wait {
@@ -115,6 +124,9 @@ impl LoaderOptions {
                 Wait::Spin => WaitStrategy::Spin,
             })
             .hold(self.hold);
+        if let Some(memory_limit) = self.memory_limit {
+            builder = builder.memory_limit(memory_limit);
+        }
         if let Some(part_size) = self.part_size {
             builder = builder.part_size(part_size);
         }

@@ -44,6 +44,7 @@ fn options_that_make_no_loader_are_errors() {
     fails("demo --num-workers 0 --timeout 5", 1, &["timeout"]);
     fails("feed digits --num-workers 18446744073709551615", 1, &["num_workers"]);
     fails("feed digits --num-workers 1 --affinity 99999", 1, &["99999"]);
+    fails("feed digits --memory-limit 1000", 1, &["memory_limit", "1000"]);
     fails("order --len 0 --shuffle", 1, &["cannot build the loader"]);
 }
 
