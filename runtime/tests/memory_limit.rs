@@ -2,9 +2,10 @@
 
 mod support;
 
-use slotline::dataset::{Context, Dataset, IterableDataset, from_fn, iter_fn};
+use slotline::dataset::{Context, Dataset, from_fn, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
-use slotline::{BoxError, Loader, WorkerInfo};
+use slotline::{BoxError, Loader};
+use support::OneByOne;
 
 /// What the options of a loader are, as far as they decide how much memory it takes.
 #[derive(Clone, Copy, Debug)]
@@ -61,23 +62,6 @@ impl Dataset for Bulk {
     }
 }
 
-impl IterableDataset for Data {
-    type Sample<'a> = ([u8; 300], i64);
-    type Cursor = std::ops::Range<usize>;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
-        Ok(worker.map_or(0..LEN, |worker| worker.share(LEN)))
-    }
-
-    fn next<'a>(
-        &'a self,
-        left: &'a mut Self::Cursor,
-        cx: &'a mut Context,
-    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        left.next().map(|index| self.get(index, cx)).transpose()
-    }
-}
-
 /// Builds a loader, takes a pass of it, and says what it takes.
 macro_rules! build {
     ($builder:expr, $size:expr, $limit:expr, $build:ident) => {{
@@ -109,7 +93,9 @@ const KINDS: [(&str, Build); 9] = [
     ("dealt", |size, limit| {
         build!(Loader::builder(Bulk).batch_size(size.batch_size).shuffle(true), size, limit, build_dealt)
     }),
-    ("iterable", |size, limit| build!(Loader::iterable(Data).batch_size(size.batch_size), size, limit, build)),
+    ("iterable", |size, limit| {
+        build!(Loader::iterable(OneByOne(Data)).batch_size(size.batch_size), size, limit, build)
+    }),
     ("collated", |size, limit| {
         let builder = Loader::builder(Data).batch_size(size.batch_size).shuffle(true);
         build!(builder.collate(|samples| Ok(samples.len())), size, limit, build)

@@ -5,15 +5,14 @@
 mod counting;
 mod support;
 
-use std::fmt::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
 use counting::ALLOCATIONS;
-use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline::dataset::{Context, Dataset};
 use slotline::rng::Generator;
 use slotline::sampler::RandomSampler;
-use slotline::{BoxError, Loader, WorkerInfo};
-use support::{How, prefetch};
+use slotline::{BoxError, Loader};
+use support::{How, OneByOne, prefetch};
 
 /// Rows of one array, and numbers; the random ones show that those allocate nothing either.
 struct Data(Vec<[f32; 16]>);
@@ -29,27 +28,6 @@ impl Dataset for Data {
         use slotline::rng::rand_core::Rng;
         let word = cx.rng().next_u64();
         Ok((&self.0[index], index as i64, word))
-    }
-}
-
-impl IterableDataset for Data {
-    type Sample<'a> = (&'a [f32], i64, u64);
-    type Cursor = std::ops::Range<usize>;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
-        Ok(worker.map_or(0..self.0.len(), |worker| worker.share(self.0.len())))
-    }
-
-    fn next<'a>(
-        &'a self,
-        left: &'a mut Self::Cursor,
-        cx: &'a mut Context,
-    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        left.next().map(|index| self.get(index, cx)).transpose()
-    }
-
-    fn save(&self, left: &Self::Cursor, to: &mut String) -> bool {
-        write!(to, "{}", left.start).is_ok()
     }
 }
 
@@ -131,7 +109,7 @@ fn lanes_and_feeds() {
                 assert_eq!(later, 3 * $boxes, "{workers} workers, in_order {in_order}");
             }};
         }
-        let iterable = || prefetch(Loader::iterable(data()), workers, 2).in_order(in_order).batch_size(4);
+        let iterable = || prefetch(Loader::iterable(OneByOne(data())), workers, 2).in_order(in_order).batch_size(4);
         let sums = iterable().collate(|samples| {
             let mut sum = 0;
             while let Some(sample) = samples.next() {

@@ -2,11 +2,14 @@
 //! of its own, whose memory is nothing but the loader's.
 #![cfg(target_os = "linux")]
 
+mod support;
+
 use std::process::Command;
 
-use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline::dataset::{Context, Dataset};
 use slotline::sample::{Packed, Ragged};
-use slotline::{BoxError, Loader, WorkerInfo};
+use slotline::{BoxError, Loader};
+use support::OneByOne;
 
 /// What comes on top of the ceiling, as `Loader::memory_ceiling` says: of any loader, and for each worker.
 const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
@@ -57,23 +60,6 @@ dataset!(Padded, (Ragged<'a, f32>, i64), |index| (Ragged::new(&NUMBERS[..length(
 // A batch has 500 per sample in the mean, and none as much as half more.
 dataset!(PackedRuns, (Packed<'a, f32>, i64), |index| (Packed::new(&NUMBERS[..length(index)], 750), index as i64));
 
-impl IterableDataset for Fixed {
-    type Sample<'a> = ([f32; 500], i64);
-    type Cursor = std::ops::Range<usize>;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
-        Ok(worker.map_or(0..LEN, |worker| worker.share(LEN)))
-    }
-
-    fn next<'a>(
-        &'a self,
-        left: &'a mut Self::Cursor,
-        cx: &'a mut Context,
-    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        left.next().map(|index| self.get(index, cx)).transpose()
-    }
-}
-
 /// Set in the child process: the case, the workers, and the limit or 0.
 const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
 const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
@@ -115,7 +101,7 @@ fn child() {
         "padded" => run!(Loader::builder(Padded).shuffle(true), build, workers, limit),
         "packed" => run!(Loader::builder(PackedRuns).shuffle(true), build, workers, limit),
         "dealt" => run!(Loader::builder(Padded).shuffle(true), build_dealt, workers, limit),
-        "iterable" => run!(Loader::iterable(Fixed), build, workers, limit),
+        "iterable" => run!(Loader::iterable(OneByOne(Fixed)), build, workers, limit),
         other => panic!("{other}"),
     }
 }

@@ -237,17 +237,15 @@ fn a_cursor_that_is_saved_reads_nothing_again_and_one_that_is_not_does_so_with_a
     }
 }
 
+/// Thirty samples in batches of two.
+fn thirty(workers: usize) -> What {
+    let (lens, batch_size) = (vec![30], Some(2));
+    What { lens, batch_size, drop_last: false, workers, in_order: true, saves: true, epochs: 1 }
+}
+
 #[test]
 fn another_number_of_workers_is_refused() {
-    let what = What {
-        lens: vec![30],
-        batch_size: Some(2),
-        drop_last: false,
-        workers: 2,
-        in_order: true,
-        saves: true,
-        epochs: 1,
-    };
+    let what = thirty(2);
     let (loader, _) = build(&what, 2);
     for workers in [0, 1, 3] {
         let error = build(&What { workers, ..what.clone() }, 1).0.load_state(&loader.state()).unwrap_err();
@@ -259,15 +257,7 @@ fn another_number_of_workers_is_refused() {
 
 #[test]
 fn a_state_of_the_other_kind_of_dataset_is_refused() {
-    let what = What {
-        lens: vec![30],
-        batch_size: Some(2),
-        drop_last: false,
-        workers: 0,
-        in_order: true,
-        saves: true,
-        epochs: 1,
-    };
+    let what = thirty(0);
     let (mut streams, _) = build(&what, 1);
     let mut indexed = Loader::builder(slotline::dataset::from_fn(30, |i, _| Ok(i as i64))).seed(3).build().unwrap();
     assert_eq!(streams.load_state(&indexed.state()).unwrap_err().field(), "kind");
@@ -276,15 +266,7 @@ fn a_state_of_the_other_kind_of_dataset_is_refused() {
 
 #[test]
 fn a_cursor_that_cannot_be_resumed_is_an_error_in_its_place() {
-    let what = What {
-        lens: vec![30],
-        batch_size: Some(2),
-        drop_last: false,
-        workers: 2,
-        in_order: true,
-        saves: true,
-        epochs: 1,
-    };
+    let what = thirty(2);
     let (mut loader, _) = build(&what, 2);
     let mut pass = loader.epoch().unwrap();
     assert!(pass.next().is_some());

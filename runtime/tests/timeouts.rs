@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slotline::Loader;
 use slotline::dataset::from_fn;
-use slotline::loader::Error;
+use slotline::loader::{Builder, Error};
 use support::{Gone, Latch, items};
 
 #[test]
@@ -88,53 +88,41 @@ fn a_timeout_beyond_any_clock_is_no_timeout() {
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
 }
 
+/// Drops a loader whose worker is stuck, and has the worker go on then. With a watchdog, whose thread ends with the loader,
+/// whatever the worker does.
+macro_rules! drop_while_stuck {
+    ($options:expr, $build:ident) => {{
+        let (latch, gone) = (Latch::default(), Gone::default());
+        let (stuck, told) = (latch.clone(), gone.telltale());
+        let dataset = from_fn(8, move |index, cx| {
+            assert!(!told.is_gone(), "the dataset is there while a worker runs it");
+            if index == 3 && cx.worker().is_some() {
+                stuck.wait();
+            }
+            Ok([index as u64; 512])
+        });
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(20));
+        let mut loader = $options(builder).$build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let batch = pass.next().unwrap().unwrap();
+        latch.until_waiting(1);
+        drop(pass);
+        // Returns, after GRACE.
+        drop(loader);
+        assert!(!gone.is_gone());
+        // The worker now writes its row, into memory that is still there.
+        latch.open();
+        gone.until();
+        assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
+    }};
+}
+
 #[test]
 fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
-    let (latch, gone) = (Latch::default(), Gone::default());
-    let (stuck, told) = (latch.clone(), gone.telltale());
-    let dataset = from_fn(8, move |index, cx| {
-        assert!(!told.is_gone(), "the dataset is there while a worker runs it");
-        if index == 3 && cx.worker().is_some() {
-            stuck.wait();
-        }
-        Ok([index as u64; 512])
-    });
-    let builder = Loader::builder(dataset).batch_size(2).num_workers(1).part_size(1).help(false);
-    // Its thread ends with the loader, whatever the worker does.
-    let mut loader = builder.watchdog(Duration::from_millis(20)).build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    let batch = pass.next().unwrap().unwrap();
-    latch.until_waiting(1);
-    drop(pass);
-    // Returns, after GRACE.
-    drop(loader);
-    assert!(!gone.is_gone());
-    // The worker now writes its row, into memory that is still there.
-    latch.open();
-    gone.until();
-    assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
+    drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false), build);
 }
 
 #[test]
 fn so_does_a_loader_whose_batches_are_dealt_out() {
-    let (latch, gone) = (Latch::default(), Gone::default());
-    let (stuck, told) = (latch.clone(), gone.telltale());
-    let dataset = from_fn(8, move |index, cx| {
-        assert!(!told.is_gone(), "the dataset is there while a worker runs it");
-        if index == 3 && cx.worker().is_some() {
-            stuck.wait();
-        }
-        Ok([index as u64; 512])
-    });
-    let builder = Loader::builder(dataset).batch_size(2).num_workers(1);
-    let mut loader = builder.watchdog(Duration::from_millis(20)).build_dealt().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    let batch = pass.next().unwrap().unwrap();
-    latch.until_waiting(1);
-    drop(pass);
-    drop(loader);
-    assert!(!gone.is_gone());
-    latch.open();
-    gone.until();
-    assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
+    drop_while_stuck!(|builder| builder, build_dealt);
 }

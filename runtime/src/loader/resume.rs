@@ -107,9 +107,12 @@ impl Log {
         }
     }
 
-    /// The generator that base seeds are drawn from, if it is not the process's default one.
-    pub(super) fn generator<'a>(&'a self, own: Option<&'a SharedGenerator>) -> Option<&'a SharedGenerator> {
-        own.or(self.default.as_ref())
+    /// The base seed of the next pass: drawn, or the one that is kept from pass to pass, which a state has too.
+    pub(super) fn base_seed(&self, own: Option<&SharedGenerator>, kept: Option<u64>) -> u64 {
+        match kept {
+            None => draw_base_seed(own.or(self.default.as_ref())),
+            Some(kept) => self.state().and_then(|state| state.start.base_seed).unwrap_or(kept),
+        }
     }
 }
 
@@ -231,11 +234,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.log.before = self.facts().begin(&self.log, text);
         // SAFETY: the run is over with everything taken, and the next one is opened later.
         let plan = unsafe { self.shared.engine.plan_mut() };
-        if !self.persistent || self.epochs == 0 {
-            plan.seed = draw_base_seed(self.log.generator(self.generator.as_ref()));
-        } else if let Some(seed) = self.log.state().and_then(|state| state.start.base_seed) {
-            plan.seed = seed;
-        }
+        let keeps = self.persistent && self.epochs > 0;
+        plan.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(plan.seed));
         plan.epoch = self.epochs;
         plan.tickets.start(self.log.state());
         let engine = &self.shared.engine;

@@ -2,16 +2,18 @@
 //! agree with, and a latch to hold up a worker.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+use std::fmt::Write;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use slotline::BoxError;
-use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::dataset::{Context, Dataset, IterableDataset, from_fn};
 use slotline::loader::{Affinity, Batch, Builder};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
-use slotline::{Loader, WaitStrategy};
+use slotline::{Loader, WaitStrategy, WorkerInfo};
 
 /// Long enough for any machine: what takes longer hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -39,6 +41,30 @@ pub(crate) fn items(
 /// A dataset whose samples are `S`, as far as the compiler must know.
 pub(crate) trait DatasetOf<'a, S>: Dataset<Sample<'a> = S> {}
 impl<'a, S, D: Dataset<Sample<'a> = S>> DatasetOf<'a, S> for D {}
+
+/// The samples of a dataset one after the other, shared out among the workers, with cursors that save themselves.
+pub(crate) struct OneByOne<D>(pub(crate) D);
+
+impl<D: Dataset> IterableDataset for OneByOne<D> {
+    type Sample<'a> = D::Sample<'a>;
+    type Cursor = Range<usize>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Range<usize>, BoxError> {
+        Ok(worker.map_or(0..self.0.len(), |worker| worker.share(self.0.len())))
+    }
+
+    fn next<'a>(
+        &'a self,
+        left: &'a mut Range<usize>,
+        cx: &'a mut Context,
+    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
+        left.next().map(|index| self.0.get(index, cx)).transpose()
+    }
+
+    fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
+        write!(to, "{}..{}", left.start, left.end).is_ok()
+    }
+}
 
 /// Takes an unpredictable time for some samples, so that workers finish out of order.
 pub(crate) fn dawdle(index: usize, cx: &Context) {

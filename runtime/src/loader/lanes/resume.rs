@@ -1,7 +1,6 @@
 //! Where a lane loader is, and how it goes on from there.
 
 use super::super::collate::Collate;
-use super::super::draw::draw_base_seed;
 use super::super::error::Error;
 use super::super::facts::Facts;
 use super::super::state::{State, StateError, Stream, Streams};
@@ -79,11 +78,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         self.log.prepare(self.passes.draw_mut())?;
         let text = std::mem::take(&mut self.log.before.text);
         self.log.before = self.facts().begin(&self.log, text);
-        if !self.persistent || self.epochs == 0 {
-            self.seed = draw_base_seed(self.log.generator(self.generator.as_ref()));
-        } else if let Some(seed) = self.log.state().and_then(|state| state.start.base_seed) {
-            self.seed = seed;
-        }
+        let keeps = self.persistent && self.epochs > 0;
+        self.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(self.seed));
         let pass = Pass { epoch: self.epochs, seed: self.seed };
         let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
         if let Some(resume) = &mut self.log.resume {
