@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use slotline::dataset::{Context, Dataset};
 use slotline::image::{ImageError, Jpeg, Pipeline};
+use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Loader};
 use turbojpeg::{Colorspace, Compressor, Image, PixelFormat, Subsamp};
 
@@ -400,4 +401,38 @@ fn a_bad_picture_is_an_error_of_its_batch_that_names_the_index() {
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     let message = batches[2].as_ref().unwrap_err().to_string();
     assert!(message.contains("5") && message.contains("a JPEG of 300 bytes"), "{message}");
+}
+
+#[test]
+fn damaged_pictures_are_left_out_or_replaced_if_that_is_asked_for() {
+    let mut files: Vec<_> = (0..40).map(|i| jpeg(50 + i, 40, Subsamp::Sub2x2)).collect();
+    for bad in [0, 17, 18, 39] {
+        files[bad].truncate(300);
+    }
+    let whole = |label: usize| {
+        let mut out = vec![0.0; 3 * 8 * 8];
+        Pipeline::new(8, 8).unwrap().decode(&files[label], &mut out).unwrap();
+        out
+    };
+    let skip = OnError::Skip(Budget::Samples(4));
+    for on_error in [skip, OnError::Replace(Budget::Share(0.2))] {
+        for workers in 0..3 {
+            let photos = Photos { files: files.clone(), pipeline: Pipeline::new(8, 8).unwrap() };
+            let builder = Loader::builder(photos).batch_size(4).seed(3).num_workers(workers).on_error(on_error);
+            let mut loader = builder.build().unwrap();
+            let mut sizes = Vec::new();
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                let (images, labels) = batch.tensors();
+                assert_eq!(labels.as_slice(), batch.indices());
+                for (image, &label) in images.as_slice().chunks_exact(3 * 8 * 8).zip(labels.as_slice()) {
+                    assert_eq!(image, whole(label as usize), "{on_error:?}, {workers} workers");
+                }
+                sizes.push(batch.len());
+            }
+            let expected = if on_error == skip { [3, 4, 4, 4, 2, 4, 4, 4, 4, 3] } else { [4; 10] };
+            assert_eq!(sizes, expected, "{on_error:?}, {workers} workers");
+            assert_eq!(loader.stats().bad_indices, [0, 17, 18, 39]);
+        }
+    }
 }
