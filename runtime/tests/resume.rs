@@ -74,7 +74,7 @@ fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
 
 #[test]
 fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_back() {
-    for from in [From::Forgetful, From::Iterator, From::Lists] {
+    for from in FORGETFUL {
         let (what, state) = state_of(from);
         let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
         let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
@@ -85,7 +85,7 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
         assert_eq!(error.field(), "epoch", "{error}");
         assert!(error.to_string().contains("new loader"), "{error}");
     }
-    for from in ALL.into_iter().filter(|from| ![From::Forgetful, From::Iterator, From::Lists].contains(from)) {
+    for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
         let (what, state) = state_of(from);
         let how = How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
         let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
