@@ -1,6 +1,8 @@
 //! Loaders of every kind, which are stopped and gone on with.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, Builder, LaneLoader, State, StateError};
 use slotline::rng::rand_core::Rng;
@@ -353,4 +355,28 @@ pub(crate) fn state_of(from: From) -> (What, State) {
     let state = loader.run(&what, (2, false), &mut came).unwrap();
     assert_eq!((state.epoch(), state.batches()), (1, 2));
     (what, state)
+}
+
+pub(crate) fn what() -> impl Strategy<Value = What> {
+    let from = proptest::sample::select(&ALL[..]);
+    let batch_size = prop_oneof![1 => Just(None), 6 => (1_usize..12).prop_map(Some), 1 => Just(Some(1000))];
+    (1_usize..60, batch_size, any::<bool>(), from, any::<bool>(), 1_u32..4).prop_map(
+        |(len, batch_size, drop_last, from, persistent, epochs)| {
+            let drop_last = drop_last && batch_size.is_some();
+            What { len, batch_size, drop_last, from, persistent, epochs }
+        },
+    )
+}
+
+pub(crate) fn how(in_order: bool) -> impl Strategy<Value = How> {
+    (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>()).prop_map(
+        move |(workers, prefetch, part_size, hold, dealt)| {
+            let part_size = part_size.filter(|_| !dealt);
+            How { workers, prefetch, part_size, hold, in_order, dealt }
+        },
+    )
+}
+
+pub(crate) fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
+    vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
 }
