@@ -119,6 +119,37 @@ fn held_slots_and_timeouts_are_not_deliveries() {
 }
 
 #[test]
+fn a_timeout_names_the_batch_that_was_passed_over() {
+    for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
+        let latch = support::Latch::default();
+        let gate = latch.clone();
+        let dataset = slotline::dataset::from_fn(20, move |index, _| {
+            if index == 3 {
+                gate.wait();
+            }
+            Ok(index as i64)
+        });
+        let builder = Loader::builder(dataset).seed(1).num_workers(1).in_order(in_order);
+        let builder = builder.timeout(std::time::Duration::from_millis(20));
+        let (_, state) = state_of(From::Sequential);
+        let mut state = serde_json::to_value(&state).unwrap();
+        (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
+        (state["missing"], state["start"]["generator"]["seed"]) = (vec![3, 4].into(), 1.into());
+        let state = serde_json::from_value(state).unwrap();
+        macro_rules! times_out {
+            ($loader:expr) => {{
+                let mut loader = $loader;
+                loader.load_state(&state).unwrap();
+                let got = loader.epoch().unwrap().next();
+                latch.open();
+                assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
+            }};
+        }
+        if dealt { times_out!(builder.build_dealt().unwrap()) } else { times_out!(builder.build().unwrap()) }
+    }
+}
+
+#[test]
 fn an_epoch_that_fails_after_it_was_drawn_is_drawn_no_second_time() {
     let (what, state) = state_of(From::Shuffle);
     let latch = support::Latch::default();

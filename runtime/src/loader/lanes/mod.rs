@@ -266,6 +266,17 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         Ok(())
     }
 
+    /// The number of the batch that is waited for.
+    #[cold]
+    fn awaited(&self) -> usize {
+        let workers = &self.home.activities()[..self.crew.len()];
+        // In order it is the next one; as they arrive, the first of those that are begun. Those of an iterable dataset are
+        // counted as they come.
+        let arrive = self.pass.tasks.is_some() && self.lanes.any.is_some();
+        let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
+        begun.unwrap_or_else(|| self.lanes.task(self.pass.delivered))
+    }
+
     #[cold]
     fn timed_out(&self, task: usize) -> Error {
         let workers = self.home.activities()[..self.crew.len()].iter().enumerate();
