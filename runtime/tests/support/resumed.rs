@@ -247,11 +247,15 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
 macro_rules! run {
     ($loader:expr, $what:expr, $cut:expr, $came:expr) => {{
         let (loader, (mut left, at_end)): (_, Cut) = ($loader, $cut);
-        let mut state = (left == 0 && !at_end).then(|| loader.state());
+        let mut state = (left == 0 && !at_end && loader.next_epoch() >= $what.epochs).then(|| loader.state());
         while state.is_none() && loader.next_epoch() < $what.epochs {
             let epoch = loader.next_epoch();
             let mut pass = loader.epoch().unwrap();
-            while let Some(got) = pass.next() {
+            // Nothing was delivered yet, or nothing since it went on.
+            state = (left == 0 && !at_end).then(|| pass.state());
+            while state.is_none()
+                && let Some(got) = pass.next()
+            {
                 $came.push(Came::new(epoch, got));
                 left = left.saturating_sub(1);
                 if left == 0 && !at_end {
