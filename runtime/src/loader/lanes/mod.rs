@@ -152,7 +152,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
-    /// `worker_init`.
+    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
         // One that was leaked.
         self.tally.end(self.pass.delivered);
