@@ -5,37 +5,12 @@
 mod resumed;
 mod support;
 
-use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::Warning;
 use slotline::{BoxError, Error, Loader};
 
 use resumed::*;
-
-fn what() -> impl Strategy<Value = What> {
-    let from = proptest::sample::select(&ALL[..]);
-    let batch_size = prop_oneof![1 => Just(None), 6 => (1_usize..12).prop_map(Some), 1 => Just(Some(1000))];
-    (1_usize..60, batch_size, any::<bool>(), from, any::<bool>(), 1_u32..4).prop_map(
-        |(len, batch_size, drop_last, from, persistent, epochs)| {
-            let drop_last = drop_last && batch_size.is_some();
-            What { len, batch_size, drop_last, from, persistent, epochs }
-        },
-    )
-}
-
-fn how(in_order: bool) -> impl Strategy<Value = How> {
-    (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>()).prop_map(
-        move |(workers, prefetch, part_size, hold, dealt)| {
-            let part_size = part_size.filter(|_| !dealt);
-            How { workers, prefetch, part_size, hold, in_order, dealt }
-        },
-    )
-}
-
-fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
-    vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -74,7 +49,7 @@ fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
 
 #[test]
 fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_back() {
-    for from in [From::Forgetful, From::Iterator, From::Lists] {
+    for from in FORGETFUL {
         let (what, state) = state_of(from);
         let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
         let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
@@ -85,7 +60,7 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
         assert_eq!(error.field(), "epoch", "{error}");
         assert!(error.to_string().contains("new loader"), "{error}");
     }
-    for from in ALL.into_iter().filter(|from| ![From::Forgetful, From::Iterator, From::Lists].contains(from)) {
+    for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
         let (what, state) = state_of(from);
         let how = How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
         let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
@@ -141,6 +116,37 @@ fn held_slots_and_timeouts_are_not_deliveries() {
     assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "its worker is stuck");
     assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "and it is where it was");
     latch.open();
+}
+
+#[test]
+fn a_timeout_names_the_batch_that_was_passed_over() {
+    for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
+        let latch = support::Latch::default();
+        let gate = latch.clone();
+        let dataset = slotline::dataset::from_fn(20, move |index, _| {
+            if index == 3 {
+                gate.wait();
+            }
+            Ok(index as i64)
+        });
+        let builder = Loader::builder(dataset).seed(1).num_workers(1).in_order(in_order);
+        let builder = builder.timeout(std::time::Duration::from_millis(20));
+        let (_, state) = state_of(From::Sequential);
+        let mut state = serde_json::to_value(&state).unwrap();
+        (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
+        (state["missing"], state["start"]["generator"]["seed"]) = (vec![3, 4].into(), 1.into());
+        let state = serde_json::from_value(state).unwrap();
+        macro_rules! times_out {
+            ($loader:expr) => {{
+                let mut loader = $loader;
+                loader.load_state(&state).unwrap();
+                let got = loader.epoch().unwrap().next();
+                latch.open();
+                assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
+            }};
+        }
+        if dealt { times_out!(builder.build_dealt().unwrap()) } else { times_out!(builder.build().unwrap()) }
+    }
 }
 
 #[test]

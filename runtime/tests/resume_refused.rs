@@ -91,7 +91,7 @@ fn a_sampler_of_other_parameters_is_refused_by_their_names() {
         assert_eq!(save(&saved), text);
     }
     assert!(SequentialSampler::new(3).restore("", 0..0).is_err());
-    assert!(Forgetful(3, seeded(1)).restore("", 0..0).unwrap_err().to_string().contains("Forgetful"));
+    assert!(Forgetful(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("Forgetful"));
 }
 
 proptest! {

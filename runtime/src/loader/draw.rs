@@ -105,6 +105,25 @@ impl Draw {
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
+    /// Draws the passes before the one of a state, if a user's sampler has not saved itself.
+    ///
+    /// What they draw from the loader's generators is drawn from there already: these must be put back afterwards.
+    pub(super) fn fast_forward(&mut self, default: Option<&SharedGenerator>, to: &State) -> Result<(), Error> {
+        if to.start.sampler.as_ref().is_some_and(|sampler| sampler.saved.is_some()) {
+            return Ok(());
+        }
+        let mut order = Order::default();
+        while self.passes < to.epoch {
+            match &mut self.from {
+                Origin::Sequential | Origin::Shuffled(_) => break,
+                Origin::Sampler(sampler) => sampler.order(&mut copy_of(default), &mut order)?,
+                Origin::Feed(make) => drop(make()),
+            }
+            self.passes += 1;
+        }
+        Ok(())
+    }
+
     /// Draws a pass over a dataset of this length for batches of at most `rows`, and gives the number of these, if it is
     /// known. `default` stands in for the process's default generator, and `from` says what of the pass is not wanted any
     /// more.
@@ -116,8 +135,6 @@ impl Draw {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        let before = from.filter(|state| state.start.sampler.as_ref().is_none_or(|sampler| sampler.saved.is_none()));
-        let before = before.map_or(0, |state| state.epoch.saturating_sub(self.passes));
         plan.samples = dataset;
         let order = &mut plan.order;
         match &mut self.from {
@@ -133,17 +150,11 @@ impl Draw {
                 }
             }
             Origin::Sampler(sampler) => {
-                for _ in 0..before {
-                    // What it draws from the default generator is drawn from there already.
-                    sampler.order(&mut copy_of(default), order)?;
-                    self.passes += 1;
-                }
                 draw_from(&mut **sampler, default, order)?;
                 self.passes = self.passes.saturating_add(1);
             }
             Origin::Feed(make) => {
-                (0..before).for_each(|_| drop(make()));
-                self.passes = self.passes.saturating_add(before).saturating_add(1);
+                self.passes = self.passes.saturating_add(1);
                 let feed = plan.feed.as_mut().expect("was made with the loader");
                 feed.start(make());
                 if let Some(state) = from {

@@ -16,7 +16,7 @@ use super::on_error::OnError;
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
 use super::tolerant::Tolerant;
-use super::work::{Cause, Failure, Work, guarded};
+use super::work::{Cause, Failure, Work, dispose, guarded};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 
 /// What the threads of one loader share.
@@ -268,6 +268,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let nothing = rows > 0 && tolerant.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
         work.note(tolerant.bad);
         if nothing {
+            dispose(outcome);
             // A panic there is reported as any panic is.
             let _ = guarded(|| {
                 C::discard(&work.payload);

@@ -85,14 +85,12 @@ impl Log {
     }
 
     /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
-    pub(super) fn prepare(&mut self, draw: Option<&mut Draw>) -> Result<(), StateError> {
-        let Some(resume) = &mut self.resume else { return Ok(()) };
-        if std::mem::replace(&mut resume.tried, true)
-            && let Some(draw) = draw
-        {
+    pub(super) fn prepare(&mut self, draw: Option<&mut Draw>) -> Result<(), Error> {
+        let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
+        if std::mem::replace(&mut resume.tried, true) {
             draw.restore(&resume.state)?;
         }
-        Ok(())
+        draw.fast_forward(self.default.as_ref(), &resume.state)
     }
 
     /// Puts the generators where the state to go on from has them.

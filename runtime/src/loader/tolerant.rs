@@ -90,7 +90,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
         job.rows = row + 1..self.end;
         let index = if self.attempts > 0 { self.substitute } else { job.indices.at(row) };
         let position = job.first + row;
-        let last = if self.attempts == ATTEMPTS { cause.to_string() } else { String::new() };
+        let last = if self.attempts == ATTEMPTS { cause.in_words() } else { String::new() };
         let failure = Failure { position, index, by: self.by, cause };
         self.bad.push(Bad { failure, row: Some(row).filter(|_| !self.replaces) });
         if !self.replaces {

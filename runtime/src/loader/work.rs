@@ -43,10 +43,11 @@ impl<P> Work<P> {
     #[cold]
     pub(super) fn fail(&self, failure: Failure) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if trouble.failure.as_ref().is_none_or(|kept| failure.position < kept.position) {
-            trouble.failure = Some(failure);
-        }
+        let first = trouble.failure.as_ref().is_none_or(|kept| failure.position < kept.position);
+        let other = if first { trouble.failure.replace(failure) } else { Some(failure) };
+        drop(trouble);
         self.failed.store(true, Ordering::Relaxed);
+        dispose(other);
     }
 
     /// Notes bad samples.
@@ -128,6 +129,11 @@ impl Cause {
     /// Whether it is this error.
     pub(super) fn is<E: std::error::Error + 'static>(&self) -> bool {
         matches!(self, Self::Error(error) if error.is::<E>())
+    }
+
+    /// What it says, come what may.
+    pub(super) fn in_words(&self) -> String {
+        guarded(|| Ok(self.to_string())).unwrap_or_else(|panic| panic.to_string())
     }
 
     /// As an error, where there is no more to say of it.

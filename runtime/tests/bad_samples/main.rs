@@ -4,6 +4,7 @@ mod budgets;
 mod collate;
 mod iterable;
 mod rows;
+mod rude;
 
 use std::fmt;
 

@@ -1,6 +1,8 @@
 //! Loaders of every kind, which are stopped and gone on with.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, Builder, LaneLoader, State, StateError};
 use slotline::rng::rand_core::Rng;
@@ -43,23 +45,38 @@ impl Dataset for Items {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Came {
     Batch { epoch: u32, task: usize, indices: Vec<i64>, bytes: Vec<u8>, words: Vec<u64> },
-    Failed { epoch: u32, task: usize, index: usize, position: usize },
+    Failed { epoch: u32, task: usize, index: usize, position: usize, bad: usize },
 }
 
 impl Came {
     pub(crate) fn new<D: slotline::dataset::Loadable>(epoch: u32, got: Result<Batch<D>, Error>) -> Self {
         let batch = match got {
             Ok(batch) => batch,
-            Err(Error::Sample { index, position, task, .. }) => return Self::Failed { epoch, task, index, position },
-            Err(error) => panic!("{error}"),
+            Err(error) => return Self::failed(epoch, 0, error),
         };
         let columns = batch.columns();
+        let mut bytes = Vec::new();
+        for column in (1..columns.len()).filter(|&column| column != 2) {
+            bytes.extend_from_slice(columns.get(column).unwrap().bytes());
+            let numbers = columns.lengths(column).into_iter().chain(columns.offsets(column)).flatten();
+            bytes.extend(numbers.flat_map(|number| number.to_ne_bytes()));
+        }
         Self::Batch {
             epoch: batch.epoch(),
             task: batch.task(),
             indices: batch.indices().to_vec(),
-            bytes: columns.get(1).unwrap().typed::<u8>().unwrap().as_slice().to_vec(),
+            bytes,
             words: columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec(),
+        }
+    }
+
+    fn failed(epoch: u32, bad: usize, error: Error) -> Self {
+        match error {
+            Error::Sample { index, position, task, .. } | Error::Panic { index, position, task, .. } => {
+                Self::Failed { epoch, task, index, position, bad }
+            }
+            Error::BadSamples { bad, source, .. } => Self::failed(epoch, bad, *source),
+            error => panic!("{error}"),
         }
     }
 
@@ -72,7 +89,7 @@ impl Came {
 }
 
 /// A sampler that saves nothing, and draws anew in each pass.
-pub(crate) struct Forgetful(pub(crate) usize, pub(crate) Generator);
+pub(crate) struct Forgetful(pub(crate) usize, pub(crate) SharedGenerator);
 
 impl Sampler for Forgetful {
     fn len(&self) -> usize {
@@ -84,11 +101,15 @@ impl Sampler for Forgetful {
     }
 
     fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        self.1.randperm_into(self.0, order.u32_table()).map_err(|error| BoxError::from(error.to_string()).into())
+        self.1.lock().randperm_into(self.0, order.u32_table()).map_err(|error| BoxError::from(error.to_string()).into())
     }
 }
 
-/// Where the order comes from.
+/// What saves nothing of itself.
+pub(crate) const FORGETFUL: [From; 5] =
+    [From::Forgetful, From::ForgetfulShared, From::Iterator, From::IteratorShared, From::Lists];
+
+/// Where the order comes from; what is shared are the loader's own random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Sequential,
@@ -103,11 +124,13 @@ pub(crate) enum From {
     Distributed,
     BatchSampler,
     Forgetful,
+    ForgetfulShared,
     Iterator,
+    IteratorShared,
     Lists,
 }
 
-pub(crate) const ALL: [From; 14] = [
+pub(crate) const ALL: [From; 16] = [
     From::Sequential,
     From::Shuffle,
     From::SequentialSampler,
@@ -120,7 +143,9 @@ pub(crate) const ALL: [From; 14] = [
     From::Distributed,
     From::BatchSampler,
     From::Forgetful,
+    From::ForgetfulShared,
     From::Iterator,
+    From::IteratorShared,
     From::Lists,
 ];
 
@@ -149,19 +174,23 @@ pub(crate) struct How {
 /// When a loader stops: after so many batches, or at the end of the pass in which they are.
 pub(crate) type Cut = (usize, bool);
 
-pub(crate) enum Any {
-    Shared(Loader<Items>),
-    Dealt(LaneLoader<Items>),
+pub(crate) enum Any<D: Dataset = Items> {
+    Shared(Loader<D>),
+    Dealt(LaneLoader<D>),
 }
 
 pub(crate) fn build(what: &What, how: &How) -> Any {
+    build_from(Loader::builder(Items { len: what.len, dawdles: !how.in_order }), what, how)
+}
+
+pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Any<D> {
     let n = what.len;
-    let builder = prefetch(Loader::builder(Items { len: n, dawdles: !how.in_order }), how.workers, how.prefetch);
+    let builder = prefetch(builder, how.workers, how.prefetch);
     let builder = builder.hold(how.hold).in_order(how.in_order).persistent_workers(what.persistent && how.workers > 0);
     let ours = SharedGenerator::from(Generator::from_seed(5));
     let own = || Generator::from_seed(9);
     let builder = builder.generator(ours.clone());
-    let sized = |builder: Builder<Items>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
+    let sized = |builder: Builder<D>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
     let random = || RandomSampler::new(n).unwrap();
     let size = what.batch_size.unwrap_or(1);
     let builder = match what.from {
@@ -181,7 +210,8 @@ pub(crate) fn build(what: &What, how: &How) -> Any {
         From::BatchSampler => {
             builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
         }
-        From::Forgetful => sized(builder).sampler(Forgetful(n, own())),
+        From::Forgetful => sized(builder).sampler(Forgetful(n, own().into())),
+        From::ForgetfulShared => sized(builder).sampler(Forgetful(n, ours)),
         From::Iterator => {
             let mut passes = 0;
             sized(builder).sampler_iter(move || {
@@ -189,6 +219,11 @@ pub(crate) fn build(what: &What, how: &How) -> Any {
                 (0..n).map(move |i| (i * 7 + passes) % n)
             })
         }
+        From::IteratorShared => sized(builder).sampler_iter(move || {
+            let mut indices = Vec::<u64>::new();
+            ours.lock().randperm_into(n, &mut indices).unwrap();
+            indices.into_iter().map(|index| index as usize)
+        }),
         From::Lists => {
             let mut passes = 0;
             builder.batch_sampler_iter(3, move || {
@@ -197,7 +232,7 @@ pub(crate) fn build(what: &What, how: &How) -> Any {
             })
         }
     };
-    let feed = matches!(what.from, From::Iterator | From::Lists);
+    let feed = matches!(what.from, From::Iterator | From::IteratorShared | From::Lists);
     if how.dealt && !feed {
         return Any::Dealt(builder.build_dealt().unwrap());
     }
@@ -212,11 +247,15 @@ pub(crate) fn build(what: &What, how: &How) -> Any {
 macro_rules! run {
     ($loader:expr, $what:expr, $cut:expr, $came:expr) => {{
         let (loader, (mut left, at_end)): (_, Cut) = ($loader, $cut);
-        let mut state = (left == 0 && !at_end).then(|| loader.state());
+        let mut state = (left == 0 && !at_end && loader.next_epoch() >= $what.epochs).then(|| loader.state());
         while state.is_none() && loader.next_epoch() < $what.epochs {
             let epoch = loader.next_epoch();
             let mut pass = loader.epoch().unwrap();
-            while let Some(got) = pass.next() {
+            // Nothing was delivered yet, or nothing since it went on.
+            state = (left == 0 && !at_end).then(|| pass.state());
+            while state.is_none()
+                && let Some(got) = pass.next()
+            {
                 $came.push(Came::new(epoch, got));
                 left = left.saturating_sub(1);
                 if left == 0 && !at_end {
@@ -235,7 +274,7 @@ macro_rules! run {
     }};
 }
 
-impl Any {
+impl<D: Dataset> Any<D> {
     pub(crate) fn run(&mut self, what: &What, cut: Cut, came: &mut Vec<Came>) -> Option<State> {
         match self {
             Self::Shared(loader) => run!(loader, what, cut, came),
@@ -262,6 +301,11 @@ pub(crate) const WHOLE: Cut = (usize::MAX, true);
 
 /// All passes of one loader.
 pub(crate) fn uninterrupted(what: &What) -> Vec<Came> {
+    uninterrupted_by(what, build)
+}
+
+/// As [`uninterrupted`], of loaders made so.
+pub(crate) fn uninterrupted_by<D: Dataset>(what: &What, build: impl Fn(&What, &How) -> Any<D>) -> Vec<Came> {
     let workers = usize::from(what.persistent);
     let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
     let mut came = Vec::new();
@@ -271,6 +315,16 @@ pub(crate) fn uninterrupted(what: &What) -> Vec<Came> {
 
 /// The passes of one loader after the other, each from where the one before was cut.
 pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<Came> {
+    interrupted_by(what, parts, last, build)
+}
+
+/// As [`interrupted`], of loaders made so.
+pub(crate) fn interrupted_by<D: Dataset>(
+    what: &What,
+    parts: &[(How, Cut)],
+    last: &How,
+    build: impl Fn(&What, &How) -> Any<D>,
+) -> Vec<Came> {
     let (mut came, mut state) = (Vec::new(), None::<State>);
     for (i, (how, cut)) in parts.iter().map(|(how, cut)| (how, *cut)).chain([(last, WHOLE)]).enumerate() {
         let mut how = how.clone();
@@ -305,4 +359,28 @@ pub(crate) fn state_of(from: From) -> (What, State) {
     let state = loader.run(&what, (2, false), &mut came).unwrap();
     assert_eq!((state.epoch(), state.batches()), (1, 2));
     (what, state)
+}
+
+pub(crate) fn what() -> impl Strategy<Value = What> {
+    let from = proptest::sample::select(&ALL[..]);
+    let batch_size = prop_oneof![1 => Just(None), 6 => (1_usize..12).prop_map(Some), 1 => Just(Some(1000))];
+    (1_usize..60, batch_size, any::<bool>(), from, any::<bool>(), 1_u32..4).prop_map(
+        |(len, batch_size, drop_last, from, persistent, epochs)| {
+            let drop_last = drop_last && batch_size.is_some();
+            What { len, batch_size, drop_last, from, persistent, epochs }
+        },
+    )
+}
+
+pub(crate) fn how(in_order: bool) -> impl Strategy<Value = How> {
+    (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>()).prop_map(
+        move |(workers, prefetch, part_size, hold, dealt)| {
+            let part_size = part_size.filter(|_| !dealt);
+            How { workers, prefetch, part_size, hold, in_order, dealt }
+        },
+    )
+}
+
+pub(crate) fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
+    vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
 }

@@ -165,7 +165,8 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             cx.start_sample(self.number);
             self.number += 1;
             match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
-                Ok(true) | Err(Cause::Error(_)) => {}
+                Ok(true) => {}
+                Err(Cause::Error(error)) => dispose(error),
                 Ok(false) => dispose(self.cursor.take()),
                 Err(panic) => {
                     dispose(self.cursor.take());
@@ -295,9 +296,11 @@ where
             }));
         }
         match outcome {
-            _ if nothing && all_good => Outcome::End,
-            // The consumer must know of the bad ones, and asks again.
-            _ if nothing => Outcome::Batch(0),
+            said if nothing => {
+                dispose(said);
+                // The consumer must know of the bad ones, and asks again.
+                if all_good { Outcome::End } else { Outcome::Batch(0) }
+            }
             Ok(()) => Outcome::Batch(row),
             Err(cause) => fail(last.saturating_sub(1), by, cause),
         }

@@ -152,7 +152,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
-    /// `worker_init`.
+    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
         // One that was leaked.
         self.tally.end(self.pass.delivered);
@@ -264,6 +264,17 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         self.home.set_abandoned(false);
         self.pass = Progress::default();
         Ok(())
+    }
+
+    /// The number of the batch that is waited for.
+    #[cold]
+    fn awaited(&self) -> usize {
+        let workers = &self.home.activities()[..self.crew.len()];
+        // In order it is the next one; as they arrive, the first of those that are begun. Those of an iterable dataset are
+        // counted as they come.
+        let arrive = self.pass.tasks.is_some() && self.lanes.any.is_some();
+        let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
+        begun.unwrap_or_else(|| self.lanes.task(self.pass.delivered))
     }
 
     #[cold]

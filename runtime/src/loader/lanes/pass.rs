@@ -173,7 +173,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     let LaneLoader { tally, lanes, .. } = &mut *self.loader;
                     if !tally.waiting(|| lanes.wait(deadline)) {
-                        return Some(Err(self.loader.timed_out(self.loader.pass.delivered)));
+                        return Some(Err(self.loader.timed_out(self.loader.awaited())));
                     }
                 }
                 Next::Held if self.loader.waits_for_release => {

@@ -221,6 +221,11 @@ impl<P> Lanes<P> {
         }
     }
 
+    /// The batch that was asked for after so many of the pass, those delivered before it went on among them.
+    pub(super) fn task(&self, delivered: usize) -> usize {
+        self.tickets.task(delivered.saturating_sub(self.tickets.done))
+    }
+
     /// How many answers are there.
     pub(super) fn ready_count(&self) -> usize {
         self.lanes.iter().map(|lane| lane.replies.ready()).sum()

@@ -1,0 +1,105 @@
+//! Errors that panic themselves: when they are put in words, or dropped in the thread that they are of.
+
+use std::thread::{self, ThreadId};
+
+use slotline::dataset::{Loadable, from_fn, iter_fn};
+use slotline::loader::Samples;
+
+use super::*;
+
+/// An error of a worker's.
+#[derive(Debug)]
+struct Rude(ThreadId);
+
+impl Rude {
+    fn boxed() -> BoxError {
+        Self(thread::current().id()).into()
+    }
+}
+
+impl fmt::Display for Rude {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Rude {}
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        assert!(thread::current().id() != self.0, "no end");
+    }
+}
+
+/// Two passes of a loader: what came is a batch of so many, or an error of this sample.
+macro_rules! passes {
+    ($builder:expr) => {{
+        let mut loader = $builder.num_workers(1).build().unwrap();
+        let came = |got: Result<_, Error>| match got {
+            Ok(batch) => Ok(batch),
+            Err(Error::Sample { index, .. }) => Err(index),
+            Err(error) => panic!("{error:?}"),
+        };
+        [(); 2].map(|()| loader.epoch().unwrap().map(|got| came(got.map(|batch| batch.len()))).collect::<Vec<_>>())
+    }};
+}
+
+struct Unwritable;
+
+impl Sample for Unwritable {
+    type Tensors<'b> = Tensor<'b, i64>;
+
+    fn declare(&self, fields: &mut Fields) {
+        0_i64.declare(fields);
+    }
+
+    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
+        Err(Rude::boxed())
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, i64> {
+        columns.take()
+    }
+}
+
+#[test]
+fn a_worker_outlives_the_errors_it_meets() {
+    let unwritable = || Loader::builder(from_fn(4, |_, _| Ok(Unwritable))).batch_size(2).help(false);
+    assert_eq!(passes!(unwritable().on_error(SKIP)), [[]; 2]);
+    let replaced = passes!(unwritable().on_error(REPLACE));
+    assert!(replaced.iter().all(|pass| pass.len() == 2 && pass.iter().all(Result::is_err)), "{replaced:?}");
+    // Only the first one of a batch is kept.
+    assert_eq!(passes!(unwritable().part_size(1)), [[Err(0), Err(2)]; 2]);
+}
+
+/// Wants at least one sample.
+fn list<D: for<'a> Loadable<Item<'a> = i64>>(samples: &mut Samples<'_, D>) -> Result<Vec<i64>, BoxError> {
+    let mut batch = Vec::new();
+    while let Some(sample) = samples.next() {
+        batch.push(sample?);
+    }
+    if batch.is_empty() { Err(Rude::boxed()) } else { Ok(batch) }
+}
+
+#[test]
+fn a_worker_outlives_what_a_function_says_of_nothing() {
+    let odd = from_fn(6, |index, _| if index < 2 { Err("bad".into()) } else { Ok(index as i64) });
+    assert_eq!(
+        passes!(Loader::builder(odd).batch_size(2).help(false).on_error(SKIP).collate(list)),
+        [[Ok(2), Ok(2)]; 2]
+    );
+    let stream = iter_fn(|_| Ok((0..4_i64).map(Ok)));
+    assert_eq!(passes!(Loader::iterable(stream).batch_size(2).collate(list)), [[Ok(2), Ok(2)]; 2]);
+}
+
+#[test]
+fn a_worker_outlives_what_it_reads_again() {
+    let stream = || iter_fn(|_| Ok((0..6_i64).map(|number| if number == 1 { Err(Rude::boxed()) } else { Ok(number) })));
+    let build = || Loader::iterable(stream()).batch_size(2).num_workers(1).on_error(SKIP).build().unwrap();
+    let (mut before, mut after) = (build(), build());
+    let mut pass = before.epoch().unwrap();
+    assert_eq!(pass.next().unwrap().unwrap().tensors().as_slice(), [0, 2]);
+    after.load_state(&pass.state()).unwrap();
+    let rest: Vec<_> = after.epoch().unwrap().map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect();
+    assert_eq!(rest, [vec![3, 4], vec![5]]);
+}
