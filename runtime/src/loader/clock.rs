@@ -63,10 +63,10 @@ impl Timing {
         let Self { span, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
-        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go());
-        spans::filled(&span, samples);
         // Who listens to spans wants them all.
         let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
+        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go(), always);
+        spans::filled(&span, samples);
         reader.pacer.measured(ended - started, parts, always);
     }
 }
@@ -91,10 +91,18 @@ impl Watch {
         self.staged.then_some(&self.laps)
     }
 
-    fn stop(&mut self, activity: &Activity, (started, ended): (Instant, Instant), samples: u64, let_go: u64) {
+    /// A claim of so many samples is over, before which so many were let go; `always`: the next one will not be.
+    fn stop(
+        &mut self,
+        activity: &Activity,
+        (started, ended): (Instant, Instant),
+        samples: u64,
+        let_go: u64,
+        always: bool,
+    ) {
         let (took, figures) = (nanos(ended - started), &activity.figures);
         let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
-        figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go);
+        figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go, if always { 0 } else { took });
         self.last = Some(ended);
         self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
         if self.staged {

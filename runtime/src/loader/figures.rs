@@ -16,9 +16,10 @@ pub(super) struct Figures {
     /// Runs of rows that it took on, and the samples in them.
     claims: AtomicU64,
     samples: AtomicU64,
-    /// What its claims took, and how many of them are in that.
+    /// What its claims took, and how many of them are in that; and what each of the others is taken to take.
     busy: AtomicU64,
     accounted: AtomicU64,
+    others: AtomicU64,
     /// What samples took that were timed in two parts.
     reading: AtomicU64,
     writing: AtomicU64,
@@ -37,10 +38,11 @@ impl Figures {
         add(&self.samples, samples as u64);
     }
 
-    /// Adds the time of some claims.
-    pub(super) fn busy(&self, time: u64, claims: u64) {
+    /// Adds the time of some claims, and says what each of the next ones is taken to take until they have a time.
+    pub(super) fn busy(&self, time: u64, claims: u64, others: u64) {
         add(&self.busy, time);
         add(&self.accounted, claims);
+        self.others.store(others, Ordering::Relaxed);
     }
 
     /// Adds the time of samples that were timed in two parts.
@@ -76,10 +78,12 @@ impl Figures {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// What all claims took: those that were not accounted for as long as the others, on average.
+    /// What all claims took. On average would say too much: before quick ones there may have been a slow one, and the one
+    /// that is being filled may have just begun.
     pub(super) fn busy_time(&self) -> Duration {
-        let [busy, accounted] = [&self.busy, &self.accounted].map(|figure| figure.load(Ordering::Relaxed));
-        Duration::from_nanos((busy as f64 * self.claims().max(accounted) as f64 / accounted.max(1) as f64) as u64)
+        let figures = [&self.busy, &self.accounted, &self.others];
+        let [busy, accounted, others] = figures.map(|figure| figure.load(Ordering::Relaxed));
+        Duration::from_nanos(busy.saturating_add(self.claims().saturating_sub(accounted).saturating_mul(others)))
     }
 
     /// The share of that which is reading, as far as it was looked at.
@@ -182,14 +186,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_without_a_time_are_taken_for_as_long_as_the_others() {
+    fn claims_without_a_time_are_taken_for_as_long_as_was_said_last() {
         let figures = Figures::default();
         assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::ZERO, 1.0));
         (0..6).for_each(|_| figures.claimed(2));
-        figures.busy(3000, 4);
+        figures.busy(3000, 4, 50);
         figures.stages(100, 300);
         assert_eq!((figures.claims(), figures.samples()), (6, 12));
-        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(4500), 0.25));
+        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(3100), 0.25));
+        figures.busy(10, 1, 0);
+        assert_eq!(figures.busy_time(), Duration::from_nanos(3010));
     }
 
     #[test]
