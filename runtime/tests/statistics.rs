@@ -86,6 +86,7 @@ fn lanes_count_as_the_shared_ring_does() {
         }
         assert_eq!(counts(&pass.stats()), [1, batches, samples, samples * 4, errors]);
         assert_eq!(errors, 1);
+        assert_eq!(read(&pass.stats()), 20, "the one that failed among them");
     }
 }
 

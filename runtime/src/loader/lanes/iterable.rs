@@ -280,8 +280,9 @@ where
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
+        // The end was asked for as well.
+        activity.figures.claimed(number - self.number - usize::from(ended));
         self.number = number;
-        activity.figures.claimed(row);
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());
