@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slotline::dataset::{Dataset, from_fn, iter_fn};
@@ -289,6 +290,33 @@ fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing()
             assert_eq!(pass.by_ref().map(Result::unwrap).count(), 6);
         }
     }
+}
+
+#[test]
+fn the_watchdog_tells_of_a_stream_that_does_not_begin() {
+    let latch = Latch::default();
+    let stuck = latch.clone();
+    let calls = AtomicUsize::new(0);
+    let dataset = iter_fn(move |_| {
+        // The first call is that of `build`.
+        if calls.fetch_add(1, Relaxed) > 0 {
+            stuck.wait();
+        }
+        Ok((0..4_i32).map(Ok))
+    });
+    let builder = Loader::iterable(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(5));
+    let mut loader = builder.build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    latch.until_waiting(1);
+    let begun = Instant::now();
+    while pass.stats().stuck.is_empty() {
+        assert!(begun.elapsed() < LONG, "nothing was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    latch.open();
+    let told = pass.stats().stuck[0];
+    assert_eq!((told.index, told.batch, told.by), (0, 0, By::Worker(0)));
+    assert_eq!(pass.map(Result::unwrap).count(), 2);
 }
 
 #[test]

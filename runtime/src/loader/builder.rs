@@ -318,7 +318,9 @@ impl<D, C> Builder<D, C> {
     /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
     ///
     /// It looks four times in that time, so that reports come up to a quarter of it late. Where a dataset reads
-    /// [many samples at once](crate::Dataset::get_many) they count as one.
+    /// [many samples at once](crate::Dataset::get_many) they count as one, and an iterable dataset's
+    /// [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample. `worker_init`, and what draws indices, are
+    /// not looked after.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
         self

@@ -130,7 +130,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
     }
 
     /// Begins a pass, or the rest of one.
-    fn begin(&mut self, request: Request, task: usize) -> Result<(), BoxError> {
+    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
         let info = self.info(request);
         if info.is_some() {
             set_worker_info(info);
@@ -147,17 +147,16 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.cursor = Some(cursor.map_err(Cause::into_error)?);
         match saved {
             Some(_) => self.number = samples,
-            None => self.pass_over(samples, request, task)?,
+            None => self.pass_over(samples, request)?,
         }
         Ok(())
     }
 
     /// Reads so many samples for nobody.
-    fn pass_over(&mut self, samples: usize, request: Request, task: usize) -> Result<(), BoxError> {
+    fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
         let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
-        activity.begin(task, 0);
         while self.number < samples && !engine.abandoned.get() {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
@@ -169,12 +168,10 @@ impl<D: IterableDataset, C> IterHand<D, C> {
                 Ok(false) => dispose(self.cursor.take()),
                 Err(panic) => {
                     dispose(self.cursor.take());
-                    activity.end();
                     return Err(panic.into_error());
                 }
             }
         }
-        activity.end();
         Ok(())
     }
 }
@@ -232,10 +229,14 @@ where
             Outcome::Batch(0)
         };
         let by = self.reader.by();
-        if self.pass != Some(request.pass)
-            && let Err(error) = self.begin(request, task)
-        {
-            return fail(self.number, by, Cause::Start(error));
+        if self.pass != Some(request.pass) {
+            let activity = &*engine.activities[self.reader.place];
+            activity.begin(task, 0);
+            let begun = self.begin(request);
+            activity.end();
+            if let Err(error) = begun {
+                return fail(self.number, by, Cause::Start(error));
+            }
         }
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
