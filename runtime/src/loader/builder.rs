@@ -430,7 +430,7 @@ impl<D, C> Builder<D, C> {
     /// What becomes of samples that cannot be read or written, and how many a pass may have.
     ///
     /// The index of each is said once, through `tracing`, when its batch is delivered, and is in
-    /// [`Loader::bad_indices`](super::Loader::bad_indices). A batch keeps its number when those before it are passed over. A
+    /// [`Stats::bad_indices`](super::Stats::bad_indices). A batch keeps its number when those before it are passed over. A
     /// collate function does not see bad samples, and if there is no other in a batch, whatever it makes or says is thrown
     /// away. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) is then no failure of a sample, but the hints of that
     /// batch end with it. Of a [bulk read](crate::Dataset::get_many) that fails the first sample that was not put is the bad
