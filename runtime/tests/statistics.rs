@@ -174,6 +174,34 @@ fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
 }
 
 #[test]
+fn what_a_stream_takes_to_begin_is_reading_in_every_pass() {
+    for workers in [0, 1] {
+        let dataset = iter_fn(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            Ok((0..200_i64).map(Ok))
+        });
+        let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(workers).build().unwrap();
+        (0..5).for_each(|_| loader.epoch().unwrap().for_each(drop));
+        let stats = loader.stats();
+        let thread = stats.workers.first().unwrap_or(&stats.consumer);
+        assert!(thread.reading >= Duration::from_millis(50), "{workers} workers: {stats:?}");
+    }
+}
+
+#[test]
+fn what_a_function_does_before_it_asks_for_a_sample_is_writing() {
+    let numbers = from_fn(6, |index, _| Ok(index as i64));
+    let builder = Loader::builder(numbers).batch_size(2).collate(|samples| {
+        std::thread::sleep(Duration::from_millis(10));
+        samples.for_each(|_| Ok(()))
+    });
+    let mut loader = builder.build().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    assert!(stats.consumer.writing >= Duration::from_millis(30), "{stats:?}");
+}
+
+#[test]
 fn slow_samples_are_named_with_their_times_and_the_times_add_up() {
     for workers in [0, 1, 2] {
         let (stats, took) = slowly(workers, false);

@@ -157,8 +157,9 @@ impl Laps {
 
     fn lap(&self, now: Instant, figures: &Figures) {
         let time = self.since_last(now);
-        let Some((index, read)) = self.written.take() else { return };
+        // Before the first sample a collate function may do anything.
         self.writing.set(self.writing.get() + time);
+        let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
             figures.slowest.note(index, read + time);
         }

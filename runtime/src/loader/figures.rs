@@ -20,6 +20,8 @@ pub(super) struct Figures {
     busy: AtomicU64,
     accounted: AtomicU64,
     others: AtomicU64,
+    /// What it took to begin streams, apart from claims.
+    starting: AtomicU64,
     /// What samples took that were timed in two parts.
     reading: AtomicU64,
     writing: AtomicU64,
@@ -49,6 +51,10 @@ impl Figures {
     pub(super) fn stages(&self, reading: u64, writing: u64) {
         add(&self.reading, reading);
         add(&self.writing, writing);
+    }
+
+    pub(super) fn started(&self, time: Duration) {
+        add(&self.starting, nanos(time));
     }
 
     pub(super) fn waited(&self, time: Duration) {
@@ -90,6 +96,10 @@ impl Figures {
     pub(super) fn reading_share(&self) -> f64 {
         let [reading, writing] = [&self.reading, &self.writing].map(|figure| figure.load(Ordering::Relaxed) as f64);
         if reading + writing > 0.0 { reading / (reading + writing) } else { 1.0 }
+    }
+
+    pub(super) fn starting(&self) -> Duration {
+        Duration::from_nanos(self.starting.load(Ordering::Relaxed))
     }
 
     pub(super) fn waiting(&self) -> Duration {

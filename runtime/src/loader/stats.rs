@@ -159,7 +159,7 @@ impl WorkerStats {
         Self {
             claims: figures.claims(),
             samples: figures.samples(),
-            reading,
+            reading: reading + figures.starting(),
             writing: busy.saturating_sub(reading),
             waiting: figures.waiting(),
             resting: figures.resting(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -11,6 +12,7 @@ use super::super::collate::Collate;
 use super::super::draw::{Batching, Draw};
 use super::super::error::{By, Error};
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::spans;
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
 use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
@@ -129,6 +131,19 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
+    /// Begins a pass. That is timed by itself: no other claim of the pass is like it.
+    #[cold]
+    fn start(&mut self, request: Request, task: usize) -> Result<(), BoxError> {
+        let engine = self.engine.clone();
+        let activity = &*engine.activities[self.reader.place];
+        let (_span, started) = (spans::fill(task), Instant::now());
+        activity.begin(task, 0);
+        let begun = self.begin(request);
+        activity.end();
+        activity.figures.started(started.elapsed());
+        begun
+    }
+
     /// Begins a pass, or the rest of one.
     fn begin(&mut self, request: Request) -> Result<(), BoxError> {
         let info = self.info(request);
@@ -188,7 +203,14 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
-        let outcome = if self.reader.pacer.lets_go() {
+        let outcome = if self.pass != Some(request.pass)
+            && !self.engine.abandoned.get()
+            && let Err(error) = self.start(request, task)
+        {
+            let (number, by) = (self.number, self.reader.by());
+            work.fail(Failure { position: number, index: number, by, cause: Cause::Start(error) });
+            Outcome::Batch(0)
+        } else if self.reader.pacer.lets_go() {
             self.fill_batch::<false>(request, task, work)
         } else {
             self.fill_timed(request, task, work)
@@ -229,15 +251,6 @@ where
             Outcome::Batch(0)
         };
         let by = self.reader.by();
-        if self.pass != Some(request.pass) {
-            let activity = &*engine.activities[self.reader.place];
-            activity.begin(task, 0);
-            let begun = self.begin(request);
-            activity.end();
-            if let Err(error) = begun {
-                return fail(self.number, by, Cause::Start(error));
-            }
-        }
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
