@@ -334,7 +334,7 @@ fn the_watchdog_tells_of_a_stream_that_does_not_begin() {
     });
     let builder = Loader::iterable(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(5));
     let mut loader = builder.build().unwrap();
-    let mut pass = loader.epoch().unwrap();
+    let pass = loader.epoch().unwrap();
     latch.until_waiting(1);
     let begun = Instant::now();
     while pass.stats().stuck.is_empty() {

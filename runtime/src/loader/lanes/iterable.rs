@@ -131,17 +131,32 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
-    /// Begins a pass. That is timed by itself: no other claim of the pass is like it.
+    /// Says how far it is.
+    #[inline]
+    fn note(&self, mark: &mut Mark) {
+        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
+        mark.saved.clear();
+        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
+            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
+        });
+    }
+
+    /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
     #[cold]
-    fn start(&mut self, request: Request, task: usize) -> Result<(), BoxError> {
+    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Outcome> {
         let engine = self.engine.clone();
+        if engine.abandoned.get() {
+            return Some(Outcome::End);
+        }
         let activity = &*engine.activities[self.reader.place];
         let (_span, started) = (spans::fill(task), Instant::now());
         activity.begin(task, 0);
         let begun = self.begin(request);
         activity.end();
         activity.figures.started(started.elapsed());
-        begun
+        let (number, by) = (self.number, self.reader.by());
+        work.fail(Failure { position: number, index: number, by, cause: Cause::Start(begun.err()?) });
+        Some(Outcome::Batch(0))
     }
 
     /// Begins a pass, or the rest of one.
@@ -203,23 +218,18 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
-        let outcome = if self.pass != Some(request.pass)
-            && !self.engine.abandoned.get()
-            && let Err(error) = self.start(request, task)
+        if self.pass != Some(request.pass)
+            && let Some(outcome) = self.start(request, task, work)
         {
-            let (number, by) = (self.number, self.reader.by());
-            work.fail(Failure { position: number, index: number, by, cause: Cause::Start(error) });
-            Outcome::Batch(0)
-        } else if self.reader.pacer.lets_go() {
+            self.note(mark);
+            return outcome;
+        }
+        let outcome = if self.reader.pacer.lets_go() {
             self.fill_batch::<false>(request, task, work)
         } else {
             self.fill_timed(request, task, work)
         };
-        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
-        mark.saved.clear();
-        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
-            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
-        });
+        self.note(mark);
         outcome
     }
 }
