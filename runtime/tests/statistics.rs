@@ -145,7 +145,7 @@ fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
         loader.epoch().unwrap().for_each(drop);
         let stats = loader.stats();
         let thread = stats.workers.first().unwrap_or(&stats.consumer);
-        assert_eq!(thread.claims, 30);
+        assert_eq!(thread.samples, 30);
         // The others are not timed if they take 10 µs.
         // Those that have no time would have got one if the one before them had taken 10 µs.
         assert!(thread.busy() <= stats.elapsed + Duration::from_micros(30 * 10), "{workers} workers: {stats:?}");
@@ -169,7 +169,7 @@ fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
     latch.until_waiting(1);
     let stats = pass.stats();
     latch.open();
-    assert_eq!(stats.workers[0].claims, 2);
+    assert_eq!(stats.workers[0].samples, 2);
     assert!(stats.workers[0].busy() <= stats.elapsed, "{stats:?}");
 }
 

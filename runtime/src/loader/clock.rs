@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tracing::span::EnteredSpan;
 
-use super::figures::{Figures, nanos};
+use super::figures::{Figures, MANY, nanos};
 use super::job::{Activity, Reader};
 use super::spans;
 
@@ -102,7 +102,8 @@ impl Watch {
     ) {
         let (took, figures) = (nanos(ended - started), &activity.figures);
         let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
-        figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go, if always { 0 } else { took });
+        let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
+        figures.busy(took + took.saturating_mul(let_go).min(between), others);
         self.last = Some(ended);
         self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
         if self.staged {

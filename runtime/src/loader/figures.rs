@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 /// How many of the slowest samples are kept.
 pub(super) const SLOWEST: usize = 8;
+/// So many samples' time is kept as one, as that of a sample may be less than a nanosecond.
+pub(super) const MANY: u64 = 1024;
 
 /// One thread's figures. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// Runs of rows that it took on, and the samples in them.
-    claims: AtomicU64,
+    /// That it took on.
     samples: AtomicU64,
-    /// What its claims took, and how many of them are in that; and what each of the others is taken to take.
+    /// What samples took, and how many are in that; and what [`MANY`] of the others are taken to take.
     busy: AtomicU64,
     accounted: AtomicU64,
     others: AtomicU64,
@@ -36,14 +37,14 @@ pub(super) struct Figures {
 impl Figures {
     #[inline]
     pub(super) fn claimed(&self, samples: usize) {
-        add(&self.claims, 1);
         add(&self.samples, samples as u64);
     }
 
-    /// Adds the time of some claims, and says what each of the next ones is taken to take until they have a time.
-    pub(super) fn busy(&self, time: u64, claims: u64, others: u64) {
+    /// Adds the time of all that it took on and that had no time yet, and says what [`MANY`] of the next samples are taken to
+    /// take until they have one.
+    pub(super) fn busy(&self, time: u64, others: u64) {
         add(&self.busy, time);
-        add(&self.accounted, claims);
+        self.accounted.store(self.samples(), Ordering::Relaxed);
         self.others.store(others, Ordering::Relaxed);
     }
 
@@ -76,20 +77,17 @@ impl Figures {
         base().checked_add(Duration::from_nanos(after))
     }
 
-    pub(super) fn claims(&self) -> u64 {
-        self.claims.load(Ordering::Relaxed)
-    }
-
     pub(super) fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// What all claims took. On average would say too much: before quick ones there may have been a slow one, and the one
+    /// What all samples took. On average would say too much: before quick ones there may have been a slow one, and the one
     /// that is being filled may have just begun.
     pub(super) fn busy_time(&self) -> Duration {
         let figures = [&self.busy, &self.accounted, &self.others];
         let [busy, accounted, others] = figures.map(|figure| figure.load(Ordering::Relaxed));
-        Duration::from_nanos(busy.saturating_add(self.claims().saturating_sub(accounted).saturating_mul(others)))
+        let left = self.samples().saturating_sub(accounted).saturating_mul(others) / MANY;
+        Duration::from_nanos(busy.saturating_add(left))
     }
 
     /// The share of that which is reading, as far as it was looked at.
@@ -196,15 +194,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_without_a_time_are_taken_for_as_long_as_was_said_last() {
+    fn samples_without_a_time_are_taken_for_as_long_as_was_said_last() {
         let figures = Figures::default();
         assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::ZERO, 1.0));
-        (0..6).for_each(|_| figures.claimed(2));
-        figures.busy(3000, 4, 50);
+        (0..4).for_each(|_| figures.claimed(2));
+        figures.busy(3000, 25 * MANY);
+        (0..2).for_each(|_| figures.claimed(2));
         figures.stages(100, 300);
-        assert_eq!((figures.claims(), figures.samples()), (6, 12));
+        assert_eq!(figures.samples(), 12);
         assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(3100), 0.25));
-        figures.busy(10, 1, 0);
+        figures.busy(10, 0);
         assert_eq!(figures.busy_time(), Duration::from_nanos(3010));
     }
 
