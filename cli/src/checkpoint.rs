@@ -9,13 +9,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use slotline::dataset::Dataset;
 use slotline::loader::State;
 use slotline::{Batch, Loader};
 
+use crate::files::{is_special, real};
 use crate::options::seconds;
 
 /// The flags.
@@ -24,13 +25,14 @@ use crate::options::seconds;
 pub(crate) struct CheckpointOptions {
     /// Keep the loader's state in FILE while the run goes on, so that another can go on where it was interrupted
     ///
-    /// FILE is replaced as a whole, after a batch whose step is done, and at the end. What was delivered after that is
-    /// delivered again when the run is resumed.
+    /// FILE is replaced as a whole (by FILE.next), after a batch whose step is done, and at the end. What was delivered
+    /// after that is delivered again when the run is resumed.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
     /// Write the state after the first batch that ends so long after the last time; with 0 after each
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", requires = "state")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, default_value = "1",
+        requires = "state")]
     state_every: Duration,
 
     /// Go on from the state in FILE, with any other number of workers, prefetch factor and part size; --epochs counts
@@ -41,6 +43,17 @@ pub(crate) struct CheckpointOptions {
     /// Append a line of JSON for each batch to FILE: its epoch, its number, its indices
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+}
+
+impl CheckpointOptions {
+    /// The files that are written, and the state that is read if another one does not replace it, with their flags.
+    pub(crate) fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let state = self.state.iter().flat_map(|path| [path.clone(), next(path)]).map(|path| ("--state", path));
+        let resume =
+            self.resume.clone().filter(|path| self.state.as_ref().is_none_or(|state| real(path) != real(state)));
+        let resume = resume.map(|path| ("--resume", path));
+        state.chain(resume).chain(self.log.clone().map(|path| ("--log", path))).collect()
+    }
 }
 
 /// The files of a run.
@@ -102,6 +115,13 @@ fn read(path: &Path) -> Result<State> {
     serde_json::from_slice(&text).context("it is not the state of a loader")
 }
 
+/// Where the state is written that replaces the one at `path`.
+fn next(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".next");
+    path.with_file_name(name)
+}
+
 /// The file of the state.
 #[derive(Debug)]
 struct StateFile {
@@ -115,10 +135,12 @@ struct StateFile {
 impl StateFile {
     /// Writes the first state.
     fn create(path: PathBuf, every: Duration, state: &State) -> Result<Self> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".next");
-        let next = path.with_file_name(name);
-        let mut file = Self { path, next, every, written: Instant::now() };
+        if is_special(&path) {
+            bail!("cannot write the state to {}: it is no file, which is what would replace it", path.display());
+        }
+        // A link stays one.
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        let mut file = Self { next: next(&path), path, every, written: Instant::now() };
         file.replace(state)?;
         Ok(file)
     }

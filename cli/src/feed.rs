@@ -1,5 +1,7 @@
 //! `slotline feed`: how fast a dataset comes out of the loader, and what holds it back.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use slotline::dataset::Dataset;
 use slotline::loader::{Pass, Stats};
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
+use crate::files::check_apart;
 use crate::meter::{Meter, Tally};
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
@@ -48,15 +51,28 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
+    /// Checks that no two files that it writes are one.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        let mut files = self.checkpoint.files();
+        files.extend(self.stats.clone().map(|path| ("--stats", path)));
+        #[cfg(feature = "trace")]
+        files.extend(self.trace.clone().map(|path| ("--trace", path)));
+        check_apart(&files)
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         let mut screen = Screen::new(&self.report);
         let arrays = self.source.load()?;
         screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
         let mut loader = self.options.builder(arrays, &TORCH).build().context("cannot build the loader")?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
+        let stats_file = self.stats.map(StatsFile::open).transpose()?;
         let mut meter = Meter::new(self.report.digest());
         let mut step = Train { compute: Duration::from_micros(self.compute_us), checkpoint };
         let epochs = self.options.epochs(&TORCH);
+        if loader.next_epoch() >= epochs {
+            screen.line(format_args!("nothing is left to do: --epochs is {epochs}, and counts the passes before"))?;
+        }
         stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step)?;
         step.checkpoint.save(&loader.state())?;
 
@@ -76,28 +92,51 @@ impl Feed {
         screen.line(format_args!("memory ceiling: {} in {} slots", bytes(loader.memory_ceiling()), loader.depth()))?;
         let stats = loader.stats();
         screen.line(stats.verdict())?;
-        if let Some(path) = &self.stats {
-            write_stats(path, &stats)?;
-        }
         let summary = meter.summary(loader.memory_ceiling());
         if let (Some(order), Some(data)) = (&summary.order_digest, &summary.data_digest) {
             screen.line(format_args!("order digest: {order}\ndata digest:  {data}"))?;
         }
-        screen.finish(&summary)
+        screen.finish(&summary)?;
+        // Last, so that all else is told if it fails.
+        stats_file.map_or(Ok(()), |file| file.write(&stats))
     }
 }
 
-/// Writes the loader's figures, and what they come to.
-fn write_stats(path: &Path, stats: &Stats) -> Result<()> {
-    #[derive(Serialize)]
-    struct Told<'a> {
-        verdict: String,
-        #[serde(flatten)]
-        stats: &'a Stats,
+/// The file of the loader's figures. It is opened first of all: to learn at the end that it cannot be is too late.
+struct StatsFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl StatsFile {
+    fn open(path: PathBuf) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.with_context(|| Self::unwritable(&path))?;
+        Ok(Self { path, file })
     }
-    let told = Told { verdict: stats.verdict().to_string(), stats };
-    let text = serde_json::to_string_pretty(&told)? + "\n";
-    std::fs::write(path, text).with_context(|| format!("cannot write the statistics {}", path.display()))
+
+    /// Writes the figures, and what they come to.
+    fn write(mut self, stats: &Stats) -> Result<()> {
+        #[derive(Serialize)]
+        struct Told<'a> {
+            verdict: String,
+            #[serde(flatten)]
+            stats: &'a Stats,
+        }
+        let told = Told { verdict: stats.verdict().to_string(), stats };
+        let text = serde_json::to_string_pretty(&told)? + "\n";
+        let mut write = || {
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(text.as_bytes())
+        };
+        write().with_context(|| Self::unwritable(&self.path))
+    }
+
+    fn unwritable(path: &Path) -> String {
+        format!("cannot write the statistics {}", path.display())
+    }
 }
 
 /// The shape of a sample.

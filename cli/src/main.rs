@@ -4,7 +4,7 @@
 //! - `source`: what a SOURCE argument names, loaded.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
-//! - `checkpoint`: files from which an interrupted run goes on.
+//! - `checkpoint`: files from which an interrupted run goes on; `files`: what is so of all that is written.
 //! - `meter`: what is counted while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: what each thread did and when.
 //! - `screen`: lines, JSON and the progress bar.
@@ -14,6 +14,7 @@ mod demo;
 mod digest;
 mod digits;
 mod feed;
+mod files;
 mod meter;
 mod net;
 mod options;
@@ -67,6 +68,9 @@ fn main() -> ExitCode {
 
 impl Command {
     fn run(self) -> Result<()> {
+        if let Self::Feed(feed) = &self {
+            feed.check_files()?;
+        }
         let warnings = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false);
         let log = tracing_subscriber::registry().with(warnings.with_filter(LevelFilter::WARN));
         #[cfg(feature = "trace")]

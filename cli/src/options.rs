@@ -48,7 +48,7 @@ pub(crate) struct LoaderOptions {
     in_order: bool,
 
     /// How long the wait for one batch may take; needs a worker [default: for ever]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
 
     /// Seed of the generator that orders and augmentation are drawn from [default: 42 for demo, otherwise another in
@@ -162,7 +162,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected a number of seconds from 0 to about 1e19".to_owned())?;
     // Zero stands for no timeout at all, which a tiny one must not become.
     if time.is_zero() && seconds > 0.0 {
-        return Err("expected 0 (for ever) or at least a nanosecond, 1e-9".to_owned());
+        return Err("expected 0 or at least a nanosecond, 1e-9".to_owned());
     }
     Ok(time)
 }

@@ -25,7 +25,8 @@ fn wrong_command_lines_are_usage_errors() {
     fails("feed digits --batch-size many", 2, &["--batch-size", "many"]);
     fails("feed digits --batch-size -1", 2, &["-1"]);
     fails("feed digits --epochs 0", 2, &["--epochs"]);
-    fails("feed digits --timeout -1", 2, &["-1"]);
+    fails("feed digits --timeout -1", 2, &["-1", "expected a number of seconds"]);
+    fails("feed digits --state x --state-every -1", 2, &["-1", "expected a number of seconds"]);
     fails("feed digits --timeout soon", 2, &["--timeout", "soon"]);
     fails("feed digits --affinity everywhere", 2, &["--affinity", "everywhere"]);
     fails("feed digits --wait sleep", 2, &["--wait", "sleep", "park"]);
@@ -64,4 +65,30 @@ fn bad_files_are_named() {
     fails(&format!("feed idx:{path}/three,{path}/two"), 1, &["/three,", "the first has 3 rows, number 2 has 2"]);
     fails(&format!("order npy:{path}"), 1, &["is a directory"]);
     assert_eq!(program::stdout(&format!("order idx:{path}/two")), "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n");
+}
+
+#[test]
+fn a_file_for_two_things_is_refused_before_it_is_touched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("file");
+    let name = path.display();
+    fs::write(&path, "mine").expect("written");
+    let flags = [
+        "--state",
+        "--log",
+        "--stats",
+        "--resume",
+        #[cfg(feature = "trace")]
+        "--trace",
+    ];
+    // Another name of it.
+    let other = folder.path().join(".").join("file");
+    for (i, first) in flags.iter().enumerate() {
+        for second in flags[i + 1..].iter().filter(|second| [*first, **second] != ["--state", "--resume"]) {
+            let arguments = format!("feed digits {first} {name} {second} {}", other.display());
+            fails(&arguments, 1, &[first, second, "file of its own"]);
+            assert_eq!(fs::read(&path).expect("it is there"), b"mine", "{arguments}");
+        }
+    }
+    fails(&format!("feed digits --state {name} --log {name}.next"), 1, &["file of its own"]);
 }

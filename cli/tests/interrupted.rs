@@ -144,3 +144,35 @@ fn a_full_disk_leaves_the_state_that_was_there() {
     assert!(code == 1 && message.contains("No space left"), "{message}");
     assert_eq!(fs::read(&path).expect("a state"), before);
 }
+
+#[test]
+#[cfg(unix)]
+fn a_state_replaces_a_file_and_nothing_else() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let _listener = UnixListener::bind(path("socket")).expect("a socket");
+    for place in [path("socket"), folder.path().to_owned()] {
+        let (code, message) = failure(&format!("feed digits --state {}", place.display()));
+        assert!(code == 1 && message.contains("cannot write the state") && message.contains("no file"), "{message}");
+    }
+    assert!(fs::metadata(path("socket")).expect("it is still there").file_type().is_socket());
+    fs::write(path("state"), "").expect("written");
+    symlink(path("state"), path("link")).expect("a link");
+    stdout(&format!("feed digits --state {}", path("link").display()));
+    assert!(fs::symlink_metadata(path("link")).expect("a link").is_symlink());
+    assert_eq!(delivered(&path("state")), 113, "one pass");
+    assert_eq!(fs::read_dir(folder.path()).expect("a list").count(), 3, "nothing else is left behind");
+}
+
+#[test]
+fn what_is_resumed_after_its_last_pass_says_that_nothing_is_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").display().to_string();
+    stdout(&format!("feed digits --epochs 2 --state {state}"));
+    let text = stdout(&format!("feed digits --epochs 2 --resume {state}"));
+    assert!(text.contains("nothing is left to do: --epochs is 2"), "{text}");
+    assert!(!stdout(&format!("feed digits --epochs 3 --resume {state}")).contains("nothing is left"));
+}

@@ -142,6 +142,17 @@ fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn statistics_that_cannot_be_written_are_noticed_before_the_run_or_told_after_all_else() {
+    let (_, message) = program::failure("feed digits --json --stats /nowhere/file");
+    assert!(!message.contains("epoch 0"), "{message}");
+    let output = slotline("feed digits --json --stats /dev/full");
+    assert_eq!(output.status.code(), Some(1));
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("the run was fine");
+    assert_eq!(summary["samples"], 1797);
+}
+
+#[test]
 fn warnings_go_to_stderr_and_stop_nothing() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let output = slotline(&format!("feed digits --num-workers {}", cores + 1));

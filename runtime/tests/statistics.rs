@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slotline::dataset::{Dataset, from_fn, iter_fn};
@@ -86,6 +87,7 @@ fn lanes_count_as_the_shared_ring_does() {
         }
         assert_eq!(counts(&pass.stats()), [1, batches, samples, samples * 4, errors]);
         assert_eq!(errors, 1);
+        assert_eq!(read(&pass.stats()), 20, "the one that failed among them");
     }
 }
 
@@ -128,6 +130,75 @@ fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
     loader.epoch().unwrap().for_each(drop);
     let took = begun.elapsed();
     (loader.stats(), took)
+}
+
+#[test]
+fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
+    for workers in [0, 1] {
+        let dataset = from_fn(30, |index, _| {
+            if index == 0 {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            Ok(index as i64)
+        });
+        let mut loader = Loader::builder(dataset).num_workers(workers).help(false).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        let thread = stats.workers.first().unwrap_or(&stats.consumer);
+        assert_eq!(thread.samples, 30);
+        // The others are not timed if they take 10 µs.
+        // Those that have no time would have got one if the one before them had taken 10 µs.
+        assert!(thread.busy() <= stats.elapsed + Duration::from_micros(30 * 10), "{workers} workers: {stats:?}");
+    }
+}
+
+#[test]
+fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
+    let latch = Latch::default();
+    let waiting = latch.clone();
+    let dataset = from_fn(2, move |index, _| {
+        match index {
+            0 => std::thread::sleep(Duration::from_millis(30)),
+            _ => waiting.wait(),
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).num_workers(1).help(false).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    latch.until_waiting(1);
+    let stats = pass.stats();
+    latch.open();
+    assert_eq!(stats.workers[0].samples, 2);
+    assert!(stats.workers[0].busy() <= stats.elapsed, "{stats:?}");
+}
+
+#[test]
+fn what_a_stream_takes_to_begin_is_reading_in_every_pass() {
+    for workers in [0, 1] {
+        let dataset = iter_fn(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            Ok((0..200_i64).map(Ok))
+        });
+        let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(workers).build().unwrap();
+        (0..5).for_each(|_| loader.epoch().unwrap().for_each(drop));
+        let stats = loader.stats();
+        let thread = stats.workers.first().unwrap_or(&stats.consumer);
+        assert!(thread.reading >= Duration::from_millis(50), "{workers} workers: {stats:?}");
+    }
+}
+
+#[test]
+fn what_a_function_does_before_it_asks_for_a_sample_is_writing() {
+    let numbers = from_fn(6, |index, _| Ok(index as i64));
+    let builder = Loader::builder(numbers).batch_size(2).collate(|samples| {
+        std::thread::sleep(Duration::from_millis(10));
+        samples.for_each(|_| Ok(()))
+    });
+    let mut loader = builder.build().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    assert!(stats.consumer.writing >= Duration::from_millis(30), "{stats:?}");
 }
 
 #[test]
@@ -247,6 +318,33 @@ fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing()
             assert_eq!(pass.by_ref().map(Result::unwrap).count(), 6);
         }
     }
+}
+
+#[test]
+fn the_watchdog_tells_of_a_stream_that_does_not_begin() {
+    let latch = Latch::default();
+    let stuck = latch.clone();
+    let calls = AtomicUsize::new(0);
+    let dataset = iter_fn(move |_| {
+        // The first call is that of `build`.
+        if calls.fetch_add(1, Relaxed) > 0 {
+            stuck.wait();
+        }
+        Ok((0..4_i32).map(Ok))
+    });
+    let builder = Loader::iterable(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(5));
+    let mut loader = builder.build().unwrap();
+    let pass = loader.epoch().unwrap();
+    latch.until_waiting(1);
+    let begun = Instant::now();
+    while pass.stats().stuck.is_empty() {
+        assert!(begun.elapsed() < LONG, "nothing was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    latch.open();
+    let told = pass.stats().stuck[0];
+    assert_eq!((told.index, told.batch, told.by), (0, 0, By::Worker(0)));
+    assert_eq!(pass.map(Result::unwrap).count(), 2);
 }
 
 #[test]

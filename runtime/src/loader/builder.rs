@@ -318,7 +318,9 @@ impl<D, C> Builder<D, C> {
     /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
     ///
     /// It looks four times in that time, so that reports come up to a quarter of it late. Where a dataset reads
-    /// [many samples at once](crate::Dataset::get_many) they count as one.
+    /// [many samples at once](crate::Dataset::get_many) they count as one, and an iterable dataset's
+    /// [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample. `worker_init`, and what draws indices, are
+    /// not looked after.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
         self
@@ -428,7 +430,7 @@ impl<D, C> Builder<D, C> {
     /// What becomes of samples that cannot be read or written, and how many a pass may have.
     ///
     /// The index of each is said once, through `tracing`, when its batch is delivered, and is in
-    /// [`Loader::bad_indices`](super::Loader::bad_indices). A batch keeps its number when those before it are passed over. A
+    /// [`Stats::bad_indices`](super::Stats::bad_indices). A batch keeps its number when those before it are passed over. A
     /// collate function does not see bad samples, and if there is no other in a batch, whatever it makes or says is thrown
     /// away. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) is then no failure of a sample, but the hints of that
     /// batch end with it. Of a [bulk read](crate::Dataset::get_many) that fails the first sample that was not put is the bad

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tracing::span::EnteredSpan;
 
-use super::figures::{Figures, nanos};
+use super::figures::{Figures, MANY, nanos};
 use super::job::{Activity, Reader};
 use super::spans;
 
@@ -63,10 +63,10 @@ impl Timing {
         let Self { span, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
-        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go());
-        spans::filled(&span, samples);
         // Who listens to spans wants them all.
         let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
+        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go(), always);
+        spans::filled(&span, samples);
         reader.pacer.measured(ended - started, parts, always);
     }
 }
@@ -91,10 +91,19 @@ impl Watch {
         self.staged.then_some(&self.laps)
     }
 
-    fn stop(&mut self, activity: &Activity, (started, ended): (Instant, Instant), samples: u64, let_go: u64) {
+    /// A claim of so many samples is over, before which so many were let go; `always`: the next one will not be.
+    fn stop(
+        &mut self,
+        activity: &Activity,
+        (started, ended): (Instant, Instant),
+        samples: u64,
+        let_go: u64,
+        always: bool,
+    ) {
         let (took, figures) = (nanos(ended - started), &activity.figures);
         let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
-        figures.busy(took + took.saturating_mul(let_go).min(between), 1 + let_go);
+        let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
+        figures.busy(took + took.saturating_mul(let_go).min(between), others);
         self.last = Some(ended);
         self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
         if self.staged {
@@ -149,8 +158,9 @@ impl Laps {
 
     fn lap(&self, now: Instant, figures: &Figures) {
         let time = self.since_last(now);
-        let Some((index, read)) = self.written.take() else { return };
+        // Before the first sample a collate function may do anything.
         self.writing.set(self.writing.get() + time);
+        let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
             figures.slowest.note(index, read + time);
         }

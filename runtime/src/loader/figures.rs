@@ -9,16 +9,20 @@ use std::time::{Duration, Instant};
 
 /// How many of the slowest samples are kept.
 pub(super) const SLOWEST: usize = 8;
+/// So many samples' time is kept as one, as that of a sample may be less than a nanosecond.
+pub(super) const MANY: u64 = 1024;
 
 /// One thread's figures. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// Runs of rows that it took on, and the samples in them.
-    claims: AtomicU64,
+    /// That it took on.
     samples: AtomicU64,
-    /// What its claims took, and how many of them are in that.
+    /// What samples took, and how many are in that; and what [`MANY`] of the others are taken to take.
     busy: AtomicU64,
     accounted: AtomicU64,
+    others: AtomicU64,
+    /// What it took to begin streams, apart from claims.
+    starting: AtomicU64,
     /// What samples took that were timed in two parts.
     reading: AtomicU64,
     writing: AtomicU64,
@@ -33,20 +37,25 @@ pub(super) struct Figures {
 impl Figures {
     #[inline]
     pub(super) fn claimed(&self, samples: usize) {
-        add(&self.claims, 1);
         add(&self.samples, samples as u64);
     }
 
-    /// Adds the time of some claims.
-    pub(super) fn busy(&self, time: u64, claims: u64) {
+    /// Adds the time of all that it took on and that had no time yet, and says what [`MANY`] of the next samples are taken to
+    /// take until they have one.
+    pub(super) fn busy(&self, time: u64, others: u64) {
         add(&self.busy, time);
-        add(&self.accounted, claims);
+        self.accounted.store(self.samples(), Ordering::Relaxed);
+        self.others.store(others, Ordering::Relaxed);
     }
 
     /// Adds the time of samples that were timed in two parts.
     pub(super) fn stages(&self, reading: u64, writing: u64) {
         add(&self.reading, reading);
         add(&self.writing, writing);
+    }
+
+    pub(super) fn started(&self, time: Duration) {
+        add(&self.starting, nanos(time));
     }
 
     pub(super) fn waited(&self, time: Duration) {
@@ -68,24 +77,27 @@ impl Figures {
         base().checked_add(Duration::from_nanos(after))
     }
 
-    pub(super) fn claims(&self) -> u64 {
-        self.claims.load(Ordering::Relaxed)
-    }
-
     pub(super) fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// What all claims took: those that were not accounted for as long as the others, on average.
+    /// What all samples took. On average would say too much: before quick ones there may have been a slow one, and the one
+    /// that is being filled may have just begun.
     pub(super) fn busy_time(&self) -> Duration {
-        let [busy, accounted] = [&self.busy, &self.accounted].map(|figure| figure.load(Ordering::Relaxed));
-        Duration::from_nanos((busy as f64 * self.claims().max(accounted) as f64 / accounted.max(1) as f64) as u64)
+        let figures = [&self.busy, &self.accounted, &self.others];
+        let [busy, accounted, others] = figures.map(|figure| figure.load(Ordering::Relaxed));
+        let left = self.samples().saturating_sub(accounted).saturating_mul(others) / MANY;
+        Duration::from_nanos(busy.saturating_add(left))
     }
 
     /// The share of that which is reading, as far as it was looked at.
     pub(super) fn reading_share(&self) -> f64 {
         let [reading, writing] = [&self.reading, &self.writing].map(|figure| figure.load(Ordering::Relaxed) as f64);
         if reading + writing > 0.0 { reading / (reading + writing) } else { 1.0 }
+    }
+
+    pub(super) fn starting(&self) -> Duration {
+        Duration::from_nanos(self.starting.load(Ordering::Relaxed))
     }
 
     pub(super) fn waiting(&self) -> Duration {
@@ -182,14 +194,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_without_a_time_are_taken_for_as_long_as_the_others() {
+    fn samples_without_a_time_are_taken_for_as_long_as_was_said_last() {
         let figures = Figures::default();
         assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::ZERO, 1.0));
-        (0..6).for_each(|_| figures.claimed(2));
-        figures.busy(3000, 4);
+        (0..4).for_each(|_| figures.claimed(2));
+        figures.busy(3000, 25 * MANY);
+        (0..2).for_each(|_| figures.claimed(2));
         figures.stages(100, 300);
-        assert_eq!((figures.claims(), figures.samples()), (6, 12));
-        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(4500), 0.25));
+        assert_eq!(figures.samples(), 12);
+        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(3100), 0.25));
+        figures.busy(10, 0);
+        assert_eq!(figures.busy_time(), Duration::from_nanos(3010));
     }
 
     #[test]

@@ -291,7 +291,7 @@ impl Activity {
     /// The sample that it reads or writes.
     pub(super) fn at(&self) -> Option<At> {
         let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
-        Some(At { task: self.task()?, row, index, claim: self.figures.claims() })
+        Some(At { task: self.task()?, row, index, taken_on: self.figures.samples() })
     }
 
     /// The index it reads for batch `task`, if that is what it does.
@@ -307,6 +307,6 @@ pub(super) struct At {
     pub(super) task: usize,
     pub(super) row: usize,
     pub(super) index: usize,
-    /// How many claims the thread had taken on before it or with it.
-    pub(super) claim: u64,
+    /// How many samples the thread had taken on before it or with it.
+    pub(super) taken_on: u64,
 }

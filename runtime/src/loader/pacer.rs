@@ -30,7 +30,7 @@ pub(super) struct Pacer {
     period: u32,
     /// Claims so far, when the last measurement was made.
     claims: u32,
-    /// The claim just measured was a whole batch, and small.
+    /// The claim last measured was a whole batch, and small.
     tiny: bool,
 }
 
@@ -59,7 +59,6 @@ impl Pacer {
     /// what it took.
     #[inline]
     pub(super) fn lets_go(&mut self) -> bool {
-        self.tiny = false;
         match self.skip.checked_sub(1) {
             Some(skip) => {
                 self.skip = skip;
@@ -92,7 +91,7 @@ impl Pacer {
     /// Whether the last claim was measured, was a whole batch, and took less time than passing it to another core.
     #[inline]
     pub(super) fn is_tiny(&self) -> bool {
-        self.tiny
+        self.tiny && self.skip == self.period
     }
 
     fn adapt(&mut self, took: Duration, parts: usize) {
@@ -127,8 +126,8 @@ mod tests {
             pacer.adapt(Duration::from_nanos(took), parts);
             assert_eq!(pacer.is_tiny(), tiny, "{took} ns for {parts} parts");
         }
-        assert!(!pacer.lets_go());
-        assert!(!pacer.is_tiny(), "it is not measured yet");
+        pacer.measured(Duration::from_nanos(30), 2, false);
+        assert!(pacer.is_tiny() && pacer.lets_go() && !pacer.is_tiny(), "the next one is not measured");
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     }
 
     /// Fills what a claim has of a batch with so many rows, or at most the whole one.
-    #[inline]
+    #[inline(always)]
     fn fill_task<const TIMED: bool>(
         &self,
         claim: &Claim<'_, Ring<C::Payload>>,

@@ -88,9 +88,7 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Runs of rows that it filled, each of one batch.
-    pub claims: u64,
-    /// Samples in these, those that failed among them.
+    /// Samples that it took on, those that failed among them.
     pub samples: u64,
     /// How long it was in the dataset's code.
     #[serde(serialize_with = "seconds")]
@@ -157,9 +155,8 @@ impl WorkerStats {
         let busy = figures.busy_time();
         let reading = busy.mul_f64(figures.reading_share());
         Self {
-            claims: figures.claims(),
             samples: figures.samples(),
-            reading,
+            reading: reading + figures.starting(),
             writing: busy.saturating_sub(reading),
             waiting: figures.waiting(),
             resting: figures.resting(),

@@ -108,7 +108,9 @@ impl Verdict {
         if !own && busy < BUSY {
             // If not, workers were doing neither for much of the time.
             let explained = busy + idle >= EXPLAINED;
-            return match stats.in_order && idle >= IDLE && explained && waited > most {
+            // While the consumer waits for a slow sample, somebody is busy with it; else it waits to be handed a batch.
+            let slow = busy * workers.len() as f64 >= EXPLAINED * waited;
+            return match stats.in_order && idle >= IDLE && explained && slow && waited > most {
                 true => Self::SlowSamples { waited, idle },
                 false => Self::Mixed { waited, busy },
             };
@@ -273,6 +275,10 @@ mod tests {
         let unordered = Stats { in_order: false, ..slow };
         says(&unordered, &["no single part", "60 %", "45 %"]);
         says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
+        // The loop waits, and nobody is at anything: handing over takes the time.
+        says(&stats(30, 0, [[5, 0, 90]]), &["no single part", "30 %", "5 %", "small batches"]);
+        says(&stats(40, 0, [[10, 0, 85]; 2]), &["no single part", "small batches"]);
+        says(&stats(40, 0, [[10, 0, 85]; 4]), &["held up by slow samples"]);
         says(
             &Stats { held: percent(50), ..stats(10, 0, [[5, 0, 90]]) },
             &["held up by held batches", "50 %", "raise hold"],

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_sample_is_told_once_for_each_time_that_it_takes_too_long() {
         let (start, patience) = (Instant::now(), Duration::from_secs(4));
-        let at = |claim, row| Some(At { task: 7, row, index: 3, claim });
+        let at = |taken_on, row| Some(At { task: 7, row, index: 3, taken_on });
         let mut sight = Sight::default();
         let mut look = |at, second| sight.look(at, start + Duration::from_secs(second), patience).map(|(_, time)| time);
         let told = Some(patience);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -11,6 +12,7 @@ use super::super::collate::Collate;
 use super::super::draw::{Batching, Draw};
 use super::super::error::{By, Error};
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::spans;
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
 use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
@@ -129,8 +131,36 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
+    /// Says how far it is.
+    #[inline]
+    fn note(&self, mark: &mut Mark) {
+        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
+        mark.saved.clear();
+        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
+            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
+        });
+    }
+
+    /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
+    #[cold]
+    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Outcome> {
+        let engine = self.engine.clone();
+        if engine.abandoned.get() {
+            return Some(Outcome::End);
+        }
+        let activity = &*engine.activities[self.reader.place];
+        let (_span, started) = (spans::fill(task), Instant::now());
+        activity.begin(task, 0);
+        let begun = self.begin(request);
+        activity.end();
+        activity.figures.started(started.elapsed());
+        let (number, by) = (self.number, self.reader.by());
+        work.fail(Failure { position: number, index: number, by, cause: Cause::Start(begun.err()?) });
+        Some(Outcome::Batch(0))
+    }
+
     /// Begins a pass, or the rest of one.
-    fn begin(&mut self, request: Request, task: usize) -> Result<(), BoxError> {
+    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
         let info = self.info(request);
         if info.is_some() {
             set_worker_info(info);
@@ -147,17 +177,16 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         self.cursor = Some(cursor.map_err(Cause::into_error)?);
         match saved {
             Some(_) => self.number = samples,
-            None => self.pass_over(samples, request, task)?,
+            None => self.pass_over(samples, request)?,
         }
         Ok(())
     }
 
     /// Reads so many samples for nobody.
-    fn pass_over(&mut self, samples: usize, request: Request, task: usize) -> Result<(), BoxError> {
+    fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
         let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
-        activity.begin(task, 0);
         while self.number < samples && !engine.abandoned.get() {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
@@ -170,12 +199,10 @@ impl<D: IterableDataset, C> IterHand<D, C> {
                 Ok(false) => dispose(self.cursor.take()),
                 Err(panic) => {
                     dispose(self.cursor.take());
-                    activity.end();
                     return Err(panic.into_error());
                 }
             }
         }
-        activity.end();
         Ok(())
     }
 }
@@ -192,16 +219,18 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
+        if self.pass != Some(request.pass)
+            && let Some(outcome) = self.start(request, task, work)
+        {
+            self.note(mark);
+            return outcome;
+        }
         let outcome = if self.reader.pacer.lets_go() {
             self.fill_batch::<false>(request, task, work)
         } else {
             self.fill_timed(request, task, work)
         };
-        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
-        mark.saved.clear();
-        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
-            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
-        });
+        self.note(mark);
         outcome
     }
 }
@@ -233,11 +262,6 @@ where
             Outcome::Batch(0)
         };
         let by = self.reader.by();
-        if self.pass != Some(request.pass)
-            && let Err(error) = self.begin(request, task)
-        {
-            return fail(self.number, by, Cause::Start(error));
-        }
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return Outcome::End };
         let activity = &*engine.activities[self.reader.place];
@@ -281,8 +305,9 @@ where
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
+        // The end was asked for as well.
+        activity.figures.claimed(number - self.number - usize::from(ended));
         self.number = number;
-        activity.figures.claimed(row);
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
             dispose(self.cursor.take());

@@ -4,6 +4,8 @@ use super::super::collate::Collate;
 use super::super::error::Error;
 use super::super::facts::Facts;
 use super::super::state::{State, StateError, Stream, Streams};
+#[cfg(doc)]
+use super::LanePass;
 use super::worker::{Mark, Request};
 use super::{LaneLoader, Own, Pass};
 use crate::dataset::Loadable;
@@ -27,7 +29,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         State { batches, missing, bad_samples, streams: self.streams(true), ..state }
     }
 
-    /// Goes on from a state; see [`Loader::load_state`](super::Loader::load_state).
+    /// Goes on from a state; see [`Loader::load_state`](crate::Loader::load_state).
     ///
     /// Of an iterable dataset the number of workers must be the same, as each reads a part of its own. A cursor goes on from
     /// what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker reads again,
