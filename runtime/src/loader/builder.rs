@@ -283,8 +283,8 @@ impl<D, C> Builder<D, C> {
     ///
     /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of
     /// them and asking for another batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch
-    /// while as many others go by as the ring has slots, since each batch has its slot;
-    /// [`in_order(false)`](Self::in_order) takes any free one.
+    /// while as many others go by as the ring has slots (those that are [passed over](super::OnError::Skip) among them),
+    /// since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self
