@@ -170,22 +170,25 @@ impl StateFile {
 struct Log {
     path: PathBuf,
     file: File,
+    /// Whether it is a pipe or the like, which has no end to look at and nothing to put on disk.
+    special: bool,
     /// The line that is being written.
     line: Vec<u8>,
 }
 
 impl Log {
     fn open(path: PathBuf) -> Result<Self> {
+        let special = is_special(&path);
         let open = || {
-            let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-            if !ends_with_a_line(&mut file)? {
+            let mut file = OpenOptions::new().read(!special).append(true).create(true).open(&path)?;
+            if !special && !ends_with_a_line(&mut file)? {
                 // A run was killed in the middle of one.
                 file.write_all(b"\n")?;
             }
             Ok::<_, io::Error>(file)
         };
         let file = open().with_context(|| format!("cannot open the log {}", path.display()))?;
-        Ok(Self { path, file, line: Vec::new() })
+        Ok(Self { path, file, special, line: Vec::new() })
     }
 
     fn append(&mut self, batch: &BatchLine<'_>) -> Result<()> {
@@ -196,7 +199,7 @@ impl Log {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_data().with_context(|| self.unwritable())
+        if self.special { Ok(()) } else { self.file.sync_data().with_context(|| self.unwritable()) }
     }
 
     fn unwritable(&self) -> String {

@@ -176,3 +176,12 @@ fn what_is_resumed_after_its_last_pass_says_that_nothing_is_left() {
     assert!(text.contains("nothing is left to do: --epochs is 2"), "{text}");
     assert!(!stdout(&format!("feed digits --epochs 3 --resume {state}")).contains("nothing is left"));
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_log_can_go_into_a_pipe() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").display().to_string();
+    let text = stdout(&format!("feed digits --log /dev/stdout --state {state}"));
+    assert_eq!(text.lines().filter(|line| line.starts_with("{\"epoch\":0,\"batch\":")).count(), 29, "{text}");
+}

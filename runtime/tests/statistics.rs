@@ -174,6 +174,20 @@ fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
 }
 
 #[test]
+fn a_sample_that_is_slow_in_the_hands_of_several_workers_is_named_once() {
+    let dataset = from_fn(2, |index, _| {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(index as i64)
+    });
+    // One batch for each worker, sometimes this one and sometimes the other.
+    let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).build_dealt().unwrap();
+    (0..10).for_each(|_| loader.epoch().unwrap().for_each(drop));
+    let mut slowest: Vec<_> = loader.stats().slowest.iter().map(|slow| slow.index).collect();
+    slowest.sort_unstable();
+    assert_eq!(slowest, [0, 1]);
+}
+
+#[test]
 fn what_a_stream_takes_to_begin_is_reading_in_every_pass() {
     for workers in [0, 1] {
         let dataset = iter_fn(|_| {

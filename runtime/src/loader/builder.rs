@@ -283,8 +283,8 @@ impl<D, C> Builder<D, C> {
     ///
     /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of
     /// them and asking for another batch is [`Error::Held`](super::Error::Held). In order, so is keeping a single batch
-    /// while as many others go by as the ring has slots, since each batch has its slot;
-    /// [`in_order(false)`](Self::in_order) takes any free one.
+    /// while as many others go by as the ring has slots (those that are [passed over](super::OnError::Skip) among them),
+    /// since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self
@@ -317,8 +317,8 @@ impl<D, C> Builder<D, C> {
     /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](super::Stats::stuck). Nothing is
     /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
     ///
-    /// It looks four times in that time, so that reports come up to a quarter of it late. Where a dataset reads
-    /// [many samples at once](crate::Dataset::get_many) they count as one, and an iterable dataset's
+    /// It looks four times in that time, but at most once in a millisecond, so that reports come up to a quarter of it late.
+    /// Where a dataset reads [many samples at once](crate::Dataset::get_many) they count as one, and an iterable dataset's
     /// [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample. `worker_init`, and what draws indices, are
     /// not looked after.
     pub fn watchdog(mut self, patience: Duration) -> Self {

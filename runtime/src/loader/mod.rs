@@ -281,8 +281,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// On top come the code, the workers' stacks and some small things, no more than 1 MiB and 128 KiB for each worker: that
     /// is what resident memory may grow by beside the ceiling, however long a pass is (Linux; 0.4 MiB and 15 to 80 KiB were
     /// measured). Not counted are the dataset and what its code allocates, what a [collate function](Builder::collate) makes,
-    /// what [spills](Overflow::Spill), and the longer order of a sampler that draws more than its `len()` said when the loader
-    /// was built.
+    /// what [spills](Overflow::Spill), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
+    /// draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
     }

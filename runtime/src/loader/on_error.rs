@@ -135,6 +135,11 @@ impl Ledger {
         self.budget
     }
 
+    /// Whether each worker reads a replica of its own, with numbers for indices.
+    pub(super) fn replicas(&self) -> bool {
+        self.replicas
+    }
+
     /// How many bad samples were met in this pass.
     pub(super) fn in_pass(&self) -> usize {
         self.bad

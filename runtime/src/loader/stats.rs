@@ -1,5 +1,6 @@
 //! What a loader has done and what it waited for, in figures.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -47,7 +48,7 @@ pub struct Stats {
     pub errors: u64,
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// Their indices, each once.
+    /// Their indices, each once; of an iterable dataset their numbers in what a worker reads, for each worker.
     pub bad_indices: Vec<usize>,
     /// Batches that had more than their room, and the bytes that were taken for them.
     pub spilled_batches: u64,
@@ -78,7 +79,7 @@ pub struct Stats {
     pub workers: Vec<WorkerStats>,
     /// What the consumer did of that: all of it without workers, and what it did while it would have waited.
     pub consumer: WorkerStats,
-    /// The slowest samples, the slowest first; at most 8.
+    /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
     /// What the [watchdog](super::Builder::watchdog) reported, the first ones first; at most 64.
     pub stuck: Vec<Stuck>,
@@ -274,6 +275,9 @@ impl Tally {
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
+        // Once each, whoever was slowest at it; but numbers in a replica are that worker's own.
+        let mut seen = BTreeSet::new();
+        slowest.retain(|slow| ledger.replicas() || seen.insert(slow.index));
         slowest.truncate(SLOWEST);
         Stats {
             passes: self.passes,

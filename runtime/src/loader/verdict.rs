@@ -135,7 +135,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share;
         match self {
-            Self::Nothing => f.write_str("there was no batch to load"),
+            Self::Nothing => f.write_str("no batch was delivered"),
             Self::Loop { lost } => write!(
                 f,
                 "bound by the loop: it was inside the loader for {:.1} % of the time; the loader kept up",
@@ -243,7 +243,8 @@ mod tests {
         says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
         says(&stats(0, 4, []), &["bound by the loop"]);
         says(&Stats::default(), &["no batch"]);
-        says(&Stats { batches: 0, ..stats(90, 0, []) }, &["no batch"]);
+        // Each may have been an error.
+        says(&Stats { batches: 0, errors: 9, ..stats(90, 0, []) }, &["no batch was delivered"]);
     }
 
     #[test]
