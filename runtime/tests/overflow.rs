@@ -2,10 +2,12 @@
 //! freed. Alone in its process, as it looks at every allocation there is.
 
 mod support;
+#[path = "support/warnings.rs"]
+mod warnings;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset, IterableDataset, from_fn};
@@ -13,6 +15,7 @@ use slotline::loader::{Builder, Error, Overflow};
 use slotline::sample::{Packed, PackedTensor, PackedText, Ragged};
 use slotline::{Batch, BoxError, Loader, WorkerInfo};
 use support::dawdle;
+use warnings::Warnings;
 
 /// What tensors are aligned to, in slots and on the heap. Nothing else in these tests is aligned so.
 const ALIGN: usize = 256;
@@ -339,35 +342,6 @@ fn a_pass_left_half_way_leaves_nothing_of_its_spills_behind() {
     });
 }
 
-/// The messages of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::field::Visit for Warnings {
-    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push(format!("{value:?}"));
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[test]
 fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
     alone(|| {
@@ -380,7 +354,7 @@ fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
             }
             assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes), (4, 4 * 21 * 4));
         });
-        let said = said.0.lock().unwrap();
+        let said = said.take();
         let [warning] = &said[..] else { panic!("{said:?}") };
         let start = "field 0: u32 packed [4]: batch 1 has 21 items and no room for so many";
         assert!(warning.starts_with(start) && warning.contains("declare room for 7 per sample"), "{warning}");

@@ -1,12 +1,14 @@
 //! What `random_split` draws from, shares and warns about; that its parts are torch's is in `torch_parity.rs`.
 
+#[path = "support/warnings.rs"]
+mod warnings;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use slotline::Dataset;
 use slotline::dataset::{Subset, from_fn, random_split};
 use slotline::rng::{Generator, SharedGenerator, default_generator, manual_seed};
-use tracing::span;
+use warnings::Warnings;
 
 /// The indices of the parts of a dataset of `n`.
 fn indices<D>(parts: &[Subset<Arc<D>>]) -> Vec<Vec<usize>> {
@@ -37,29 +39,6 @@ fn the_parts_share_the_dataset_and_their_samples_are_its() {
     assert!(all.into_iter().eq(0..100));
 }
 
-/// Counts the warnings of the thread it is set for.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
 /// As in torch: a number of samples that is 0 was asked for, a fraction that comes to none may surprise.
 #[test]
 fn parts_that_fractions_leave_empty_are_warned_about() {
@@ -70,7 +49,7 @@ fn parts_that_fractions_leave_empty_are_warned_about() {
             random_split(ten(), fractions, &mut Generator::new()).unwrap();
             random_split(ten(), &[0, 10], &mut Generator::new()).unwrap();
         });
-        warnings.0.swap(0, Relaxed)
+        warnings.take().len()
     };
     assert_eq!(count(&[0.5, 0.5]), 0);
     assert_eq!(count(&[0.95, 0.05]), 1);

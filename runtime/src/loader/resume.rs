@@ -1,14 +1,15 @@
 //! What a loader keeps so that it can say where it is, and what it was told to go on from.
 
-use super::Loader;
 #[cfg(doc)]
 use super::Pass;
 use super::collate::Collate;
 use super::draw::{Draw, Origin, draw_base_seed};
 use super::error::{Error, Warning};
 use super::facts::{Before, Facts};
+use super::on_error::Ledger;
 use super::plan::Plan;
-use super::state::{State, StateError};
+use super::state::{Point, State, StateError, Streams};
+use super::{Loader, Progress};
 use crate::dataset::Dataset;
 use crate::rng::{Generator, SharedGenerator};
 
@@ -48,40 +49,30 @@ impl Log {
         self.resume.as_ref().map(|resume| &resume.state)
     }
 
-    /// Takes over a state that was found to fit, and gives the warnings about it.
+    /// Takes over a state that was found to fit, and says what there is to warn about.
     pub(super) fn load(
         &mut self,
         state: &State,
         generator: &mut Option<SharedGenerator>,
-        draw: Option<&mut Draw>,
-    ) -> Result<Option<Warning>, StateError> {
-        let warning = match draw {
-            Some(draw) => {
-                let warning = draw.restore(state)?;
-                if generator.is_none() || self.adopted {
-                    self.adopt(state, generator);
-                    if let Origin::Shuffled(from) = &mut draw.from {
-                        from.clone_from(generator);
-                    }
-                }
-                warning
-            }
-            None => {
-                if generator.is_none() || self.adopted {
-                    self.adopt(state, generator);
-                }
-                state.fast_forward()
-            }
+        mut draw: Option<&mut Draw>,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(), StateError> {
+        let warning = match &mut draw {
+            Some(draw) => draw.restore(state)?,
+            None => state.fast_forward(),
         };
-        let new = |seed| SharedGenerator::from(Generator::from_seed(seed));
-        self.default = state.start.default_generator.map(|point| new(point.seed));
+        let new = |point: Point| SharedGenerator::from(Generator::from_seed(point.seed));
+        if generator.is_none() || self.adopted {
+            *generator = state.start.generator.map(new);
+            self.adopted = generator.is_some();
+            if let Some(Draw { from: Origin::Shuffled(from), .. }) = draw {
+                from.clone_from(generator);
+            }
+        }
+        self.default = state.start.default_generator.map(new);
         self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
-        Ok(warning)
-    }
-
-    fn adopt(&mut self, state: &State, generator: &mut Option<SharedGenerator>) {
-        *generator = state.start.generator.map(|point| Generator::from_seed(point.seed).into());
-        self.adopted = generator.is_some();
+        warnings.extend(warning.inspect(|warning| tracing::warn!("{warning}")));
+        Ok(())
     }
 
     /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
@@ -115,6 +106,28 @@ impl Log {
 }
 
 impl Facts<'_> {
+    /// The state of a loader whose next pass has the number `next`; `streams` says how far the workers of an iterable dataset
+    /// are, if a pass is running.
+    pub(super) fn now(
+        &self,
+        log: &Log,
+        next: u32,
+        pass: &Progress,
+        ledger: &Ledger,
+        streams: impl FnOnce(bool) -> Option<Streams>,
+    ) -> State {
+        if let Some(state) = log.state() {
+            return state.clone();
+        }
+        let streams = streams(pass.running);
+        if !pass.running {
+            return State { streams, ..self.state(next, &self.before(String::new())) };
+        }
+        let missing = if pass.gaps { log.gaps.missing.clone() } else { Vec::new() };
+        let (batches, bad_samples) = (pass.delivered, ledger.in_pass());
+        State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
+    }
+
     /// Where everything is before a pass, or was, if a state is to go on from.
     pub(super) fn begin(&self, log: &Log, text: String) -> Before {
         match log.state() {
@@ -134,16 +147,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// In a pass it is [`Pass::state`].
     pub fn state(&self) -> State {
-        if let Some(state) = self.log.state() {
-            return state.clone();
-        }
-        let facts = self.facts();
-        if !self.pass.running {
-            return facts.state(self.epochs, &facts.before(String::new()));
-        }
-        let state = facts.state(self.pass.epoch, &self.log.before);
-        let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
-        State { batches: self.pass.delivered, missing, bad_samples: self.ledger.in_pass(), ..state }
+        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |_| None)
     }
 
     /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
@@ -194,12 +198,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
     pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.facts().check(state)?;
-        let warning = self.log.load(state, &mut self.generator, Some(&mut self.draw))?;
+        self.log.load(state, &mut self.generator, Some(&mut self.draw), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
-        if let Some(warning) = warning {
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
-        }
         Ok(())
     }
 

@@ -15,18 +15,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     ///
     /// In a pass it is [`LanePass::state`].
     pub fn state(&self) -> State {
-        if let Some(state) = self.log.state() {
-            return state.clone();
-        }
-        let facts = self.facts();
-        if !self.pass.running {
-            let state = facts.state(self.epochs, &facts.before(String::new()));
-            return State { streams: self.streams(false), ..state };
-        }
-        let state = facts.state(self.pass.epoch, &self.log.before);
-        let missing = if self.pass.gaps { self.log.gaps.missing.clone() } else { Vec::new() };
-        let (batches, bad_samples) = (self.pass.delivered, self.ledger.in_pass());
-        State { batches, missing, bad_samples, streams: self.streams(true), ..state }
+        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |running| self.streams(running))
     }
 
     /// Goes on from a state; see [`Loader::load_state`](crate::Loader::load_state).
@@ -40,12 +29,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
     pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.facts().check(state)?;
-        let warning = self.log.load(state, &mut self.generator, self.passes.draw_mut())?;
+        self.log.load(state, &mut self.generator, self.passes.draw_mut(), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
-        if let Some(warning) = warning {
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
-        }
         Ok(())
     }
 
