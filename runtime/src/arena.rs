@@ -30,7 +30,7 @@ pub const ALIGN: usize = 4096;
 const HUGE: usize = 2 << 20;
 
 /// Anonymous pages: on huge ones if the system has them, and zeroed. Touched before use, so that no batch meets a page fault.
-pub(crate) struct Pages {
+pub struct Pages {
     start: NonNull<u8>,
     len: usize,
     /// What was mapped, which starts earlier if the start had to be moved to a huge page.
@@ -49,7 +49,7 @@ impl Pages {
     /// # Errors
     ///
     /// What the system says if it refuses.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
+    pub fn new(len: usize) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
         let spare = if len >= HUGE { HUGE } else { 0 };
@@ -75,7 +75,7 @@ impl Pages {
 
     /// Gets the first bytes' pages from the system now, or all of them if it cannot do that later while others write into
     /// them. `true` if that was all.
-    pub(crate) fn touch(&mut self, bytes: usize) -> bool {
+    pub fn touch(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(self.len);
         if self.populate(0..bytes) {
             return bytes == self.len;
@@ -93,7 +93,7 @@ impl Pages {
     /// # Panics
     ///
     /// If there are not so many bytes.
-    pub(crate) fn populate(&self, bytes: Range<usize>) -> bool {
+    pub fn populate(&self, bytes: Range<usize>) -> bool {
         assert!(bytes.start <= bytes.end && bytes.end <= self.len);
         let first = bytes.start / ALIGN * ALIGN;
         // SAFETY: within the pages.
