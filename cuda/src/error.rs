@@ -1,0 +1,152 @@
+//! What can go wrong between here and the device.
+
+use std::ffi::{CStr, c_char};
+use std::fmt;
+
+use cudarc::driver::sys::{self, CUresult};
+
+/// Why something could not be done with a device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no driver to be had.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A call of the driver failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// There is no such device.
+    #[error(
+        "there is no device {ordinal}: the driver has {devices}, counted from 0 (CUDA_VISIBLE_DEVICES may hide some)"
+    )]
+    NoSuchDevice {
+        /// The number that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        devices: usize,
+    },
+    /// The system has not so much memory.
+    #[error("{bytes} bytes of host memory can't be had ({source}); make batch_size or prefetch_factor smaller")]
+    HostMemory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Why there is no CUDA driver for this process.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The driver's library is not there, or cannot be loaded.
+    #[error(
+        "no CUDA driver library can be loaded ({reason}; {} names tried, {} first); install NVIDIA's driver, or give the \
+         container access to it",
+        tried.len(), tried.first().map_or("none", String::as_str)
+    )]
+    NoLibrary {
+        /// The names that were looked for, in this order.
+        tried: Vec<String>,
+        /// What the system said.
+        reason: String,
+    },
+    /// The library lacks a function that is needed.
+    #[error(
+        "the CUDA driver library {library} has no {symbol}: a driver of CUDA 11.4 (R470) or newer is needed; update it"
+    )]
+    MissingSymbol {
+        /// The library's name.
+        library: String,
+        /// The function.
+        symbol: &'static str,
+    },
+    /// The driver will not start, or not say what there is.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The driver has no device.
+    #[error(
+        "the CUDA driver works, but has no device; look at nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices"
+    )]
+    NoDevice,
+}
+
+/// A call of the driver that failed.
+///
+/// A kernel or copy that failed earlier may be the cause: the driver says so at any later call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverError {
+    /// The driver's function.
+    pub call: &'static str,
+    /// What it returned, a `CUresult`.
+    pub code: u32,
+    /// The name of that.
+    pub name: String,
+    /// The driver's words for it.
+    pub text: String,
+    /// The device, unless the call was about none.
+    pub device: Option<usize>,
+}
+
+impl DriverError {
+    /// The error that a call returned. The driver must be loaded: it is asked for its words.
+    pub(crate) fn new(call: &'static str, code: CUresult, device: Option<usize>) -> Self {
+        let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
+        // SAFETY: both write a pointer to a string that is never freed, or null.
+        let _ = unsafe { (sys::cuGetErrorName(code, &mut name), sys::cuGetErrorString(code, &mut text)) };
+        let words = |from: *const c_char, otherwise: &str| {
+            if from.is_null() {
+                return otherwise.to_owned();
+            }
+            // SAFETY: not null, so a string of the driver's.
+            unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+        };
+        let (name, text) = (words(name, "CUDA error"), words(text, "the driver has no words for it"));
+        Self { call, code: code as u32, name, text, device }
+    }
+
+    /// What to do about it, where that is known.
+    fn advice(&self) -> Option<&'static str> {
+        Some(match self.code {
+            2 if self.call.starts_with("cuMemHost") => {
+                "that much memory can't be page-locked: make batch_size or prefetch_factor smaller"
+            }
+            2 => "the device's memory is full: use fewer device slots, smaller batches, or stop what else uses it",
+            4 => "the process is ending: drop loaders before main returns",
+            34 => "this is the toolkit's stub, not a driver: take its folder off LD_LIBRARY_PATH",
+            46 => "another process has the device to itself, or it is busy: see its compute mode in nvidia-smi",
+            100 => "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices",
+            201 | 709 => "the device's primary context was reset behind slotline's back: make the Device anew",
+            304 => "the system refused: look at its log, and at `ulimit -l` if memory was to be page-locked",
+            400 => "a stream, or an event, is gone already or of another device",
+            712 => {
+                "somebody registered memory with the driver and unmapped it without unregistering: find who, or use the \
+                 allocated form"
+            }
+            214 | 220 | 700 | 702 | 710 | 714..=719 => {
+                "a kernel or copy failed earlier, and nothing works on this device in this process any more: start it anew \
+                 (compute-sanitizer finds the kernel)"
+            }
+            802 => "wait for the system's fabric manager, or look at its log",
+            803 | 804 => {
+                "the driver's library and its kernel module don't fit: restart after the update, or align both"
+            }
+            999 => "look at the system's log (dmesg), and load the driver's kernel module",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.call)?;
+        if let Some(device) = self.device {
+            write!(f, " on device {device}")?;
+        }
+        write!(f, ": {} ({}), {}", self.name, self.code, self.text)?;
+        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+impl std::error::Error for DriverError {}

@@ -1,0 +1,30 @@
+//! Batches on CUDA devices: page-locked memory that samples are written into, and one copy per batch, beside training.
+//!
+//! It builds and its programs start without a toolkit and without a driver: the driver's library is loaded when a device is
+//! asked for, and where there is none that is an error ([`Unavailable`]).
+//!
+//! - [`probe()`]: what driver and devices there are.
+//! - [`Device`], [`Stream`], [`TimedEvent`]: a device by its primary context, which PyTorch and cudarc use, too; its own
+//!   streams, and the training loop's by their raw handles; times by the device's clock.
+//! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) and anything else.
+//! - [`Error`], [`leaked()`]: every call of the driver that fails is an error that names it and says what to do. Memory that
+//!   the driver won't take back, or may still be copying, is leaked rather than freed, and counted.
+
+mod call;
+mod device;
+mod error;
+mod event;
+mod leak;
+mod memory;
+mod numa;
+mod pinned;
+mod probe;
+mod stream;
+
+pub use self::device::Device;
+pub use self::error::{DriverError, Error, Unavailable};
+pub use self::event::TimedEvent;
+pub use self::leak::{Leaked, leaked};
+pub use self::pinned::{PageSize, Pinned};
+pub use self::probe::{DeviceInfo, Driver, probe};
+pub use self::stream::Stream;

@@ -1,0 +1,180 @@
+//! Streams: our own, and the training loop's.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use cudarc::driver::sys::{self, CUresult, CUstream};
+
+use crate::device::Device;
+use crate::error::{DriverError, Error};
+use crate::leak;
+
+/// The handles that stand for streams of whichever context is current.
+const NULL: usize = 0;
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+/// A stream of a device: work that is done in order. Clones are the same stream.
+#[derive(Clone)]
+pub struct Stream(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    raw: CUstream,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Destroyed with the last clone.
+    Owned,
+    /// Somebody else's.
+    Borrowed,
+    /// The null stream or the legacy default one, which is the same unless a program was built with per-thread streams.
+    Default,
+    /// That of this thread.
+    PerThread(ThreadId),
+}
+
+// SAFETY: a stream is a handle that any thread may use.
+unsafe impl Send for Inner {}
+// SAFETY: as above; nothing here changes.
+unsafe impl Sync for Inner {}
+
+impl Stream {
+    /// A new stream, which does not wait for the default stream nor the other way round (`CU_STREAM_NON_BLOCKING`).
+    ///
+    /// # Errors
+    ///
+    /// What the driver says if it refuses.
+    pub fn new(device: &Device) -> Result<Self, Error> {
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let _entered = device.enter()?;
+        // SAFETY: the driver writes the handle.
+        device.call("cuStreamCreate", || unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        Ok(Self::with(device, raw, Kind::Owned))
+    }
+
+    /// Somebody else's stream by its handle, a `CUstream` or `cudaStream_t`, such as `torch.cuda.Stream.cuda_stream`. It
+    /// will not be destroyed. The handles 0, 1 and 2 mean the device's default streams, as in CUDA.
+    ///
+    /// # Safety
+    ///
+    /// The handle must be valid, of the device's primary context, and not be destroyed before all clones of this stream and
+    /// all batches that were made ready on it are dropped.
+    pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Self {
+        match raw.addr() {
+            NULL | LEGACY => Self::with(device, raw.cast(), Kind::Default),
+            PER_THREAD => Self::per_thread_default(device),
+            _ => Self::with(device, raw.cast(), Kind::Borrowed),
+        }
+    }
+
+    /// The legacy default stream, which CUDA programs use if they name none: PyTorch's, too, outside of
+    /// `torch.cuda.stream(…)`. It takes one driver call more than others whenever it is used.
+    pub fn legacy_default(device: &Device) -> Self {
+        Self::with(device, std::ptr::without_provenance_mut(LEGACY), Kind::Default)
+    }
+
+    /// The default stream of this thread, for programs that were built with one for each thread
+    /// (`--default-stream per-thread`). Used on another thread, it waits and is waited for as the legacy default stream,
+    /// which is in order with it. It takes one driver call more than others whenever it is used.
+    pub fn per_thread_default(device: &Device) -> Self {
+        Self::with(device, std::ptr::without_provenance_mut(PER_THREAD), Kind::PerThread(thread::current().id()))
+    }
+
+    fn with(device: &Device, raw: CUstream, kind: Kind) -> Self {
+        Self(Arc::new(Inner { device: device.clone(), raw, kind }))
+    }
+
+    /// The handle: a `CUstream`, which is a `cudaStream_t`, too.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.0.raw.cast()
+    }
+
+    /// The device that it is of.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Waits until all that was put on the stream is done.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        // SAFETY: a valid stream.
+        Ok(self.call("cuStreamSynchronize", |stream| unsafe { sys::cuStreamSynchronize(stream) })?)
+    }
+
+    /// Whether all that was put on the stream is done.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    pub fn is_idle(&self) -> Result<bool, Error> {
+        let _entered = self.enter()?;
+        let raw = self.handle();
+        // SAFETY: a valid stream.
+        Ok(self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })?)
+    }
+
+    /// Makes a call with this stream's handle: only in here does it mean this stream.
+    pub(crate) fn call(
+        &self,
+        name: &'static str,
+        mut call: impl FnMut(CUstream) -> CUresult,
+    ) -> Result<(), DriverError> {
+        let _entered = self.enter()?;
+        let raw = self.handle();
+        self.device().call(name, || call(raw))
+    }
+
+    /// The default streams' handles stand for those of the context that is current.
+    fn enter(&self) -> Result<Option<crate::call::Entered<'_>>, DriverError> {
+        let explicit = matches!(self.0.kind, Kind::Owned | Kind::Borrowed);
+        if explicit { Ok(None) } else { self.device().enter().map(Some) }
+    }
+
+    /// On another thread, the handle of a thread's default stream stands for that other thread's. The legacy default stream
+    /// waits for all of them, and they wait for it.
+    fn handle(&self) -> CUstream {
+        match self.0.kind {
+            Kind::PerThread(owner) if owner != thread::current().id() => std::ptr::without_provenance_mut(LEGACY),
+            _ => self.0.raw,
+        }
+    }
+}
+
+/// Streams are equal if they are one.
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        (self.device(), self.0.raw, self.0.kind) == (other.device(), other.0.raw, other.0.kind)
+    }
+}
+
+impl Eq for Stream {}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { device, raw, kind } = &*self.0;
+        f.debug_struct("Stream").field("device", device).field("raw", raw).field("kind", kind).finish()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.kind != Kind::Owned {
+            return;
+        }
+        let raw = self.raw;
+        // SAFETY: our own, and nobody has it any more. What is still on it will be done first.
+        if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(raw) }) {
+            leak::note_handle();
+            tracing::warn!(%error, "a stream is leaked");
+        }
+    }
+}
