@@ -1,17 +1,19 @@
 //! The memory behind the slots: page-aligned, touched before use, and page-locked if asked for.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Memory that batches are written into, whatever it comes from.
+/// Memory that batches are written into, whatever it comes from: a loader has [`Pages`] of its own, or what
+/// [`Builder::memory`](crate::loader::Builder::memory) gives it.
 ///
 /// # Safety
 ///
-/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, initialised, aligned to
-/// [`ALIGN`], and nobody else's, until the value is dropped.
-pub unsafe trait Memory: Send + Sync + fmt::Debug {
+/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, zero when a loader gets them,
+/// aligned to [`ALIGN`], and nobody else's, until the value is dropped.
+pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// The first byte.
     fn start(&self) -> NonNull<u8>;
 
@@ -29,8 +31,9 @@ pub const ALIGN: usize = 4096;
 /// What huge pages need.
 const HUGE: usize = 2 << 20;
 
-/// Anonymous pages: on huge ones if the system has them, and zeroed. Touched before use, so that no batch meets a page fault.
-pub(crate) struct Pages {
+/// Anonymous pages, zeroed: on huge ones if the system has them. They come when they are first written, or before that by
+/// [`populate`](Self::populate), so that no batch meets a page fault.
+pub struct Pages {
     start: NonNull<u8>,
     len: usize,
     /// What was mapped, which starts earlier if the start had to be moved to a huge page.
@@ -49,7 +52,7 @@ impl Pages {
     /// # Errors
     ///
     /// What the system says if it refuses.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
+    pub fn new(len: usize) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
         let spare = if len >= HUGE { HUGE } else { 0 };
@@ -93,7 +96,7 @@ impl Pages {
     /// # Panics
     ///
     /// If there are not so many bytes.
-    pub(crate) fn populate(&self, bytes: Range<usize>) -> bool {
+    pub fn populate(&self, bytes: Range<usize>) -> bool {
         assert!(bytes.start <= bytes.end && bytes.end <= self.len);
         let first = bytes.start / ALIGN * ALIGN;
         // SAFETY: within the pages.
