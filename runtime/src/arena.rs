@@ -1,17 +1,19 @@
 //! The memory behind the slots: page-aligned, touched before use, and page-locked if asked for.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Memory that batches are written into, whatever it comes from.
+/// Memory that batches are written into, whatever it comes from: a loader has [`Pages`] of its own, or what
+/// [`Builder::memory`](crate::loader::Builder::memory) gives it.
 ///
 /// # Safety
 ///
-/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, initialised, aligned to
-/// [`ALIGN`], and nobody else's, until the value is dropped.
-pub unsafe trait Memory: Send + Sync + fmt::Debug {
+/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, zero when a loader gets them,
+/// aligned to [`ALIGN`], and nobody else's, until the value is dropped.
+pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// The first byte.
     fn start(&self) -> NonNull<u8>;
 
@@ -29,7 +31,8 @@ pub const ALIGN: usize = 4096;
 /// What huge pages need.
 const HUGE: usize = 2 << 20;
 
-/// Anonymous pages: on huge ones if the system has them, and zeroed. Touched before use, so that no batch meets a page fault.
+/// Anonymous pages, zeroed: on huge ones if the system has them. They come when they are first written, or before that by
+/// [`populate`](Self::populate), so that no batch meets a page fault.
 pub struct Pages {
     start: NonNull<u8>,
     len: usize,

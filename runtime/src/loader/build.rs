@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
 use super::Loader;
+use super::block::Block;
 use super::builder::Builder;
 use super::crew::{Crew, usable_cores, worker_cores};
 use super::draw::{Batching, Origin};
@@ -51,7 +52,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, workers));
         check_order(order)?;
         let options = &mut self.options;
-        let hold = options.hold;
+        let (hold, memory) = (options.hold, options.memory.take());
         let bill = Bill {
             slots: &|size| ring_slots(size.ahead(), hold),
             beside: &|size, slots| {
@@ -72,6 +73,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             },
             reserved: order,
             pin_memory,
+            memory,
             spilling: spills.allowed,
             // Nobody but the workers makes batches under a timeout, and it is not meant for this.
             touchers: if timeout.is_zero() { workers } else { 0 },
@@ -89,6 +91,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         // Who said how much to claim wants no other pace.
         let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
         let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
+        let block = Block::of::<D, C>(&made.payloads);
         let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
@@ -146,6 +149,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             waits_for_release: self.options.wait_for_release,
             persistent,
             ledger: Ledger::new(on_error, false),
+            block,
             memory_ceiling,
             warnings,
             epochs: 0,

@@ -1,5 +1,6 @@
 //! The options of a loader, under torch's names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
@@ -9,9 +10,11 @@ use super::crew::Affinity;
 use super::on_error::OnError;
 use super::options::{BatchSampling, Options, Sampling};
 use super::overflow::Overflow;
+use super::payloads::Allocate;
 use super::plan::Lists;
 use super::samples::Samples;
 use crate::BoxError;
+use crate::arena::Memory;
 use crate::dataset::{Loadable, WorkerInfo};
 use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSampler, Sampler};
@@ -37,6 +40,7 @@ use crate::wait::WaitStrategy;
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they are finished |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
+/// | [`memory`](Self::memory) | pages of its own | the batches' memory, made by you |
 /// | [`memory_limit`](Self::memory_limit) | none | the most bytes that the loader may take |
 /// | [`on_overflow`](Self::on_overflow) | an error | packed samples that find no room in their batch |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
@@ -348,6 +352,26 @@ impl<D, C> Builder<D, C> {
     /// [warning](Loader::warnings).
     pub fn pin_memory(mut self, pin_memory: bool) -> Self {
         self.options.pin_memory = pin_memory;
+        self
+    }
+
+    /// Has the batches written into memory that `allocate` makes, of at least so many bytes: memory that a device can read,
+    /// say. It is asked once, by `build`; [`pin_memory`](Self::pin_memory) does not concern it.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::arena::Pages;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let numbers = from_fn(10, |index, _| Ok(index as i64));
+    /// let loader = Loader::builder(numbers).batch_size(5).memory(|bytes| Ok(Pages::new(bytes)?)).build()?;
+    /// assert!(loader.memory().expect("no collate function").len() >= loader.depth() * 5 * 8);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    ///
+    /// It does not go with a [collate function](Self::collate), which makes batches in memory of its own.
+    pub fn memory<M: Memory>(mut self, allocate: impl FnOnce(usize) -> Result<M, BoxError> + Send + 'static) -> Self {
+        self.options.memory = Some(Allocate(Box::new(|bytes| Ok(Arc::new(allocate(bytes)?)))));
         self
     }
 

@@ -49,6 +49,12 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     #[doc(hidden)]
     unsafe fn close_up(payload: &Self::Payload, empty: &[usize], rows: usize);
 
+    /// The memory of the batch that a slot holds, if it is the loader's.
+    #[doc(hidden)]
+    fn region(_: &Self::Payload) -> Option<&Region> {
+        None
+    }
+
     /// Bytes of one sample's fields, if that is the same for all; 0 if it is not known.
     #[doc(hidden)]
     fn sample_bytes(_: &Self::Payload) -> Option<usize> {
@@ -80,8 +86,7 @@ pub struct Stack;
 pub struct Region {
     start: NonNull<u8>,
     layout: Arc<Layout>,
-    /// Keeps the memory.
-    _arena: Arc<dyn Memory>,
+    arena: Arc<dyn Memory>,
 }
 
 impl fmt::Debug for Region {
@@ -101,7 +106,15 @@ impl Region {
     ///
     /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
     pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
-        Self { start, layout, _arena: arena }
+        Self { start, layout, arena }
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    pub(super) fn arena(&self) -> &Arc<dyn Memory> {
+        &self.arena
     }
 
     /// The batch that `tag` describes.
@@ -165,6 +178,10 @@ impl<D: Loadable> Collate<D> for Stack {
     unsafe fn close_up(region: &Region, empty: &[usize], rows: usize) {
         // SAFETY: the caller's word.
         unsafe { close_up(&region.layout, region.start.as_ptr(), empty, rows) };
+    }
+
+    fn region(region: &Region) -> Option<&Region> {
+        Some(region)
     }
 
     fn sample_bytes(region: &Region) -> Option<usize> {

@@ -95,6 +95,14 @@ pub enum BuildError {
         /// What it said.
         source: std::io::Error,
     },
+    /// [`Builder::memory`](super::Builder::memory) gave no memory, or too little.
+    #[error("the {bytes} bytes for the batches could not be had by Builder::memory")]
+    Allocate {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Why not.
+        source: BoxError,
+    },
     /// More slots or parts than a ring can count.
     #[error("{option} is {value}, and at most {most} can be had")]
     TooMany {

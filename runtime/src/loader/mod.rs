@@ -45,6 +45,7 @@
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 
 mod batch;
+mod block;
 mod build;
 mod builder;
 mod clock;
@@ -86,6 +87,8 @@ use std::time::{Duration, Instant};
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::Batch;
+use self::block::Block;
+pub use self::block::{BatchLoader, BatchPass};
 pub use self::builder::{Builder, Values};
 pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
@@ -107,8 +110,10 @@ use self::stats::{Known, Tally};
 pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
 pub use self::verdict::{Bound, Verdict};
 use self::watch::Watchdog;
+use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
+use crate::sample::Field;
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.
@@ -137,6 +142,7 @@ pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
     waits_for_release: bool,
     persistent: bool,
     ledger: Ledger,
+    block: Option<Block>,
     memory_ceiling: usize,
     warnings: Vec<Warning>,
     /// Passes begun so far.
@@ -285,6 +291,16 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// The fields of a batch; `None` if a [collate function](Builder::collate) makes batches.
+    pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
+        self.block.as_ref().map(Block::fields)
+    }
+
+    /// The memory that all batches are in, one beside the other; `None` if a [collate function](Builder::collate) makes them.
+    pub fn memory(&self) -> Option<&dyn Memory> {
+        self.block.as_ref().map(Block::memory)
     }
 
     /// What the loader has done since it was built, and what held it back.

@@ -11,6 +11,7 @@ use super::gate::Init;
 use super::limit::{BatchBytes, Bill, Size};
 use super::on_error::OnError;
 use super::overflow::Overflow;
+use super::payloads::Allocate;
 use super::plan::{Batches, Chunks};
 use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler};
@@ -43,6 +44,7 @@ pub(super) struct Options {
     pub(super) in_order: bool,
     pub(super) generator: Option<SharedGenerator>,
     pub(super) pin_memory: bool,
+    pub(super) memory: Option<Allocate>,
     pub(super) help: Option<bool>,
     pub(super) wait_for_release: bool,
     pub(super) affinity: Affinity,
@@ -93,6 +95,7 @@ impl Options {
             in_order: true,
             generator: None,
             pin_memory: false,
+            memory: None,
             help: None,
             wait_for_release: false,
             affinity: Affinity::Off,

@@ -58,6 +58,12 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         self.loader.state()
     }
 
+    /// Whether the next batch, or an error in its place, is there already, so that `next` need neither wait nor load. At the
+    /// end of the pass it never is.
+    pub fn is_ready(&self) -> bool {
+        !self.over && (!self.failures.is_empty() || self.loader.consumer.is_ready())
+    }
+
     /// The next worker that could not begin.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {

@@ -22,6 +22,24 @@ pub(super) const PROBES: usize = 16;
 /// Finds out the fields of a sample.
 type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 
+type Owned = Arc<dyn Memory>;
+
+/// The user's way to make memory for so many bytes.
+pub(super) struct Allocate(pub(super) Box<dyn FnOnce(usize) -> Result<Owned, BoxError> + Send>);
+
+impl Allocate {
+    /// Makes it, and sees that it is what [`Memory`] says.
+    fn memory(self, bytes: usize) -> Result<Owned, BuildError> {
+        let failed = |source| BuildError::Allocate { bytes, source };
+        let memory = probe(|| (self.0)(bytes)).map_err(failed)?;
+        let (len, start) = (memory.len(), memory.start().as_ptr());
+        if len < bytes || !start.addr().is_multiple_of(ALIGN) {
+            return Err(failed(format!("it has {len} bytes at {start:p}, which must be a multiple of {ALIGN}").into()));
+        }
+        Ok(memory)
+    }
+}
+
 /// What slots are to be made.
 #[doc(hidden)]
 pub struct Request<'a> {
@@ -32,6 +50,8 @@ pub struct Request<'a> {
     /// Bytes of memory to leave for other things.
     pub(super) reserved: usize,
     pub(super) pin_memory: bool,
+    /// What makes the memory, in the place of the loader.
+    pub(super) memory: Option<Allocate>,
     /// Whether packed fields may go to the heap.
     pub(super) spilling: bool,
     /// Workers that will touch the memory of what is not the first slot.
@@ -106,19 +126,24 @@ impl<D: Loadable> Payloads<D> for Stack {
         let Some(len) = usize::try_from(bytes).ok().filter(|_| fits) else {
             return Err(BuildError::Memory { slots, batch, bytes, available });
         };
-        let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
-        let first = if request.touchers > 0 && !request.pin_memory { batch } else { len };
-        let all = pages.touch(first);
         let mut warnings = Vec::new();
-        if request.pin_memory
-            && let Err(reason) = pages.lock()
-        {
-            warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
-        }
-        let (bytes, shared) = (pages.len(), !layout.is_sequential());
-        let pages = Arc::new(pages);
-        let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
-        let arena: Arc<dyn Memory> = pages;
+        let (arena, untouched) = match request.memory {
+            Some(allocate) => (allocate.memory(len)?, None),
+            None => {
+                let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
+                let first = if request.touchers > 0 && !request.pin_memory { batch } else { len };
+                let all = pages.touch(first);
+                if request.pin_memory
+                    && let Err(reason) = pages.lock()
+                {
+                    warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
+                }
+                let pages = Arc::new(pages);
+                let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
+                (pages as Arc<dyn Memory>, untouched)
+            }
+        };
+        let (bytes, shared) = (arena.len(), !layout.is_sequential());
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
@@ -132,6 +157,10 @@ where
     Self: Collate<D, Payload = Mutex<Option<T>>>,
 {
     fn payloads(&mut self, request: Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
+        if request.memory.is_some() {
+            let hint = "a collate function makes batches in memory of its own; drop one of the two";
+            return Err(BuildError::Clash { first: "memory", second: "collate", hint });
+        }
         if !request.pin_memory {
             self.pin = None;
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::layout::{Column, Field, INDICES, Kind, Layout};
 use super::spill::Spill;
@@ -23,6 +24,20 @@ pub struct Columns<'a> {
     batched: bool,
     next: usize,
     memory: PhantomData<&'a u8>,
+}
+
+/// Where a field of a batch lies in its [`Columns::bytes`]. Places begin at multiples of 256 bytes from the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The bytes of its elements.
+    pub data: Range<usize>,
+    /// The shape that they have, as of [`Columns::get`].
+    pub shape: Shape,
+    /// The bytes of [`lengths`](Columns::lengths) or [`offsets`](Columns::offsets), an `i64` each, if it has them.
+    pub ends: Option<Range<usize>>,
+    /// Whether the elements are not there but on the heap, as they [may be](crate::loader::Overflow::Spill) where they found
+    /// no room; `data` is then empty.
+    pub spilled: bool,
 }
 
 impl<'a> Columns<'a> {
@@ -76,6 +91,33 @@ impl<'a> Columns<'a> {
     /// than there are rows.
     pub fn offsets(&self, i: usize) -> Option<&'a [i64]> {
         self.columns.get(i).filter(|column| column.field.is_packed()).map(|column| self.ends(column))
+    }
+
+    /// The memory of all fields as one piece, to be copied as a whole: from where the first one begins to where the last
+    /// one's rows end, with what lies between fields. [`place`](Self::place) says where each one is in it.
+    pub fn bytes(&self) -> &'a [u8] {
+        let first = self.first();
+        let end = |i| self.place(i).map_or(0, |place| place.ends.map_or(place.data.end, |ends| ends.end));
+        let len = (0..self.columns.len()).map(end).max().unwrap_or_default();
+        // SAFETY: all places are within the slot, whose memory is initialised, and nobody writes it for `'a`.
+        unsafe { std::slice::from_raw_parts(self.slot.add(first), len) }
+    }
+
+    /// Where field `i` is in [`bytes`](Self::bytes); `None` if there is none.
+    pub fn place(&self, i: usize) -> Option<Place> {
+        let column = self.columns.get(i)?;
+        let (_, shape, elements) = self.extent(column);
+        let from = |offset: usize, len: usize| offset - self.first()..offset - self.first() + len;
+        let packed = usize::from(column.field.is_packed());
+        let ends = (column.ends > 0).then(|| from(column.ends, (packed + self.rows) * size_of::<i64>()));
+        let spilled = self.spill(column).is_some();
+        let bytes = if spilled { 0 } else { elements * column.field.dtype.size() };
+        Some(Place { data: from(column.offset, bytes), shape, ends, spilled })
+    }
+
+    /// Where the first field begins.
+    fn first(&self) -> usize {
+        self.columns.first().map_or(INDICES, |column| column.offset)
     }
 
     /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).

@@ -59,7 +59,7 @@ mod spill;
 mod tests;
 
 pub(crate) use self::close_up::close_up;
-pub use self::columns::Columns;
+pub use self::columns::{Columns, Place};
 #[doc(inline)]
 pub use self::derive::Sample;
 pub use self::kinds::{AnyRow, Lazy};

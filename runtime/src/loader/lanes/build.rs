@@ -11,6 +11,7 @@ use super::slab::Slab;
 use super::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
 use super::{Home, LaneLoader, Own, Passes};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
+use crate::loader::block::Block;
 use crate::loader::build::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Collate;
@@ -178,8 +179,8 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
         let lanes = size.prefetch.saturating_mul(size.workers).saturating_mul(Lanes::<C::Payload>::PLACE);
         order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
     };
-    let (reserved, pin_memory, spills) =
-        (order(options.size(rows)), options.pin_memory, Spills::new(options.on_overflow));
+    let (reserved, pin_memory, memory) = (order(options.size(rows)), options.pin_memory, options.memory.take());
+    let spills = Spills::new(options.on_overflow);
     let made = collate.payloads(Wanted {
         fields,
         rows,
@@ -189,6 +190,7 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
         },
         reserved,
         pin_memory,
+        memory,
         spilling: spills.allowed,
         touchers: 0,
     })?;
@@ -217,6 +219,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     warnings.extend(options.many_workers());
     let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
+    let block = Block::of::<D, C>(&made.payloads);
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.map(|init| Start::new(init, options.persistent_workers));
@@ -263,6 +266,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         hold: options.hold,
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         waits_for_release: options.wait_for_release,
+        block,
         memory_ceiling,
         warnings,
         overlong: false,

@@ -39,6 +39,7 @@ use self::side::Lanes;
 pub(super) use self::slab::Taken;
 use self::worker::{Hand, Mark, Request};
 use super::Progress;
+use super::block::Block;
 use super::collate::{Collate, Stack};
 use super::crew::Crew;
 use super::draw::{Batching, Draw};
@@ -49,8 +50,10 @@ use super::resume::{Log, Tickets};
 use super::state::State;
 use super::stats::{Known, Stats, Tally};
 use super::watch::Watchdog;
+use crate::arena::Memory;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
+use crate::sample::Field;
 use crate::wait::Until;
 
 /// A loader whose workers each have a ring of their own: for an [iterable dataset](super::Loader::iterable), or for a
@@ -75,9 +78,10 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     ledger: Ledger,
     seed: u64,
     batching: Batching,
-    hold: usize,
+    pub(in crate::loader) hold: usize,
     timeout: Option<Duration>,
     waits_for_release: bool,
+    pub(in crate::loader) block: Option<Block>,
     memory_ceiling: usize,
     warnings: Vec<Warning>,
     /// Whether more samples than `samples` were noticed already.
@@ -236,6 +240,16 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// [`Loader::memory_ceiling`](super::Loader::memory_ceiling).
     pub fn memory_ceiling(&self) -> usize {
         self.memory_ceiling
+    }
+
+    /// The fields of a batch; see [`Loader::fields`](super::Loader::fields).
+    pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
+        self.block.as_ref().map(Block::fields)
+    }
+
+    /// The memory that all batches are in; see [`Loader::memory`](super::Loader::memory).
+    pub fn memory(&self) -> Option<&dyn Memory> {
+        self.block.as_ref().map(Block::memory)
     }
 
     /// What the loader has done since it was built; see [`Loader::stats`](super::Loader::stats).

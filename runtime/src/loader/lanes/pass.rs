@@ -54,6 +54,12 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         self.loader.stats()
     }
 
+    /// Whether the next batch, or an error in its place, is there already; see [`Pass::is_ready`](super::super::Pass::is_ready).
+    /// Of an iterable dataset it may also be that a worker is at its end, and `next` then asks another one.
+    pub fn is_ready(&self) -> bool {
+        !self.over && (!self.failures.is_empty() || self.loader.lanes.is_ready())
+    }
+
     /// The next batch or failure, if it is there; without workers, made now.
     fn try_next(&mut self) -> Next<C::Payload> {
         let loader = &mut *self.loader;

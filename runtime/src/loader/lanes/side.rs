@@ -231,6 +231,14 @@ impl<P> Lanes<P> {
         self.lanes.iter().map(|lane| lane.replies.ready()).sum()
     }
 
+    /// Whether the answer that is to be taken next is there.
+    pub(super) fn is_ready(&self) -> bool {
+        match self.asked.front() {
+            Some(&lane) if self.any.is_none() => self.lanes[lane].replies.ready() > 0,
+            _ => self.ready_count() > 0,
+        }
+    }
+
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
     pub(super) fn wait(&mut self, deadline: &Until) -> bool {
         match &self.any {

@@ -1,0 +1,154 @@
+//! The memory of a loader's batches as a whole, and what code that takes any loader needs to know of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Loader;
+use super::batch::Batch;
+use super::collate::{Collate, Stack};
+use super::error::Error;
+use super::lanes::{LaneLoader, LanePass};
+use super::pass::Pass;
+use super::state::State;
+use super::stats::Stats;
+use crate::arena::Memory;
+use crate::dataset::{Dataset, Loadable};
+use crate::sample::{Field, Layout};
+
+/// What all batches of a loader are in.
+pub(super) struct Block {
+    layout: Arc<Layout>,
+    arena: Arc<dyn Memory>,
+}
+
+impl Block {
+    /// What these slots are in, if it is the loader's.
+    pub(super) fn of<D: Loadable, C: Collate<D>>(payloads: &[C::Payload]) -> Option<Self> {
+        let region = C::region(payloads.first()?)?;
+        Some(Self { layout: region.layout().clone(), arena: region.arena().clone() })
+    }
+
+    pub(super) fn fields(&self) -> impl ExactSizeIterator<Item = &Field> {
+        self.layout.columns.iter().map(|column| &column.field)
+    }
+
+    pub(super) fn memory(&self) -> &dyn Memory {
+        &*self.arena
+    }
+
+    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    fn batch_bytes(&self) -> usize {
+        self.layout.columns.first().map_or(0, |first| self.layout.size - first.offset)
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("arena", &self.arena).finish_non_exhaustive()
+    }
+}
+
+/// A loader that stacks samples in memory of its own: a [`Loader`] or a [`LaneLoader`], for code that takes either.
+pub trait BatchLoader {
+    /// What is loaded.
+    type Dataset: Loadable;
+    /// A pass.
+    type Pass<'l>: BatchPass<Self::Dataset>
+    where
+        Self: 'l;
+
+    /// [`Loader::epoch`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
+
+    /// [`Loader::fields`].
+    fn fields(&self) -> impl ExactSizeIterator<Item = &Field>;
+
+    /// [`Loader::memory`].
+    fn memory(&self) -> &dyn Memory;
+
+    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    fn batch_bytes(&self) -> usize;
+
+    /// The most samples a batch has.
+    fn batch_size(&self) -> usize;
+
+    /// How many batches can be held while the next one is asked for, at most, so that it is not
+    /// [refused](Error::Held).
+    fn most_held(&self) -> usize;
+}
+
+/// A pass of a [`BatchLoader`].
+pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
+    /// [`Pass::is_ready`].
+    fn is_ready(&self) -> bool;
+
+    /// [`Pass::state`].
+    fn state(&self) -> State;
+
+    /// [`Pass::stats`].
+    fn stats(&self) -> Stats;
+}
+
+/// Both loaders, which differ in their passes and in what can be held.
+macro_rules! batch_loader {
+    ($loader:ident, $pass:ident, $dataset:ident, $most_held:expr) => {
+        impl<D: $dataset> BatchLoader for $loader<D, Stack> {
+            type Dataset = D;
+            type Pass<'l>
+                = $pass<'l, D, Stack>
+            where
+                D: 'l;
+
+            fn epoch(&mut self) -> Result<$pass<'_, D>, Error> {
+                $loader::epoch(self)
+            }
+
+            fn fields(&self) -> impl ExactSizeIterator<Item = &Field> {
+                self.stacked().fields()
+            }
+
+            fn memory(&self) -> &dyn Memory {
+                self.stacked().memory()
+            }
+
+            fn batch_bytes(&self) -> usize {
+                self.stacked().batch_bytes()
+            }
+
+            fn batch_size(&self) -> usize {
+                $loader::batch_size(self)
+            }
+
+            fn most_held(&self) -> usize {
+                $most_held(self)
+            }
+        }
+
+        impl<D: $dataset> $loader<D, Stack> {
+            fn stacked(&self) -> &Block {
+                self.block.as_ref().expect("a loader that stacks samples has memory")
+            }
+        }
+
+        impl<D: $dataset> BatchPass<D> for $pass<'_, D, Stack> {
+            fn is_ready(&self) -> bool {
+                $pass::is_ready(self)
+            }
+
+            fn state(&self) -> State {
+                $pass::state(self)
+            }
+
+            fn stats(&self) -> Stats {
+                $pass::stats(self)
+            }
+        }
+    };
+}
+
+batch_loader!(Loader, Pass, Dataset, |loader: &Self| loader.depth() - 1);
+batch_loader!(LaneLoader, LanePass, Loadable, |loader: &Self| loader.hold);
