@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::thread;
 
 use cudarc::driver::sys::{self, CUresult};
-use slotline::arena::{ALIGN, Memory, Pages};
+use slotline::arena::{ALIGN, Memory, Pages, available_memory};
 
 use crate::device::Device;
 use crate::error::{DriverError, Error};
@@ -47,10 +47,10 @@ pub struct Pinned {
 }
 
 enum Origin {
-    /// Ours, registered in so many pieces.
+    /// Ours, registered in pieces of so many bytes.
     Registered { pages: ManuallyDrop<Pages>, piece: usize },
-    /// The driver's, from this address on.
-    Allocated(NonNull<c_void>),
+    /// The driver's: so many bytes from there on.
+    Allocated { base: NonNull<c_void>, size: usize },
 }
 
 // SAFETY: the value owns its memory, and the driver takes it back from any thread.
@@ -135,7 +135,7 @@ impl Pinned {
         let start = unsafe { base.cast::<u8>().add(skip) };
         // SAFETY: inside what was allocated, and nobody else's.
         unsafe { start.write_bytes(0, len) };
-        Ok(Self { device: device.clone(), start, len, origin: Origin::Allocated(base) })
+        Ok(Self { device: device.clone(), start, len, origin: Origin::Allocated { base, size } })
     }
 
     /// Whether the memory was mapped and registered; if not, the driver allocated it.
@@ -156,7 +156,7 @@ impl Pinned {
                 unsafe { ManuallyDrop::drop(pages) };
                 Ok(())
             }
-            Origin::Allocated(base) => {
+            Origin::Allocated { base, .. } => {
                 let _entered = self.device.enter()?;
                 // SAFETY: our own, and nobody has it any more.
                 self.device.call("cuMemFreeHost", || unsafe { sys::cuMemFreeHost(base.as_ptr()) })
@@ -187,7 +187,8 @@ impl fmt::Debug for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Err(error) = self.give_back() {
-            lose(self.len, &error);
+            let bytes = if let Origin::Allocated { size, .. } = self.origin { size } else { self.len };
+            lose(bytes, &error);
         }
     }
 }
@@ -199,6 +200,10 @@ fn lose(bytes: usize, error: &DriverError) {
 
 /// New pages, near the device and touched.
 fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> {
+    // The system may well promise more than it has, and end the process when it is touched.
+    if available_memory().is_some_and(|available| bytes as u64 > available) {
+        return Err(std::io::ErrorKind::OutOfMemory.into());
+    }
     let mut pages = Pages::new(bytes)?;
     #[cfg(target_os = "linux")]
     if size == PageSize::Small {

@@ -169,7 +169,7 @@ pub(crate) fn lock_limit() -> Option<u64> {
 
 /// How many bytes this process could get without swapping, as far as the system says: what is left of the machine's
 /// memory or, if that is less, of the control group's.
-pub(crate) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     [machine_memory(), group_memory()].into_iter().flatten().min()
 }
 
