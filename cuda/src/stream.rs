@@ -116,10 +116,14 @@ impl Stream {
     ///
     /// What the driver says, which may be the error of a kernel or a copy that failed.
     pub fn is_idle(&self) -> Result<bool, Error> {
+        Ok(self.query()?)
+    }
+
+    pub(crate) fn query(&self) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
         let raw = self.handle();
         // SAFETY: a valid stream.
-        Ok(self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })?)
+        self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })
     }
 
     /// Makes a call with this stream's handle: only in here does it mean this stream.
