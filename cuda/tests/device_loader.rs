@@ -1,0 +1,322 @@
+//! Batches come out on a device as the host's loader has them.
+
+mod support;
+
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline::loader::{BatchLoader, Overflow, State};
+use slotline::sample::Packed;
+use slotline_cuda::{Device, DeviceLoader, Error, Stream};
+use slotline_cuda_fake::{Fake, Options};
+use support::{Things, check, check_passes, check_samples, error_of, loader};
+
+#[test]
+fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
+    for workers in 0..3 {
+        for slots in 1..4 {
+            let fake = Fake::load().session(Options { seed: 10 * workers as u64 + slots as u64, ..Options::default() });
+            let device = Device::new(0).unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let builder = || Loader::builder(Things(50)).batch_size(8).shuffle(true).seed(7).num_workers(workers);
+            let shared = builder().hold(slots).memory(device.pinned()).build().unwrap();
+            check_passes(&mut DeviceLoader::with_slots(shared, &device, slots).unwrap(), &stream, 50, 3);
+            // As few slots as there can be.
+            let tight = builder().memory(device.pinned()).build().unwrap();
+            check_passes(&mut DeviceLoader::with_slots(tight, &device, slots).unwrap(), &stream, 50, 3);
+            let dealt = builder().memory(device.pinned()).build_dealt().unwrap();
+            check_passes(&mut DeviceLoader::with_slots(dealt, &device, slots).unwrap(), &stream, 50, 3);
+            let builder = Loader::iterable(Things(50)).batch_size(8).num_workers(workers);
+            let iterable = builder.memory(device.pinned()).build().unwrap();
+            check_stream(&mut DeviceLoader::with_slots(iterable, &device, slots).unwrap(), &stream, 50);
+            assert_eq!(fake.violations(), Vec::<String>::new());
+            assert_eq!(fake.pageable_copies(), 0);
+        }
+    }
+}
+
+/// Batches without indices: their first field says which samples they have.
+fn check_stream<L: BatchLoader>(loader: &mut DeviceLoader<L>, stream: &Stream, samples: usize) {
+    for _ in 0..2 {
+        let mut seen = Vec::new();
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            batch.ready_on(stream).unwrap();
+            let numbers = support::bytes_of(&batch.field(0).unwrap(), stream);
+            let numbers = numbers.chunks_exact(8).map(|word| i64::from_ne_bytes(word.try_into().unwrap()) as usize);
+            let numbers: Vec<_> = numbers.collect();
+            check_samples(&batch, stream, &numbers);
+            seen.extend(numbers);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..samples).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn samples_by_themselves_have_no_first_dimension() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let host = Loader::builder(from_fn(5, |index, _| Ok(([index as u8; 3], index as i64)))).batch_size(None);
+    let mut loader = DeviceLoader::new(host.memory(device.pinned()).build().unwrap(), &device).unwrap();
+    for (i, batch) in loader.epoch().unwrap().enumerate() {
+        let batch = batch.unwrap();
+        batch.ready_on(&stream).unwrap();
+        let bytes = batch.by_name("0").unwrap();
+        assert_eq!((bytes.shape(), batch.field(1).unwrap().shape()), (&[3][..], &[][..]));
+        assert_eq!(support::bytes_of(&bytes, &stream), [i as u8; 3]);
+        assert!(batch.by_name("2").is_none() && batch.field(2).is_none());
+    }
+}
+
+#[test]
+fn an_empty_dataset_gives_empty_passes() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let host = Loader::builder(Things(0)).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &device).unwrap();
+    assert_eq!(loader.epoch().unwrap().count(), 0);
+}
+
+#[test]
+fn copying_and_marking_take_three_driver_calls_beside_the_copy() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let host = Loader::builder(Things(400)).batch_size(8).num_workers(1).hold(2).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &device).unwrap();
+    let mut calls = Vec::new();
+    let mut pass = loader.epoch().unwrap();
+    loop {
+        // A step that takes longer than the copy.
+        fake.advance(1000);
+        let before = fake.calls();
+        let Some(batch) = pass.next() else { break };
+        let batch = batch.unwrap();
+        let loaded = fake.calls();
+        batch.ready_on(&stream).unwrap();
+        fake.read_on(stream.as_raw(), batch.field(0).unwrap().ptr(), 64).unwrap();
+        drop(batch);
+        calls.push((loaded - before, fake.calls() - loaded));
+    }
+    assert_eq!(calls.len(), 50);
+    // Where the next batch is not ready in time, its calls come one `next` later.
+    let next: u64 = calls[4..46].iter().map(|calls| calls.0).sum();
+    let callers: u64 = calls[4..46].iter().map(|calls| calls.1).sum();
+    assert!(next <= 4 * 42 + 4, "{calls:?}");
+    assert!(callers <= 2 * 42, "{calls:?}");
+    assert_eq!(fake.count("cuMemcpyHtoDAsync_v2"), 50);
+}
+
+#[test]
+fn a_stream_waits_for_a_copy_without_the_host_and_not_if_it_was_seen_to_be_done() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 16, 0, 2);
+    let mut pass = loader.epoch().unwrap();
+    fake.hold(true);
+    let batch = pass.next().unwrap().unwrap();
+    batch.ready_on(&stream).unwrap();
+    batch.ready_on(&stream).unwrap();
+    assert_eq!(fake.count("cuStreamWaitEvent"), 1, "the second time it waits already");
+    fake.hold(false);
+    check(&batch, &stream);
+    drop(batch);
+    let batch = pass.next().unwrap().unwrap();
+    let waits = fake.count("cuStreamWaitEvent");
+    batch.wait().unwrap();
+    batch.ready_on(&stream).unwrap();
+    assert_eq!(fake.count("cuStreamWaitEvent"), waits, "what is done needs no waiting");
+    check(&batch, &stream);
+}
+
+#[test]
+fn a_host_loaders_error_stands_in_the_place_of_its_batch() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    for workers in [0, 2] {
+        let dataset = from_fn(20, |index, _| if index == 9 { Err("a bad one".into()) } else { Ok(index as i64) });
+        let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).memory(device.pinned());
+        let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.task())).collect();
+        let tasks: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().ok().copied()).collect();
+        assert_eq!(tasks, [Some(0), Some(1), None, Some(3), Some(4)]);
+        let Err(Error::Loader(slotline::Error::Sample { index: 9, task: 2, .. })) = outcomes[2] else { panic!() };
+    }
+}
+
+#[test]
+fn a_loader_that_a_device_cannot_copy_from_is_refused() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let host = Loader::builder(Things(9)).pin_memory(true).build().unwrap();
+    let error = DeviceLoader::new(host, &device).unwrap_err();
+    assert!(matches!(error, Error::NotPageLocked), "{error}");
+    let host = Loader::builder(Things(9)).memory(device.pinned()).build().unwrap();
+    assert!(matches!(DeviceLoader::with_slots(host, &device, 0), Err(Error::NoSlots)));
+}
+
+#[test]
+fn a_batch_with_spilled_fields_is_an_error_in_its_place() {
+    static LONG: [u8; 100] = [7; 100];
+    struct Lengths;
+    impl slotline::Dataset for Lengths {
+        type Sample<'a> = Packed<'a, u8>;
+        fn len(&self) -> usize {
+            6
+        }
+        fn get<'a>(
+            &'a self,
+            index: usize,
+            _: &'a mut slotline::dataset::Context,
+        ) -> Result<Packed<'a, u8>, slotline::BoxError> {
+            Ok(Packed::new(&LONG[..if index == 3 { 100 } else { 5 }], 10))
+        }
+    }
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let builder = Loader::builder(Lengths).batch_size(2).on_overflow(Overflow::Spill).memory(device.pinned());
+    let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
+    let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.task())).collect();
+    assert!(matches!(&outcomes[..], [Ok(0), Err(Error::Spilled { task: 1, .. }), Ok(2)]), "{outcomes:?}");
+}
+
+#[test]
+fn holding_every_device_slot_is_an_error_and_twice_ends_the_pass() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    for workers in [0, 2] {
+        let mut loader = loader(&device, 80, workers, 2);
+        let mut pass = loader.epoch().unwrap();
+        let first = pass.next().unwrap().unwrap();
+        let second = pass.next().unwrap().unwrap();
+        assert!(matches!(error_of(pass.next()), Error::Held { slots: 2 }));
+        drop(first);
+        let third = pass.next().unwrap().unwrap();
+        assert_eq!(third.task(), 2, "nothing was lost");
+        check(&second, &stream);
+        check(&third, &stream);
+        assert!(matches!(error_of(pass.next()), Error::Held { .. }));
+        assert!(pass.next().is_none());
+        assert!(pass.next().is_none());
+        drop((second, third));
+        drop(pass);
+        check_passes(&mut loader, &stream, 80, 1);
+    }
+}
+
+#[test]
+fn a_copy_that_does_not_end_is_a_timeout_and_the_next_call_waits_again() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let host = Loader::builder(Things(40)).batch_size(8).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &device).unwrap().timeout(std::time::Duration::from_millis(20));
+    let mut pass = loader.epoch().unwrap();
+    fake.hold(true);
+    let mut given = Vec::new();
+    // The ring has two slots, and the copies have both.
+    let error = loop {
+        match pass.next().unwrap() {
+            Ok(batch) => given.push(batch.task()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Timeout { task: 0, .. }), "{error}");
+    fake.hold(false);
+    for batch in pass {
+        let batch = batch.unwrap();
+        check(&batch, &stream);
+        given.push(batch.task());
+    }
+    assert_eq!(given, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn several_streams_can_use_a_batch_and_each_is_waited_for() {
+    for seed in 0..40 {
+        let fake = Fake::load().session(Options { seed, kernel_steps: 40, ..Options::default() });
+        let device = Device::new(0).unwrap();
+        let streams: Vec<_> = (0..4).map(|_| Stream::new(&device).unwrap()).collect();
+        let mut loader = loader(&device, 80, 0, 2);
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            for stream in &streams {
+                batch.ready_on(stream).unwrap();
+                let field = batch.field(1).unwrap();
+                fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+            }
+            if batch.task() == 3 {
+                let fifth = Stream::new(&device).unwrap();
+                assert!(matches!(batch.ready_on(&fifth), Err(Error::TooManyStreams { most: 4 })));
+            }
+        }
+        device.synchronize().unwrap();
+        assert_eq!(fake.violations(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn each_device_has_its_own_loader_and_refuses_the_others_streams() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let devices = [0, 1].map(|ordinal| Device::new(ordinal).unwrap());
+    let streams = [0, 1].map(|i| Stream::new(&devices[i]).unwrap());
+    let mut loaders = [0, 1].map(|i| loader(&devices[i], 60, 1, 2));
+    // Memory that is page-locked for one is so for the other.
+    let host = Loader::builder(Things(60)).batch_size(8).memory(devices[0].pinned()).build().unwrap();
+    check_passes(&mut DeviceLoader::new(host, &devices[1]).unwrap(), &streams[1], 60, 1);
+    let [first, second] = &mut loaders;
+    for (one, other) in first.epoch().unwrap().zip(second.epoch().unwrap()) {
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert!(matches!(one.ready_on(&streams[1]), Err(Error::WrongDevice { stream: 1, batch: 0 })));
+        check(&one, &streams[0]);
+        check(&other, &streams[1]);
+        assert!(matches!(other.release_on(&streams[0]), Err(Error::WrongDevice { stream: 0, batch: 1 })));
+        one.release_on(&streams[0]).unwrap();
+    }
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn several_loaders_share_a_device() {
+    let fake = Fake::load().session(Options { ticker: true, ..Options::default() });
+    let device = Device::new(0).unwrap();
+    std::thread::scope(|scope| {
+        for workers in [0, 1, 2] {
+            let device = &device;
+            scope.spawn(move || {
+                let stream = Stream::new(device).unwrap();
+                check_passes(&mut loader(device, 100, workers, 2), &stream, 100, 3);
+            });
+        }
+    });
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_resumed_pass_goes_on_behind_the_batches_that_the_device_gave() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let all: Vec<_> = loader(&device, 100, 0, 2).epoch().unwrap().map(|b| b.unwrap().indices().to_vec()).collect();
+    for workers in [0, 2] {
+        for cut in [0, 1, 5, 13] {
+            let mut first = loader(&device, 100, workers, 3).resumable(true);
+            let mut pass = first.epoch().unwrap();
+            for expected in &all[..cut] {
+                assert_eq!(pass.next().unwrap().unwrap().indices(), expected);
+            }
+            let state: State = pass.state().unwrap().clone();
+            let mut second = loader(&device, 100, 2 - workers, 2);
+            second.loader_mut().load_state(&state).unwrap();
+            let rest: Vec<_> = second.epoch().unwrap().map(|b| b.unwrap().indices().to_vec()).collect();
+            assert_eq!(rest, all[cut..], "cut after {cut}");
+            assert!(second.epoch().unwrap().state().is_none(), "nobody asked for states");
+            assert_eq!(pass.by_ref().count(), all.len() - cut);
+            let state = pass.state().unwrap().clone();
+            drop(pass);
+            assert_eq!(state, first.loader().state(), "at the end it is that of the next pass");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Every driver call of a run fails in turn.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use slotline::Loader;
+use slotline_cuda::{Device, DeviceLoader, Error, Stream, leaked};
+use slotline_cuda_fake::{Fake, Options};
+use support::{Things, check, nothing_is_lost};
+
+const OUT_OF_MEMORY: u32 = 2;
+const ILLEGAL_ADDRESS: u32 = 700;
+
+/// What came of a run.
+#[derive(Debug)]
+enum Outcome {
+    /// There was no loader.
+    NotBuilt(String),
+    /// Both passes were begun.
+    Ran { delivered: Vec<usize>, errors: Vec<Error>, closed: Result<(), Error> },
+}
+
+/// Two passes of four batches without workers, so that each run makes the same calls.
+fn run() -> Outcome {
+    match try_run() {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::NotBuilt(error.to_string()),
+    }
+}
+
+fn try_run() -> Result<Outcome, slotline::BoxError> {
+    let device = Device::new(0)?;
+    let stream = Stream::new(&device)?;
+    let host = Loader::builder(Things(16)).batch_size(4).memory(device.pinned()).build()?;
+    let mut loader = DeviceLoader::new(host, &device)?;
+    let (mut delivered, mut errors) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        for (step, batch) in loader.epoch()?.enumerate() {
+            match batch {
+                Ok(batch) => {
+                    delivered.push(batch.task());
+                    errors.extend(batch.ready_on(&stream).err());
+                    if step % 2 == 0 {
+                        errors.extend(batch.release_on(&stream).err());
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+            assert!(step < 20, "a pass has an end: {errors:?}");
+        }
+    }
+    let closed = loader.close().map(drop);
+    Ok(Outcome::Ran { delivered, errors, closed })
+}
+
+#[test]
+fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
+    let fake = Fake::load().session(Options::default());
+    assert!(matches!(run(), Outcome::Ran { errors, .. } if errors.is_empty()));
+    // What is done once for a process is not made to fail here.
+    fake.reset(Options::default());
+    run();
+    let calls = fake.calls();
+    assert!(calls > 60, "{calls} calls");
+    let mut outcomes = [0; 3];
+    for n in 0..calls {
+        fake.reset(Options::default());
+        let before = leaked();
+        fake.fail_call(n, OUT_OF_MEMORY);
+        let outcome = run();
+        fake.fail_none();
+        assert_eq!(fake.violations(), Vec::<String>::new(), "call {n}: {outcome:?}");
+        nothing_is_lost(fake.live(), before);
+        match outcome {
+            Outcome::NotBuilt(error) => {
+                assert!(error.contains("OUT_OF_MEMORY") || error.contains("page-locked"), "call {n}: {error}");
+                outcomes[0] += 1;
+            }
+            // What is given back at last can only warn, and what is asked in vain is asked again.
+            Outcome::Ran { delivered, errors, closed } if errors.is_empty() && closed.is_ok() => {
+                assert_eq!(delivered, [0, 1, 2, 3, 0, 1, 2, 3], "call {n}");
+                outcomes[1] += 1;
+            }
+            Outcome::Ran { delivered, errors, closed } => {
+                assert!(errors.len() <= 2, "call {n}: {errors:?}");
+                let in_place = errors.iter().filter(|error| matches!(error, Error::Copy { .. })).count();
+                let lost = errors.iter().any(|error| matches!(error, Error::Leaked { .. })) || closed.is_err();
+                assert!(delivered.len() + in_place == 8 || lost, "call {n}: {delivered:?} {errors:?}");
+                outcomes[2] += 1;
+            }
+        }
+    }
+    println!("{calls} calls: {} without a loader, {} without harm, {} with an error", outcomes[0], outcomes[1], outcomes[2]);
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+}
+
+#[test]
+fn after_an_error_that_stays_passes_end_and_what_may_be_in_use_is_leaked() {
+    let fake = Fake::load().session(Options::default());
+    run();
+    fake.reset(Options::default());
+    run();
+    let calls = fake.calls();
+    for n in 0..calls {
+        fake.reset(Options::default());
+        let before = leaked();
+        fake.fail_from(n, ILLEGAL_ADDRESS);
+        let outcome = run();
+        fake.fail_none();
+        nothing_is_lost(fake.live(), before);
+        if let Outcome::Ran { errors, .. } = outcome {
+            for error in &errors {
+                assert!(error.to_string().contains("ILLEGAL_ADDRESS"), "call {n}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
+    let fake = Fake::load().session(Options::default());
+    let mut failed = BTreeSet::new();
+    for n in 0..5 {
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = support::loader(&device, 80, 0, 2);
+        let mut pass = loader.epoch().unwrap();
+        for _ in 0..3 {
+            check(&pass.next().unwrap().unwrap(), &stream);
+        }
+        fake.fail_call(n, OUT_OF_MEMORY);
+        match pass.next().unwrap() {
+            Err(Error::Copy { task: 3, source }) => {
+                assert_eq!(source.code, OUT_OF_MEMORY);
+                failed.insert(source.call);
+            }
+            // Nobody was asked so often, or it was whether a copy is done, which nobody can tell then.
+            Err(Error::Leaked { .. }) | Ok(_) => {}
+            Err(error) => panic!("call {n}: {error}"),
+        }
+        fake.fail_none();
+        for batch in pass {
+            check(&batch.unwrap(), &stream);
+        }
+    }
+    assert_eq!(failed, BTreeSet::from(["cuEventRecord", "cuMemcpyHtoDAsync", "cuStreamWaitEvent"]));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}

@@ -1,0 +1,115 @@
+//! Things are dropped in any order.
+
+mod support;
+
+use std::time::Instant;
+
+use slotline::loader::GRACE;
+use slotline_cuda::{Device, Error, Stream, leaked};
+use slotline_cuda_fake::{Fake, Options};
+use support::{check, check_passes, loader, nothing_is_lost};
+
+#[test]
+fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
+    for seed in 0..60 {
+        let before = leaked();
+        let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = loader(&device, 64, seed as usize % 3, 3);
+        let mut pass = loader.epoch().unwrap();
+        let batches = [(); 3].map(|()| pass.next().unwrap().unwrap());
+        for batch in &batches {
+            batch.ready_on(&stream).unwrap();
+            let field = batch.field(1).unwrap();
+            fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        }
+        let [first, second, third] = batches;
+        drop(pass);
+        drop(second);
+        match seed % 4 {
+            0 => {
+                drop((loader, device, stream));
+                drop((third, first));
+            }
+            1 => {
+                drop((first, loader));
+                drop((stream, device, third));
+            }
+            2 => {
+                first.release_on(&stream).unwrap();
+                let host = loader.close().unwrap();
+                drop((device, host, stream));
+                std::thread::spawn(move || drop(third)).join().unwrap();
+            }
+            _ => {
+                drop((first, third, stream));
+                drop((device, loader));
+            }
+        }
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        nothing_is_lost(fake.live(), before);
+    }
+}
+
+#[test]
+fn a_pass_given_up_leaves_the_next_one_whole() {
+    let before = leaked();
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    for workers in [0, 2] {
+        let mut loader = loader(&device, 100, workers, 2);
+        for delivered in 0..6 {
+            let mut pass = loader.epoch().unwrap();
+            let last = pass.by_ref().take(delivered).last();
+            drop(pass);
+            last.inspect(|batch| check(batch.as_ref().unwrap(), &stream));
+        }
+        check_passes(&mut loader, &stream, 100, 1);
+    }
+    drop((stream, device));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    nothing_is_lost(fake.live(), before);
+}
+
+#[test]
+fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
+    let before = leaked();
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 64, 0, 2);
+    let mut pass = loader.epoch().unwrap();
+    fake.hold(true);
+    drop(pass.next().unwrap().unwrap());
+    drop(pass);
+    let begun = Instant::now();
+    let error = loader.close().unwrap_err();
+    assert!(matches!(error, Error::Leaked { task: 0, .. }), "{error}");
+    assert!(begun.elapsed() >= GRACE);
+    drop(device);
+    let leaked = leaked();
+    assert!(leaked.host_bytes > before.host_bytes && leaked.device_bytes > before.device_bytes);
+    nothing_is_lost(fake.live(), before);
+    fake.hold(false);
+}
+
+#[test]
+fn a_batch_whose_kernels_never_end_is_leaked_when_it_is_dropped_without_a_loader() {
+    let before = leaked();
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 64, 0, 2);
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    check(&batch, &stream);
+    drop(loader);
+    fake.hold(true);
+    fake.read_on(stream.as_raw(), batch.field(1).unwrap().ptr(), 64).unwrap();
+    drop(batch);
+    let bytes = leaked().device_bytes - before.device_bytes;
+    assert!(bytes > 0, "a kernel may still read it");
+    drop((stream, device));
+    nothing_is_lost(fake.live(), before);
+    fake.hold(false);
+}

@@ -1,0 +1,114 @@
+//! The overlap protocol under seeded schedules, and without each of its gates.
+
+mod support;
+
+use std::process::Command;
+
+use slotline::Loader;
+use slotline_cuda::{Device, DeviceLoader, Stream, leaked};
+use slotline_cuda_fake::{Fake, Options, Skip};
+use support::{Things, nothing_is_lost};
+
+/// How many schedules: thousands take some seconds.
+const SCHEDULES: u64 = 3000;
+
+/// What a seed decides beside the driver's schedule.
+fn options(seed: u64) -> Options {
+    Options {
+        seed,
+        max_steps_per_call: [1, 3, 8, 40][seed as usize % 4],
+        latency: [0, 4, 20, 60][seed as usize / 4 % 4],
+        piece_bytes: [1024, 4096][seed as usize / 16 % 2],
+        kernel_steps: [1, 6, 30][seed as usize / 32 % 3],
+        ..Options::default()
+    }
+}
+
+/// Twenty batches of which kernels read every byte: on one stream or two, released by a drop or by a word, held a little or not.
+fn train(fake: &Fake, seed: u64) {
+    let device = Device::new(0).unwrap();
+    let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+    let (workers, slots) = (usize::from(seed % 16 == 0), 2 + seed as usize / 5 % 2);
+    let builder = Loader::builder(Things(80)).batch_size(4).shuffle(true).seed(seed).num_workers(workers);
+    let host = builder.hold(1 + seed as usize % 3).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::with_slots(host, &device, slots).unwrap();
+    let mut held = None;
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        let stream = &streams[batch.task() * (seed as usize / 7 % 2) % 2];
+        batch.ready_on(stream).unwrap();
+        for field in (0..batch.fields()).filter_map(|i| batch.field(i)).filter(|field| field.bytes() > 0) {
+            fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        }
+        match seed / 3 % 3 {
+            0 => drop(batch),
+            1 => batch.release_on(stream).unwrap(),
+            // Late, and after the next one was asked for.
+            _ => held = Some(batch),
+        }
+    }
+    drop(held);
+    drop(loader);
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn thousands_of_schedules_are_clean() {
+    let before = leaked();
+    for seed in 0..SCHEDULES {
+        let fake = Fake::load().session(options(seed));
+        train(&fake, seed);
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        nothing_is_lost(fake.live(), before);
+    }
+}
+
+#[test]
+fn with_a_thread_that_is_the_device_it_is_clean_too() {
+    for seed in 0..60 {
+        let fake = Fake::load().session(Options { ticker: true, ..options(seed) });
+        train(&fake, 16 * seed);
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn without_any_one_gate_a_detector_sees_it() {
+    for gate in [Skip::HostWait, Skip::CopyWait, Skip::TrainingWait, Skip::Consumed] {
+        let caught = (0..48).filter(|&seed| {
+            let fake = Fake::load().session(options(seed));
+            fake.skip(&[gate]);
+            train(&fake, seed);
+            fake.skip(&[]);
+            !fake.violations().is_empty()
+        });
+        let caught = caught.count();
+        println!("{gate:?}: caught in {caught} of 48 schedules");
+        assert!(caught >= 12, "{gate:?} was caught in {caught} of 48 schedules only");
+    }
+}
+
+/// Says which of the subprocesses this is.
+const CHILD: &str = "SLOTLINE_TEST_PROTECTED";
+
+#[test]
+fn no_byte_is_written_while_it_is_copied_even_for_a_moment() {
+    // In a process of its own: a write to a page that is being copied ends it.
+    if let Ok(gates) = std::env::var(CHILD) {
+        let gates = if gates == "none" { vec![Skip::HostWait] } else { Vec::new() };
+        for seed in 0..20 {
+            let fake = Fake::load().session(Options { read_only_sources: true, ..options(16 * seed) });
+            fake.skip(&gates);
+            train(&fake, 16 * seed);
+            fake.skip(&[]);
+        }
+        return;
+    }
+    let run = |gates| {
+        let test = std::env::current_exe().unwrap();
+        let name = "no_byte_is_written_while_it_is_copied_even_for_a_moment";
+        Command::new(test).args(["--exact", name]).env(CHILD, gates).output().unwrap().status
+    };
+    assert!(run("all").success());
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run("none")), Some(libc::SIGSEGV));
+}
