@@ -20,6 +20,8 @@ mod numa;
 mod pinned;
 mod probe;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use self::device::Device;
 pub use self::error::{DriverError, Error, Unavailable};

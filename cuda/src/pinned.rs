@@ -79,7 +79,12 @@ impl Pinned {
         Self::registered_in_pieces(device, bytes, pages, PIECE)
     }
 
-    fn registered_in_pieces(device: &Device, bytes: usize, size: PageSize, piece: usize) -> Result<Self, Error> {
+    pub(crate) fn registered_in_pieces(
+        device: &Device,
+        bytes: usize,
+        size: PageSize,
+        piece: usize,
+    ) -> Result<Self, Error> {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, size).map_err(|source| Error::HostMemory { bytes, source })?;
