@@ -1,6 +1,6 @@
 //! What only the inside can see.
 
-use slotline::arena::ALIGN;
+use slotline::arena::{ALIGN, Memory};
 use slotline_cuda_fake::{Fake, Live, Options, Session};
 
 use crate::event::Event;
@@ -172,4 +172,20 @@ fn a_device_that_is_full_says_so() {
     drop(all);
     drop(device);
     assert_eq!(fake.live(), Live::default());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn registered_memory_is_all_there_before_it_is_used() {
+    let _fake = session();
+    let device = Device::new(0).unwrap();
+    // As much as three threads fetch, if there are so many cores, and what only one does.
+    for (bytes, size) in [((200 << 20) + 5, PageSize::Huge), (3 << 20, PageSize::Small)] {
+        let memory = Pinned::registered_on(&device, bytes, size).unwrap();
+        let mut there = vec![0_u8; memory.len() / ALIGN];
+        // SAFETY: asks about our own pages, with a byte for each.
+        let asked = unsafe { libc::mincore(memory.start().as_ptr().cast(), memory.len(), there.as_mut_ptr()) };
+        assert_eq!(asked, 0);
+        assert!(there.iter().all(|page| page & 1 == 1));
+    }
 }
