@@ -40,6 +40,22 @@ impl Device {
     /// # Errors
     ///
     /// There is no driver or no such device, or the driver will not make its context.
+    ///
+    /// ```
+    /// use slotline_cuda::{Device, Error, Stream};
+    ///
+    /// let device = match Device::new(0) {
+    ///     Err(Error::Unavailable(reason)) => {
+    ///         println!("{reason}");
+    ///         return Ok(());
+    ///     }
+    ///     device => device?,
+    /// };
+    /// println!("{}, compute capability {:?}", device.name(), device.info().compute_capability);
+    /// let stream = Stream::new(&device)?;
+    /// assert!(stream.is_idle()?);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn new(ordinal: usize) -> Result<Self, Error> {
         let mut devices = probe()?.devices;
         if ordinal >= devices.len() {

@@ -205,6 +205,7 @@ impl DriverError {
                 "that much memory can't be page-locked: make batch_size or prefetch_factor smaller"
             }
             2 => "the device's memory is full: use fewer device slots, smaller batches, or stop what else uses it",
+            3 => "CUDA does not survive a fork: spawn the process instead, or use CUDA after the fork only",
             4 => "the process is ending: drop loaders before main returns",
             34 => "this is the toolkit's stub, not a driver: take its folder off LD_LIBRARY_PATH",
             46 => "another process has the device to itself, or it is busy: see its compute mode in nvidia-smi",

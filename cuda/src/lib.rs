@@ -27,6 +27,8 @@ mod probe;
 mod slot;
 mod stream;
 mod wait;
+#[cfg(test)]
+mod tests;
 
 pub use self::batch::{DeviceBatch, DeviceTensor};
 pub use self::device::Device;

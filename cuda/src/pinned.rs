@@ -79,7 +79,12 @@ impl Pinned {
         Self::registered_in_pieces(device, bytes, pages, PIECE)
     }
 
-    fn registered_in_pieces(device: &Device, bytes: usize, size: PageSize, piece: usize) -> Result<Self, Error> {
+    pub(crate) fn registered_in_pieces(
+        device: &Device,
+        bytes: usize,
+        size: PageSize,
+        piece: usize,
+    ) -> Result<Self, Error> {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, size).map_err(|source| Error::HostMemory { bytes, source })?;
@@ -226,15 +231,14 @@ fn populate(pages: &Pages) -> bool {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = (len / SHARE).clamp(1, cores.min(THREADS));
     let share = len.div_ceil(threads).next_multiple_of(ALIGN);
-    let part = |thread: usize| pages.populate((share * thread).min(len)..(share * (thread + 1)).min(len));
+    let part = |number: usize| pages.populate((share * number).min(len)..(share * (number + 1)).min(len));
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .map(|thread| (thread, thread::Builder::new().spawn_scoped(scope, move || part(thread))))
-            .collect();
+        let start = |number| (number, thread::Builder::new().spawn_scoped(scope, move || part(number)));
+        let others: Vec<_> = (1..threads).map(start).collect();
         let own = part(0);
-        others.into_iter().fold(own, |all, (thread, other)| {
+        others.into_iter().fold(own, |all, (number, other)| {
             // Without a thread this one does it.
-            all & other.map_or_else(|_| part(thread), |other| other.join().unwrap_or(false))
+            all & other.map_or_else(|_| part(number), |other| other.join().unwrap_or(false))
         })
     })
 }

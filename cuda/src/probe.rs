@@ -3,6 +3,7 @@
 //! cudarc loads the driver's library at its first call and each function at that one's first call, and panics if there is
 //! none. So nothing here calls it before [`load`] has seen the library and every function that is used.
 
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
@@ -210,7 +211,7 @@ fn open() -> Result<(String, Library), Unavailable> {
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok((name.clone(), library)),
             Err(error) => {
-                let error = error.to_string();
+                let error = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
                 // That a file is there but is no good says more than that another one is missing.
                 if reason.is_none() || !error.contains("No such file") {
                     reason = Some(error);

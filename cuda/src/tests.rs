@@ -1,0 +1,191 @@
+//! What only the inside can see.
+
+use slotline::arena::{ALIGN, Memory};
+use slotline_cuda_fake::{Fake, Live, Options, Session};
+
+use crate::event::Event;
+use crate::memory::DeviceMemory;
+use crate::{Device, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
+
+/// Calls, and what may have become of them.
+fn life() -> Result<(), Error> {
+    let device = Device::new(0)?;
+    let registered = Pinned::registered_in_pieces(&device, 3 * ALIGN, PageSize::Huge, 4 * ALIGN)?;
+    let allocated = Pinned::allocated(&device, ALIGN)?;
+    let memory = DeviceMemory::new(&device, 1000)?;
+    let (ours, default) = (Stream::new(&device)?, Stream::legacy_default(&device));
+    let (event, times) = (Event::new(&device)?, [TimedEvent::new(&device)?, TimedEvent::new(&device)?]);
+    for stream in [&ours, &default] {
+        times[0].record(stream)?;
+        event.record(stream)?;
+        event.wait_on(&ours)?;
+        times[1].record(stream)?;
+        event.is_done()?;
+        stream.is_idle()?;
+        stream.synchronize()?;
+        times[1].synchronize()?;
+        times[1].elapsed_since(&times[0])?;
+    }
+    device.synchronize()?;
+    drop((memory, allocated, registered));
+    Ok(())
+}
+
+/// What is still there, as this crate would say it.
+fn left(fake: &Fake) -> Leaked {
+    let Live { contexts, streams, events, device_bytes, registered_bytes, host_alloc_bytes, .. } = fake.live();
+    Leaked {
+        host_bytes: (registered_bytes + host_alloc_bytes) as u64,
+        device_bytes: device_bytes as u64,
+        handles: (contexts + streams + events) as u64,
+    }
+}
+
+fn since(before: Leaked) -> Leaked {
+    let now = leaked();
+    Leaked {
+        host_bytes: now.host_bytes - before.host_bytes,
+        device_bytes: now.device_bytes - before.device_bytes,
+        handles: now.handles - before.handles,
+    }
+}
+
+/// On a thread of its own, which has no context at first.
+fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+fn session() -> Session {
+    Fake::load().session(Options::default())
+}
+
+#[test]
+fn every_call_may_fail_and_nothing_is_left_but_what_is_said() {
+    let fake = session();
+    on_a_thread(life).unwrap();
+    let calls = fake.calls();
+    assert!(calls > 60, "{calls}");
+    assert_eq!(left(&fake), Leaked::default());
+    let mut kinds = [0; 3];
+    for code in [2, 201, 600, 700, 709, 712, 999] {
+        for n in 0..calls {
+            fake.reset(Options::default());
+            let before = leaked();
+            fake.fail_call(n, code);
+            let outcome = on_a_thread(life);
+            fake.fail_none();
+            assert_eq!(left(&fake), since(before), "call {n} fails with {code}: {outcome:?}");
+            assert_eq!(fake.violations(), Vec::<String>::new());
+            let leaks = since(before) != Leaked::default();
+            match outcome {
+                Err(_) => kinds[0] += 1,
+                Ok(()) if leaks => kinds[1] += 1,
+                Ok(()) => kinds[2] += 1,
+            }
+        }
+    }
+    assert!(kinds.iter().all(|&kind| kind > 0), "errors, leaks, and what does not matter: {kinds:?}");
+}
+
+#[test]
+fn everything_may_fail_from_any_call_on() {
+    let fake = session();
+    on_a_thread(life).unwrap();
+    let calls = fake.calls();
+    for n in 0..calls {
+        fake.reset(Options::default());
+        let before = leaked();
+        fake.fail_from(n, 700);
+        let outcome = on_a_thread(life);
+        fake.fail_none();
+        assert_eq!(left(&fake), since(before), "from call {n} on: {outcome:?}");
+    }
+}
+
+#[test]
+fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
+    let fake = session();
+    let device = Device::new(0).unwrap();
+    let make = || Pinned::registered_in_pieces(&device, 5 * ALIGN, PageSize::Huge, 2 * ALIGN);
+    let memory = make().unwrap();
+    assert_eq!((fake.count("cuMemHostRegister_v2"), fake.live().registered_bytes), (3, 5 * ALIGN));
+    drop(memory);
+    assert_eq!((fake.count("cuMemHostUnregister"), fake.live().registered_bytes), (3, 0));
+
+    // Where a later piece is refused, those before it are given back: whatever the reason, and before another try.
+    for (code, tries) in [(2, 1), (712, 2)] {
+        let outcomes: Vec<_> = (0..8)
+            .map(|n| {
+                let before = fake.count("cuMemHostRegister_v2");
+                fake.fail_call(n, code);
+                let outcome = make().map(|_| fake.live().registered_bytes);
+                fake.fail_none();
+                assert_eq!(fake.live().registered_bytes, 0, "call {n} fails with {code}");
+                (outcome.ok(), fake.count("cuMemHostRegister_v2") - before)
+            })
+            .collect();
+        for piece in 1..=3 {
+            let expected = if tries == 2 { (Some(5 * ALIGN), piece + 3) } else { (None, piece) };
+            assert!(outcomes.contains(&expected), "piece {piece} fails with {code}: {outcomes:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_may_be_in_use_is_leaked_with_the_context() {
+    let fake = session();
+    let before = leaked();
+    let device = Device::new(0).unwrap();
+    let memory = DeviceMemory::new(&device, 3000).unwrap();
+    assert!(memory.len() == 3000 && memory.ptr() != 0);
+    memory.leak();
+    drop(device);
+    assert_eq!(since(before), Leaked { host_bytes: 0, device_bytes: 3000, handles: 1 });
+    assert_eq!(left(&fake), since(before));
+    assert_eq!(fake.count("cuMemFree_v2") + fake.count("cuDevicePrimaryCtxRelease_v2"), 0);
+}
+
+#[test]
+fn an_event_is_reached_when_what_was_before_it_is_done() {
+    let fake = session();
+    let device = Device::new(0).unwrap();
+    let (stream, event) = (Stream::new(&device).unwrap(), Event::new(&device).unwrap());
+    assert!(event.is_done().unwrap(), "never recorded");
+    fake.hold(true);
+    event.record(&stream).unwrap();
+    assert!(!event.is_done().unwrap());
+    let other = Stream::new(&device).unwrap();
+    event.wait_on(&other).unwrap();
+    assert!(!other.is_idle().unwrap(), "it waits for the event");
+    fake.hold(false);
+    other.synchronize().unwrap();
+    assert!(event.is_done().unwrap());
+}
+
+#[test]
+fn a_device_that_is_full_says_so() {
+    let fake = Fake::load().session(Options { memory_bytes: 1 << 20, ..Options::default() });
+    let device = Device::new(0).unwrap();
+    let all = DeviceMemory::new(&device, 1 << 19).unwrap();
+    let error = DeviceMemory::new(&device, 1 << 20).unwrap_err();
+    assert_eq!((error.call, error.code), ("cuMemAlloc", 2));
+    drop(all);
+    drop(device);
+    assert_eq!(fake.live(), Live::default());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn registered_memory_is_all_there_before_it_is_used() {
+    let _fake = session();
+    let device = Device::new(0).unwrap();
+    // As much as three threads fetch, if there are so many cores, and what only one does.
+    for (bytes, size) in [((200 << 20) + 5, PageSize::Huge), (3 << 20, PageSize::Small)] {
+        let memory = Pinned::registered_on(&device, bytes, size).unwrap();
+        let mut there = vec![0_u8; memory.len() / ALIGN];
+        // SAFETY: asks about our own pages, with a byte for each.
+        let asked = unsafe { libc::mincore(memory.start().as_ptr().cast(), memory.len(), there.as_mut_ptr()) };
+        assert_eq!(asked, 0);
+        assert!(there.iter().all(|page| page & 1 == 1));
+    }
+}

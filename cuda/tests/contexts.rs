@@ -1,0 +1,150 @@
+//! The context that is current on the caller's thread.
+
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUcontext, CUresult};
+use slotline_cuda::{Device, Error, Pinned, Stream, TimedEvent};
+use slotline_cuda_fake::{Fake, Live, Options};
+
+fn current() -> CUcontext {
+    let mut context = ptr::null_mut();
+    // SAFETY: the driver writes the context.
+    assert_eq!(unsafe { sys::cuCtxGetCurrent(&mut context) }, CUresult::CUDA_SUCCESS);
+    context
+}
+
+fn make_current(context: CUcontext) {
+    // SAFETY: a context that is there, or none.
+    assert_eq!(unsafe { sys::cuCtxSetCurrent(context) }, CUresult::CUDA_SUCCESS);
+}
+
+/// The primary context of a device that is in use.
+fn context_of(device: &Device) -> CUcontext {
+    let (mut context, handle) = (ptr::null_mut(), device.ordinal() as i32);
+    // SAFETY: the driver writes the context, which is released again and lives on with the device.
+    let codes =
+        unsafe { [sys::cuDevicePrimaryCtxRetain(&mut context, handle), sys::cuDevicePrimaryCtxRelease_v2(handle)] };
+    assert_eq!(codes, [CUresult::CUDA_SUCCESS; 2]);
+    context
+}
+
+/// Everything that acts on the current context.
+fn use_everything(device: &Device) {
+    let stream = Stream::new(device).unwrap();
+    let (first, second) = (TimedEvent::new(device).unwrap(), TimedEvent::new(device).unwrap());
+    let (registered, allocated) = (Pinned::registered(device, 5000).unwrap(), Pinned::allocated(device, 5000).unwrap());
+    for stream in [&stream, &Stream::legacy_default(device), &Stream::per_thread_default(device)] {
+        first.record(stream).unwrap();
+        second.record(stream).unwrap();
+        stream.is_idle().unwrap();
+        stream.synchronize().unwrap();
+        second.synchronize().unwrap();
+        second.elapsed_since(&first).unwrap();
+    }
+    device.synchronize().unwrap();
+    drop((registered, allocated, first, second, stream));
+}
+
+#[test]
+fn the_current_context_stays_what_it_was() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
+    for theirs in [context_of(&other), context_of(&mine)] {
+        make_current(theirs);
+        use_everything(&mine);
+        assert_eq!(current(), theirs);
+    }
+    make_current(ptr::null_mut());
+    Stream::new(&mine).unwrap();
+    Pinned::allocated(&mine, 1).unwrap();
+    mine.synchronize().unwrap();
+    drop((mine, other));
+    assert_eq!((fake.violations(), fake.live()), (vec![], Live::default()));
+}
+
+#[test]
+fn what_takes_handles_only_asks_for_no_context() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
+    let (stream, event) = (Stream::new(&mine).unwrap(), TimedEvent::new(&mine).unwrap());
+    make_current(context_of(&other));
+    let before = fake.calls();
+    event.record(&stream).unwrap();
+    stream.synchronize().unwrap();
+    event.synchronize().unwrap();
+    assert!(stream.is_idle().unwrap());
+    assert_eq!(fake.calls(), before + 4);
+    make_current(ptr::null_mut());
+}
+
+#[test]
+fn a_thread_without_a_context_gets_the_device_s_at_the_second_try() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let (stream, event) = (Stream::new(&device).unwrap(), TimedEvent::new(&device).unwrap());
+    let ours = context_of(&device).addr();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(current().is_null());
+            let before = (fake.calls(), fake.count("cuEventRecord"));
+            event.record(&stream).unwrap();
+            assert_eq!(fake.count("cuEventRecord"), before.1 + 2);
+            assert_eq!(fake.calls(), before.0 + 4, "and two to look at the context and to set it");
+            event.record(&stream).unwrap();
+            assert_eq!(fake.calls(), before.0 + 5);
+            assert_eq!(current().addr(), ours);
+            make_current(ptr::null_mut());
+        });
+    });
+}
+
+#[test]
+fn a_call_that_fails_again_is_an_error_and_is_not_tried_for_ever() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    make_current(context_of(&device));
+    fake.fail_call(0, 201);
+    stream.synchronize().unwrap();
+    let before = fake.count("cuStreamSynchronize");
+    fake.fail_from(0, 201);
+    let error = stream.synchronize().unwrap_err();
+    fake.fail_none();
+    assert!(matches!(&error, Error::Driver(error) if error.code == 201), "{error}");
+    assert!(fake.count("cuStreamSynchronize") <= before + 2);
+    make_current(ptr::null_mut());
+}
+
+#[test]
+fn default_streams_are_the_device_s_whatever_context_is_current() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
+    let event = TimedEvent::new(&mine).unwrap();
+    make_current(context_of(&other));
+    for stream in [Stream::legacy_default(&mine), Stream::per_thread_default(&mine)] {
+        event.record(&stream).unwrap();
+        let refused = event.record(&Stream::legacy_default(&other)).unwrap_err();
+        assert!(matches!(&refused, Error::Driver(error) if error.code == 400), "{refused}");
+    }
+    make_current(ptr::null_mut());
+    drop(event);
+    assert_eq!(fake.live().events, 0);
+}
+
+#[test]
+fn the_primary_context_goes_with_whatever_was_made_last() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let again = Device::new(0).unwrap();
+    assert_eq!(device, again);
+    let (stream, event) = (Stream::new(&device).unwrap(), TimedEvent::new(&device).unwrap());
+    let pinned = Pinned::registered(&again, 1).unwrap();
+    drop((device, again));
+    assert_eq!(fake.live().contexts, 1);
+    event.record(&stream).unwrap();
+    drop(stream);
+    drop(pinned);
+    assert_eq!(fake.live().contexts, 1);
+    drop(event);
+    assert_eq!((fake.live(), fake.violations()), (Live::default(), vec![]));
+}

@@ -1,0 +1,159 @@
+//! Page-locked memory.
+
+use std::collections::BTreeSet;
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUresult};
+use slotline::Loader;
+use slotline::arena::{ALIGN, Memory, Pages};
+use slotline::dataset::TensorDataset;
+use slotline_cuda::{Device, Error, PageSize, Pinned, leaked};
+use slotline_cuda_fake::{Fake, Live, Options, Session};
+
+fn session() -> (Session, Device) {
+    let fake = Fake::load().session(Options::default());
+    (fake, Device::new(0).unwrap())
+}
+
+fn bytes(memory: &mut Pinned) -> &mut [u8] {
+    // SAFETY: the memory is the caller's alone.
+    unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), memory.len()) }
+}
+
+#[test]
+fn both_forms_are_whole_zeroed_pages_and_are_given_back() {
+    let (fake, device) = session();
+    let make: [fn(&Device, usize) -> Result<Pinned, Error>; 3] =
+        [Pinned::registered, Pinned::allocated, |device, bytes| Pinned::registered_on(device, bytes, PageSize::Small)];
+    for (form, make) in make.iter().enumerate() {
+        for len in [0, 1, ALIGN, ALIGN + 1, (5 << 20) + 3] {
+            let mut memory = make(&device, len).unwrap();
+            assert_eq!(memory.len(), len.max(1).next_multiple_of(ALIGN));
+            assert_eq!(memory.start().as_ptr().align_offset(ALIGN), 0);
+            assert_eq!((memory.is_registered(), memory.device()), (form != 1, &device));
+            let live = fake.live();
+            assert_eq!(live.registered_bytes, if form == 1 { 0 } else { memory.len() });
+            assert_eq!(live.host_alloc_bytes >= memory.len(), form == 1);
+            assert!(bytes(&mut memory).iter().all(|&byte| byte == 0));
+            bytes(&mut memory).fill(9);
+            assert!(format!("{memory:?}").contains(&format!("len: {}", memory.len())));
+        }
+    }
+    drop(device);
+    assert_eq!(fake.live(), Live::default());
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused() {
+    let (fake, device) = session();
+    for len in [usize::MAX, isize::MAX as usize, 1 << 50] {
+        let error = Pinned::registered(&device, len).unwrap_err();
+        assert!(matches!(error, Error::HostMemory { bytes, .. } if bytes == len), "{error}");
+    }
+    for len in [usize::MAX, isize::MAX as usize] {
+        let error = Pinned::allocated(&device, len).unwrap_err();
+        assert!(matches!(error, Error::HostMemory { bytes, .. } if bytes == len), "{error}");
+    }
+    drop(device);
+    assert_eq!(fake.live(), Live::default());
+}
+
+#[test]
+fn a_loader_s_batches_are_in_registered_memory() {
+    let (fake, device) = session();
+    let data = TensorDataset::new(slotline::source::digits()).unwrap();
+    let mut loader = Loader::builder(data).batch_size(64).num_workers(1).memory(device.pinned()).build().unwrap();
+    assert!(fake.live().registered_bytes > 0);
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        let (images, _) = batch.tensors();
+        let start = images.as_slice().as_ptr().cast_mut();
+        // Registering it again tells that it is.
+        // SAFETY: inside the loader's memory.
+        let code = unsafe { register(start.wrapping_sub(start.addr() % ALIGN)) };
+        assert_eq!(code, CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    drop((loader, device));
+    assert_eq!(fake.live(), Live::default());
+}
+
+/// # Safety
+///
+/// A page that is mapped.
+unsafe fn register(page: *mut u8) -> CUresult {
+    let mut context = ptr::null_mut();
+    // SAFETY: the driver writes the context, which somebody else holds, too; the page is there.
+    unsafe {
+        assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuCtxSetCurrent(context), CUresult::CUDA_SUCCESS);
+        let code = sys::cuMemHostRegister_v2(page.cast(), ALIGN, 0);
+        assert_eq!(sys::cuCtxSetCurrent(ptr::null_mut()), CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuDevicePrimaryCtxRelease_v2(0), CUresult::CUDA_SUCCESS);
+        code
+    }
+}
+
+#[test]
+fn stale_registrations_are_never_taken_for_ours() {
+    let (fake, device) = session();
+    // Where the system is likely to map the next one: somebody registers that, and forgets about it.
+    let pages = Pages::new(4 * ALIGN).unwrap();
+    // SAFETY: the page is there; that it will not be is the point.
+    assert_eq!(unsafe { register(pages.start().as_ptr()) }, CUresult::CUDA_SUCCESS);
+    let stale = pages.start().addr().get()..pages.start().addr().get() + ALIGN;
+    drop(pages);
+    let before = fake.count("cuMemHostRegister_v2");
+    let memory = Pinned::registered(&device, 4 * ALIGN).unwrap();
+    let ours = memory.start().addr().get()..memory.start().addr().get() + memory.len();
+    assert!(ours.end <= stale.start || stale.end <= ours.start);
+    assert_eq!(fake.live().registered_bytes, 5 * ALIGN);
+    assert!(fake.count("cuMemHostRegister_v2") <= before + 2);
+}
+
+#[test]
+fn an_address_that_is_taken_is_tried_elsewhere_and_not_for_ever() {
+    let (fake, device) = session();
+    let left = leaked();
+    // Which call registers: it is the only one whose failure has the call made again.
+    let again: BTreeSet<u64> = (0..6)
+        .filter(|&n| {
+            let before = fake.count("cuMemHostRegister_v2");
+            fake.fail_call(n, 712);
+            let made = Pinned::registered(&device, 1);
+            fake.fail_none();
+            made.is_ok() && fake.count("cuMemHostRegister_v2") == before + 2
+        })
+        .collect();
+    assert_eq!(again.len(), 1);
+
+    let before = fake.count("cuMemHostRegister_v2");
+    fake.fail_from(*again.first().unwrap(), 712);
+    let error = Pinned::registered(&device, 1).unwrap_err();
+    fake.fail_none();
+    assert_eq!(fake.count("cuMemHostRegister_v2"), before + 1, "no call succeeds, to enter the context neither");
+    assert!(error.to_string().contains("712"), "{error}");
+    drop(device);
+    assert_eq!((fake.live(), leaked()), (Live::default(), left));
+}
+
+#[test]
+fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
+    for (make, name) in
+        [(Pinned::registered as fn(&Device, usize) -> _, "cuMemHostUnregister"), (Pinned::allocated, "cuMemFreeHost")]
+    {
+        let (fake, device) = session();
+        let mut memory: Pinned = make(&device, 3 * ALIGN).unwrap();
+        bytes(&mut memory).fill(5);
+        let (before, at, calls) = (leaked(), memory.start(), fake.count(name));
+        fake.fail_from(0, 700);
+        drop(memory);
+        fake.fail_none();
+        assert!(fake.count(name) <= calls + 1);
+        let live = fake.live();
+        let kept = live.registered_bytes + live.host_alloc_bytes;
+        assert!(kept >= 3 * ALIGN);
+        assert_eq!(leaked().host_bytes - before.host_bytes, kept as u64);
+        // SAFETY: leaked, so still there and nobody's.
+        assert!(unsafe { std::slice::from_raw_parts(at.as_ptr(), 3 * ALIGN) }.iter().all(|&byte| byte == 5));
+    }
+}
