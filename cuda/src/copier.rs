@@ -193,16 +193,35 @@ impl<D> Copier<D> {
                     None => Error::Held { slots: self.slots },
                 });
             }
-            let Some(oldest) = self.copying.pop_front() else { return Ok(()) };
-            match poll(self.timeout, || oldest.is_done(&self.stream)) {
-                Ok(true) => self.idle.extend(oldest.slot),
-                Ok(false) => {
-                    let error = Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host.task() };
-                    self.copying.push_front(oldest);
-                    return Err(error);
-                }
-                Err(source) => return Err(self.give_up(oldest, Unsettled::Driver(source))),
+            self.end_oldest_copy()?;
+        }
+        Ok(())
+    }
+
+    /// Whether there are copies that were not seen to be done.
+    pub(crate) fn is_copying(&self) -> bool {
+        !self.copying.is_empty()
+    }
+
+    /// Waits until no copy is on its way.
+    pub(crate) fn end_copies(&mut self) -> Result<(), Error> {
+        while !self.copying.is_empty() {
+            self.end_oldest_copy()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest copy, if there is one.
+    fn end_oldest_copy(&mut self) -> Result<(), Error> {
+        let Some(oldest) = self.copying.pop_front() else { return Ok(()) };
+        match poll(self.timeout, || oldest.is_done(&self.stream)) {
+            Ok(true) => self.idle.extend(oldest.slot),
+            Ok(false) => {
+                let error = Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host.task() };
+                self.copying.push_front(oldest);
+                return Err(error);
             }
+            Err(source) => return Err(self.give_up(oldest, Unsettled::Driver(source))),
         }
         Ok(())
     }

@@ -26,9 +26,9 @@ mod pinned;
 mod probe;
 mod slot;
 mod stream;
-mod wait;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 pub use self::batch::{DeviceBatch, DeviceTensor};
 pub use self::device::Device;

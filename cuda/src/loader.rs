@@ -12,12 +12,13 @@ use crate::error::Error;
 use crate::pass::DevicePass;
 use crate::pinned::Pinned;
 
-/// Device slots, unless said: one is read while the next batch is copied into the other.
-const SLOTS: usize = 2;
+/// Device slots, unless said: one that is read, one that is copied into, and one more, so that the next copy is there when
+/// the one before it ends.
+const SLOTS: usize = 3;
 
 /// Feeds a training loop with the batches of a [loader](slotline::Loader), on a device.
 ///
-/// The host's loader writes its batches into [page-locked memory](Pinned); each goes to one of two or more device slots by one
+/// The host's loader writes its batches into [page-locked memory](Pinned); each goes to one of three device slots by one
 /// copy on a stream of this loader's own, while kernels read the batches before it. Nothing is allocated after the
 /// first pass began, no thread is started, and the caller's stream waits for copies by itself, without the host.
 ///
@@ -31,7 +32,7 @@ const SLOTS: usize = 2;
 ///
 /// let (images, labels) = slotline::source::digits();
 /// let digits = TensorDataset::new((images, labels))?;
-/// let host = Loader::builder(digits).batch_size(64).shuffle(true).num_workers(2).hold(2).memory(device.pinned()).build()?;
+/// let host = Loader::builder(digits).batch_size(64).shuffle(true).num_workers(2).hold(3).memory(device.pinned()).build()?;
 /// let mut loader = DeviceLoader::new(host, &device)?;
 /// for _epoch in 0..3 {
 ///     for batch in loader.epoch()? {
@@ -81,7 +82,7 @@ pub struct DeviceLoader<L: BatchLoader> {
 }
 
 impl<L: BatchLoader> DeviceLoader<L> {
-    /// Has the batches of `host` come out on `device`, by two device slots.
+    /// Has the batches of `host` come out on `device`, by three device slots.
     ///
     /// # Errors
     ///
@@ -90,8 +91,8 @@ impl<L: BatchLoader> DeviceLoader<L> {
         Self::with_slots(host, device, SLOTS)
     }
 
-    /// The same with so many device slots. With one, nothing is copied while it is read; a third one helps where steps take
-    /// very different times.
+    /// The same with so many device slots. With one, nothing is copied while a batch is read; with two, a copy begins when the
+    /// one before it was seen to be done.
     ///
     /// # Errors
     ///

@@ -20,6 +20,8 @@ pub struct DevicePass<'l, L: BatchLoader + 'l> {
     /// The host's pass is over; and where its loader is then.
     ended: bool,
     end: Option<State>,
+    /// The host's next batch needs a slot of one that is being copied.
+    blocked: bool,
     /// The last answer was an error that can come again and again.
     failed: bool,
     /// Nothing more comes.
@@ -30,7 +32,7 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
     pub(crate) fn new(host: L::Pass<'l>, copier: &'l mut Copier<L::Dataset>) -> Self {
         copier.begin();
         let state = copier.resumable.then(|| host.state());
-        Self { host, copier, state, ended: false, end: None, failed: false, over: false }
+        Self { host, copier, state, ended: false, end: None, blocked: false, failed: false, over: false }
     }
 
     /// What the host's loader has done so far. Batches that wait on the device are counted.
@@ -46,14 +48,24 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
     }
 
     /// Takes the next batch from the host's pass, and has it copied.
-    fn take(&mut self) {
+    fn take(&mut self) -> Result<(), Error> {
+        if self.blocked {
+            self.copier.end_copies()?;
+            self.blocked = false;
+        }
         let taken = self.host.next();
+        if matches!(taken, Some(Err(slotline::Error::Held { .. }))) && self.copier.is_copying() {
+            // After an error in the place of a batch, those before it may have the slots of those behind it.
+            self.blocked = true;
+            return Ok(());
+        }
         let state = self.copier.resumable.then(|| self.host.state());
         match taken {
             Some(Ok(batch)) => self.copier.copy(batch, state),
             Some(Err(error)) => self.copier.fail(error, state),
             None => (self.ended, self.end) = (true, state),
         }
+        Ok(())
     }
 
     /// What comes next.
@@ -61,10 +73,10 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
         self.copier.collect()?;
         while self.copier.is_empty() && !self.ended {
             self.copier.make_room()?;
-            self.take();
+            self.take()?;
         }
         while !self.ended && self.copier.has_room() && self.host.is_ready() {
-            self.take();
+            self.take()?;
         }
         Ok(self.copier.pop())
     }

@@ -11,7 +11,9 @@ use slotline::loader::GRACE;
 
 use crate::error::DriverError;
 
-/// How long a thread sleeps between two questions, once it has asked for a while.
+/// How long a thread asks again and again, letting others run between: about what a copy of some megabytes takes.
+const AWAKE: Duration = Duration::from_micros(500);
+/// How long it sleeps between two questions after that.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Asks until the answer is yes, or `limit` has passed; the answer, or what the driver said.
@@ -24,10 +26,11 @@ pub(crate) fn poll(
         if done()? {
             return Ok(true);
         }
-        if limit.is_some_and(|limit| begun.elapsed() >= limit) {
+        let waited = begun.elapsed();
+        if limit.is_some_and(|limit| waited >= limit) {
             return Ok(false);
         }
-        if backoff.is_completed() { thread::sleep(NAP) } else { backoff.snooze() }
+        if waited < AWAKE { backoff.snooze() } else { thread::sleep(NAP) }
     }
 }
 

@@ -25,7 +25,10 @@ enum Outcome {
 fn run() -> Outcome {
     match try_run() {
         Ok(outcome) => outcome,
-        Err(error) => Outcome::NotBuilt(error.to_string()),
+        Err(error) => {
+            let causes = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
+            Outcome::NotBuilt(causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": "))
+        }
     }
 }
 
@@ -91,7 +94,10 @@ fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
             }
         }
     }
-    println!("{calls} calls: {} without a loader, {} without harm, {} with an error", outcomes[0], outcomes[1], outcomes[2]);
+    println!(
+        "{calls} calls: {} without a loader, {} without harm, {} with an error",
+        outcomes[0], outcomes[1], outcomes[2]
+    );
     assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
 }
 
@@ -110,8 +116,10 @@ fn after_an_error_that_stays_passes_end_and_what_may_be_in_use_is_leaked() {
         fake.fail_none();
         nothing_is_lost(fake.live(), before);
         if let Outcome::Ran { errors, .. } = outcome {
-            for error in &errors {
-                assert!(error.to_string().contains("ILLEGAL_ADDRESS"), "call {n}: {error}");
+            // Leaked host slots are slots that are held.
+            let held = |error: &&Error| matches!(error, Error::Loader(slotline::Error::Held { .. }));
+            for error in errors.iter().filter(|error| !held(error)) {
+                assert!(error.to_string().contains("(700)"), "call {n}: {error}");
             }
         }
     }

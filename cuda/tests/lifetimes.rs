@@ -12,8 +12,8 @@ use support::{check, check_passes, loader, nothing_is_lost};
 #[test]
 fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
     for seed in 0..60 {
-        let before = leaked();
         let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
+        let before = leaked();
         let device = Device::new(0).unwrap();
         let stream = Stream::new(&device).unwrap();
         let mut loader = loader(&device, 64, seed as usize % 3, 3);
@@ -54,8 +54,8 @@ fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
 
 #[test]
 fn a_pass_given_up_leaves_the_next_one_whole() {
-    let before = leaked();
     let fake = Fake::load().session(Options::default());
+    let before = leaked();
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     for workers in [0, 2] {
@@ -75,8 +75,8 @@ fn a_pass_given_up_leaves_the_next_one_whole() {
 
 #[test]
 fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
-    let before = leaked();
     let fake = Fake::load().session(Options::default());
+    let before = leaked();
     let device = Device::new(0).unwrap();
     let mut loader = loader(&device, 64, 0, 2);
     let mut pass = loader.epoch().unwrap();
@@ -96,8 +96,8 @@ fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
 
 #[test]
 fn a_batch_whose_kernels_never_end_is_leaked_when_it_is_dropped_without_a_loader() {
-    let before = leaked();
     let fake = Fake::load().session(Options::default());
+    let before = leaked();
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let mut loader = loader(&device, 64, 0, 2);

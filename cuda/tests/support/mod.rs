@@ -129,7 +129,12 @@ pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usi
 }
 
 /// Runs passes and compares all batches.
-pub(crate) fn check_passes<L: BatchLoader>(loader: &mut DeviceLoader<L>, stream: &Stream, samples: usize, passes: usize) {
+pub(crate) fn check_passes<L: BatchLoader>(
+    loader: &mut DeviceLoader<L>,
+    stream: &Stream,
+    samples: usize,
+    passes: usize,
+) {
     for _ in 0..passes {
         let mut seen = BTreeSet::new();
         for (task, batch) in loader.epoch().unwrap().enumerate() {
