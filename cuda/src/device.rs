@@ -111,7 +111,9 @@ impl Device {
 
     /// Never releases the primary context: that would wait for work which may never end, and free what it works on.
     pub(crate) fn keep(&self) {
-        self.0.kept.store(true, Ordering::Relaxed);
+        if !self.0.kept.swap(true, Ordering::Relaxed) {
+            leak::note_handle();
+        }
     }
 
     pub(crate) fn context(&self) -> CUcontext {
@@ -136,7 +138,6 @@ impl fmt::Debug for Device {
 impl Drop for Inner {
     fn drop(&mut self) {
         if *self.kept.get_mut() {
-            leak::note_handle();
             return;
         }
         // SAFETY: retained by `new`, and whatever was made with it is gone: it holds a clone.

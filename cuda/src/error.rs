@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
+use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUresult};
 
@@ -25,6 +26,87 @@ pub enum Error {
         /// How many there are.
         devices: usize,
     },
+    /// The host's loader has an error in the place of a batch, or for a pass.
+    #[error(transparent)]
+    Loader(#[from] slotline::Error),
+    /// The host's loader has its batches in memory that the device cannot copy from by itself.
+    #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
+    NotPageLocked,
+    /// A loader without device slots.
+    #[error("a device loader needs a device slot; give it two, or three")]
+    NoSlots,
+    /// The driver refused to copy a batch, which is not delivered. The next one comes, unless this was the second such error
+    /// one after the other.
+    #[error("batch {task} could not be copied: {source}")]
+    Copy {
+        /// The batch, counted from 0.
+        task: usize,
+        /// What the driver said.
+        source: DriverError,
+    },
+    /// Fields of a batch are not in page-locked memory.
+    #[error(
+        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field          more room, and build the loader without on_overflow(Spill)"
+    )]
+    Spilled {
+        /// The batch, counted from 0.
+        task: usize,
+        /// The field.
+        field: String,
+    },
+    /// A copy was begun and nobody can tell when it is done.
+    #[error(
+        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are          in are leaked, since the device may still read them; end this process"
+    )]
+    Leaked {
+        /// The batch, counted from 0.
+        task: usize,
+        /// Bytes that are leaked; of several batches of a loader they are the same ones.
+        bytes: usize,
+        /// Why.
+        why: String,
+    },
+    /// A batch was released and nobody can tell when its memory is free again.
+    #[error("a released batch can't be waited for: {source}; its device slot is lost, and {left} are left")]
+    Lost {
+        /// Device slots that are left.
+        left: usize,
+        /// What the driver said.
+        source: DriverError,
+    },
+    /// The batches that were not dropped have all device slots.
+    #[error("all {slots} device slots are held; drop batches sooner, or make the loader with_slots({})", slots + 1)]
+    Held {
+        /// Device slots of the loader.
+        slots: usize,
+    },
+    /// A copy takes longer than the timeout.
+    #[error(
+        "the copy of batch {task} is not done after {} seconds: a kernel that the device slot waits for may be stuck",
+        after.as_secs_f64()
+    )]
+    Timeout {
+        /// The timeout.
+        after: Duration,
+        /// The batch, counted from 0.
+        task: usize,
+    },
+    /// A stream of one device and a batch on another one.
+    #[error("a stream of device {stream} can't use a batch on device {batch} directly; copy it, or use a stream there")]
+    WrongDevice {
+        /// The stream's device.
+        stream: usize,
+        /// The batch's device.
+        batch: usize,
+    },
+    /// A batch that is used on too many streams.
+    #[error(
+        "a batch can be made ready on {most} streams; have one of them wait for the others, and release_on that one"
+    )]
+    TooManyStreams {
+        /// How many there can be.
+        most: usize,
+    },
     /// The system has not so much memory.
     #[error("{bytes} bytes of host memory can't be had ({source}); make batch_size or prefetch_factor smaller")]
     HostMemory {
@@ -33,6 +115,16 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+impl Error {
+    /// Whether a pass can give this again and again without getting on.
+    pub(crate) fn can_repeat(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. } | Self::Held { .. }
+        )
+    }
 }
 
 /// Why there is no CUDA driver for this process.

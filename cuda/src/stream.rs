@@ -116,10 +116,14 @@ impl Stream {
     ///
     /// What the driver says, which may be the error of a kernel or a copy that failed.
     pub fn is_idle(&self) -> Result<bool, Error> {
+        Ok(self.query()?)
+    }
+
+    pub(crate) fn query(&self) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
         let raw = self.handle();
         // SAFETY: a valid stream.
-        Ok(self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })?)
+        self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })
     }
 
     /// Makes a call with this stream's handle: only in here does it mean this stream.
@@ -152,7 +156,8 @@ impl Stream {
 /// Streams are equal if they are one.
 impl PartialEq for Stream {
     fn eq(&self, other: &Self) -> bool {
-        (self.device(), self.0.raw, self.0.kind) == (other.device(), other.0.raw, other.0.kind)
+        let per_thread = |stream: &Self| matches!(stream.0.kind, Kind::PerThread(_)).then_some(stream.0.kind);
+        (self.device(), self.0.raw, per_thread(self)) == (other.device(), other.0.raw, per_thread(other))
     }
 }
 

@@ -1,0 +1,167 @@
+//! A loader whose batches come out on a device.
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use slotline::loader::BatchLoader;
+
+use crate::copier::Copier;
+use crate::device::Device;
+use crate::error::Error;
+use crate::pass::DevicePass;
+use crate::pinned::Pinned;
+
+/// Device slots, unless said: one is read while the next batch is copied into the other.
+const SLOTS: usize = 2;
+
+/// Feeds a training loop with the batches of a [loader](slotline::Loader), on a device.
+///
+/// The host's loader writes its batches into [page-locked memory](Pinned); each goes to one of two or more device slots by one
+/// copy on a stream of this loader's own, while kernels read the batches before it. Nothing is allocated after the
+/// first pass began, no thread is started, and the caller's stream waits for copies by itself, without the host.
+///
+/// ```no_run
+/// use slotline::Loader;
+/// use slotline::dataset::TensorDataset;
+/// use slotline_cuda::{Device, DeviceLoader, Stream};
+///
+/// let device = Device::new(0)?;
+/// let stream = Stream::new(&device)?; // or the training loop's own: `Stream::from_raw`
+///
+/// let (images, labels) = slotline::source::digits();
+/// let digits = TensorDataset::new((images, labels))?;
+/// let host = Loader::builder(digits).batch_size(64).shuffle(true).num_workers(2).hold(2).memory(device.pinned()).build()?;
+/// let mut loader = DeviceLoader::new(host, &device)?;
+/// for _epoch in 0..3 {
+///     for batch in loader.epoch()? {
+///         let batch = batch?;
+///         batch.ready_on(&stream)?; // what is launched on the stream from here on may read the batch
+///         let images = batch.field(0).expect("a field");
+///         println!("{} images {:?} at {:#x}", batch.len(), images.shape(), images.ptr());
+///     } // dropped: refilled when the stream has come to this point
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+///
+/// Several loaders on one device have a copy stream each, so that none waits for another one's slots. For several devices there
+/// is a loader for each, of a part of the dataset (`DistributedSampler`); memory that is page-locked for one device is so for all.
+///
+/// # What it asks of the host's loader
+///
+/// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another [`Pinned`];
+/// - [`hold`](slotline::loader::Builder::hold) of as many batches as there are device slots, so that loading ahead goes on while
+///   copies are on their way. With less, copies wait for each other more than they need.
+///
+/// A batch with [spilled](slotline::loader::Overflow::Spill) fields is an error in its place: these are not in page-locked memory.
+///
+/// # What it costs
+///
+/// The driver is called four times for each batch in [`DevicePass::next`](DevicePass): the copy stream waits for the slot, copies,
+/// marks the end of the copy, and the host asks once whether the copy of the batch that it delivers is done (more often
+/// only when it must wait for a copy). [`ready_on`](crate::DeviceBatch::ready_on) is a call unless that was so, and releasing is one.
+///
+/// # When things go wrong
+///
+/// | what | outcome |
+/// |---|---|
+/// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
+/// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
+/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed |
+/// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
+/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
+/// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
+/// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
+/// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
+/// | the context of the device is destroyed | the driver's errors, as above |
+pub struct DeviceLoader<L: BatchLoader> {
+    /// Dropped first: copies read the loader's memory.
+    copier: Copier<L::Dataset>,
+    host: L,
+}
+
+impl<L: BatchLoader> DeviceLoader<L> {
+    /// Has the batches of `host` come out on `device`, by two device slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPageLocked`], and what the driver says, for one if the device has no memory for the slots.
+    pub fn new(host: L, device: &Device) -> Result<Self, Error> {
+        Self::with_slots(host, device, SLOTS)
+    }
+
+    /// The same with so many device slots. With one, nothing is copied while it is read; a third one helps where steps take
+    /// very different times.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); [`Error::NoSlots`] for 0.
+    pub fn with_slots(host: L, device: &Device, slots: usize) -> Result<Self, Error> {
+        if slots == 0 {
+            return Err(Error::NoSlots);
+        }
+        if !(host.memory() as &dyn Any).is::<Pinned>() {
+            return Err(Error::NotPageLocked);
+        }
+        Ok(Self { copier: Copier::new(&host, device, slots)?, host })
+    }
+
+    /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+        self
+    }
+
+    /// Whether passes keep a [state](DevicePass::state) for each batch, to be gone on from. It is made when the batch is taken
+    /// from the host's loader, which allocates a few hundred bytes.
+    pub fn resumable(mut self, resumable: bool) -> Self {
+        self.copier.resumable = resumable;
+        self
+    }
+
+    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    ///
+    /// # Errors
+    ///
+    /// What the host's loader says.
+    pub fn epoch(&mut self) -> Result<DevicePass<'_, L>, Error> {
+        Ok(DevicePass::new(self.host.epoch()?, &mut self.copier))
+    }
+
+    /// The host's loader.
+    pub fn loader(&self) -> &L {
+        &self.host
+    }
+
+    /// The host's loader, to load a state into, say.
+    pub fn loader_mut(&mut self) -> &mut L {
+        &mut self.host
+    }
+
+    /// How many device slots there are; those that were [lost](Error::Lost) are not counted.
+    pub fn slots(&self) -> usize {
+        self.copier.slots()
+    }
+
+    /// Bytes of device memory that the slots take.
+    pub fn device_bytes(&self) -> usize {
+        self.slots() * self.host.batch_bytes()
+    }
+
+    /// Waits for the copies that are on their way, at most [`GRACE`](slotline::loader::GRACE), and gives the host's loader back.
+    /// Dropping does the same, but can only warn.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Leaked`] if a copy cannot be waited for.
+    pub fn close(mut self) -> Result<L, Error> {
+        self.copier.close()?;
+        Ok(self.host)
+    }
+}
+
+impl<L: BatchLoader + fmt::Debug> fmt::Debug for DeviceLoader<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceLoader").field("host", &self.host).field("slots", &self.slots()).finish_non_exhaustive()
+    }
+}
