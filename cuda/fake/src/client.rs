@@ -77,7 +77,8 @@ impl Fake {
         }
     }
 
-    /// The driver's file: beside the running program, or in the folders that cargo puts it in.
+    /// The driver's file: beside the running program, in the folders that cargo puts it in, or on the loader's path, which
+    /// cargo sets for what it runs (a documentation test is somewhere else altogether).
     ///
     /// # Errors
     ///
@@ -86,7 +87,9 @@ impl Fake {
         let program = std::env::current_exe().unwrap_or_default();
         let beside = program.parent().unwrap_or(Path::new("."));
         let above = beside.parent().unwrap_or(beside);
-        let searched = vec![beside.to_owned(), beside.join("deps"), above.join("deps"), above.to_owned()];
+        let mut searched = vec![beside.to_owned(), beside.join("deps"), above.join("deps"), above.to_owned()];
+        let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        searched.extend(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
         let found = searched.iter().map(|folder| folder.join(FILE)).find(|file| file.is_file());
         found.ok_or(LoadError::NotFound { searched })
     }

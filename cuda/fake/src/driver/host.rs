@@ -1,0 +1,192 @@
+//! Page-locked host memory: registered or allocated, and shut for writing while copies read it, if asked for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Driver;
+use super::code::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use super::memory::{protect, write};
+
+const PAGE: usize = 4096;
+/// Page-locked for all contexts, not only the one it was made in.
+const PORTABLE: u32 = 1;
+const FILL: u8 = 0xa5;
+
+#[derive(Default)]
+pub(super) struct HostMemory {
+    /// By address. They never overlap.
+    pieces: BTreeMap<usize, Piece>,
+    /// How many copies in flight read each page that was shut for it.
+    shut: BTreeMap<usize, u32>,
+}
+
+struct Piece {
+    bytes: usize,
+    device: usize,
+    portable: bool,
+    /// Ours to unmap.
+    allocated: bool,
+}
+
+impl Piece {
+    fn unmap(&self, start: usize) {
+        if self.allocated {
+            // SAFETY: mapped by `allocate_host` with these bytes, and its user is done with it.
+            unsafe { libc::munmap(start as *mut libc::c_void, self.bytes.next_multiple_of(PAGE)) };
+        }
+    }
+}
+
+/// What a copy has on its host side.
+pub(super) enum Host {
+    Pageable,
+    PageLocked,
+}
+
+impl HostMemory {
+    pub(super) fn registered(&self) -> usize {
+        self.pieces.values().filter(|piece| !piece.allocated).map(|piece| piece.bytes).sum()
+    }
+
+    pub(super) fn allocated(&self) -> usize {
+        self.pieces.values().filter(|piece| piece.allocated).map(|piece| piece.bytes).sum()
+    }
+
+    /// The context of this device goes away, and what was made in it.
+    pub(super) fn forget(&mut self, device: usize) {
+        self.pieces.retain(|&start, piece| {
+            let stays = piece.device != device;
+            if !stays {
+                piece.unmap(start);
+            }
+            stays
+        });
+    }
+
+    /// The pieces that share a page with these bytes.
+    fn sharing(&self, start: usize, bytes: usize) -> impl Iterator<Item = (usize, &Piece)> {
+        let asked = pages_around(start, bytes);
+        let pieces = self.pieces.range(..asked.end).rev();
+        // Pieces don't overlap, so the first that ends too early is the last to look at.
+        pieces
+            .take_while(move |(at, piece)| pages_around(**at, piece.bytes).end > asked.start)
+            .map(|(&start, piece)| (start, piece))
+    }
+
+    /// What a copy by this device makes of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// If only some of them are page-locked, or by two registrations: no driver copies that.
+    pub(super) fn kind(&self, start: usize, bytes: usize, device: usize) -> Result<Host, String> {
+        let touches = |at: usize, piece: &Piece| at < start + bytes && start < at + piece.bytes;
+        let mut found = self.sharing(start, bytes).filter(|&(at, piece)| touches(at, piece));
+        match found.next() {
+            None => Ok(Host::Pageable),
+            Some((_, piece)) if !piece.portable && piece.device != device => Ok(Host::Pageable),
+            Some((at, piece)) if at <= start && start + bytes <= at + piece.bytes => Ok(Host::PageLocked),
+            Some(_) => Err(format!("host memory {start:#x}, {bytes} bytes, is page-locked in part, or in two pieces")),
+        }
+    }
+
+    /// Nobody can write the whole pages of these bytes until [`open`](Self::open).
+    pub(super) fn shut(&mut self, start: usize, bytes: usize) {
+        let pages = pages_within(start, bytes);
+        protect(pages.start, pages.len(), libc::PROT_READ);
+        for page in pages.step_by(PAGE) {
+            *self.shut.entry(page).or_default() += 1;
+        }
+    }
+
+    /// One copy of these bytes is done.
+    pub(super) fn open(&mut self, start: usize, bytes: usize) {
+        for page in pages_within(start, bytes).step_by(PAGE) {
+            match self.shut.get_mut(&page) {
+                Some(copies) if *copies > 1 => *copies -= 1,
+                Some(_) => {
+                    self.shut.remove(&page);
+                    protect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        for &page in self.shut.keys() {
+            protect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+        }
+        for (&start, piece) in &self.pieces {
+            piece.unmap(start);
+        }
+    }
+}
+
+fn pages_around(start: usize, bytes: usize) -> Range<usize> {
+    start / PAGE * PAGE..(start + bytes).next_multiple_of(PAGE)
+}
+
+fn pages_within(start: usize, bytes: usize) -> Range<usize> {
+    let first = start.next_multiple_of(PAGE);
+    first..first.max((start + bytes) / PAGE * PAGE)
+}
+
+impl Driver {
+    pub(super) fn register(&mut self, start: usize, bytes: usize, flags: u32) -> Outcome {
+        let device = self.current()?;
+        if start == 0 || bytes == 0 || start.checked_add(bytes).is_none() {
+            return Err(INVALID_VALUE);
+        }
+        if self.host.sharing(start, bytes).next().is_some() {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let portable = flags & PORTABLE != 0;
+        self.host.pieces.insert(start, Piece { bytes, device, portable, allocated: false });
+        Ok(())
+    }
+
+    pub(super) fn unregister(&mut self, start: usize) -> Outcome {
+        self.give_back(start, false, HOST_MEMORY_NOT_REGISTERED)
+    }
+
+    pub(super) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
+        let device = self.current()?;
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let pages = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
+        let flags_of_map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the system's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), pages, protection, flags_of_map, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(OUT_OF_MEMORY);
+        }
+        let start = start as usize;
+        write(start, &vec![FILL; bytes.min(PAGE)]);
+        let portable = flags & PORTABLE != 0;
+        self.host.pieces.insert(start, Piece { bytes, device, portable, allocated: true });
+        Ok(start)
+    }
+
+    pub(super) fn free_host(&mut self, start: usize) -> Outcome {
+        if start == 0 { self.current().map(drop) } else { self.give_back(start, true, INVALID_VALUE) }
+    }
+
+    /// Waits for the copies that use it, as a driver does, but says so: nobody should rely on that.
+    fn give_back(&mut self, start: usize, allocated: bool, otherwise: u32) -> Outcome {
+        self.current()?;
+        let piece = self.host.pieces.get(&start).filter(|piece| piece.allocated == allocated).ok_or(otherwise)?;
+        let bytes = piece.bytes;
+        if let Some(user) = self.user_of(start, bytes) {
+            self.violation(format!("host memory {start:#x} is given back while in use: {user}"));
+            self.run_until(|driver| driver.user_of(start, bytes).is_none())?;
+        }
+        if let Some(piece) = self.host.pieces.remove(&start) {
+            piece.unmap(start);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch over
+//! what kernels read.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use super::code::{
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, NOT_SUPPORTED, Outcome,
+};
+use super::memory::{hash, read};
+use super::stream::{Access, Work};
+use super::{Driver, Handle};
+use crate::control::HostKernel;
+
+pub(super) struct Module {
+    device: usize,
+    /// The sizes of each kernel's parameters, in bytes.
+    kernels: BTreeMap<String, Vec<usize>>,
+}
+
+#[derive(Clone)]
+pub(super) struct Function {
+    device: usize,
+    module: Handle,
+    name: String,
+    sizes: Vec<usize>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct HostFunction {
+    pub(super) run: HostKernel,
+    pub(super) user: usize,
+}
+
+/// Parameters that say what a kernel reads.
+#[derive(Clone, Copy)]
+pub(super) struct Watch {
+    pub(super) pointer: usize,
+    pub(super) count: usize,
+    pub(super) unit: usize,
+}
+
+/// A kernel on its way.
+pub(super) struct Run {
+    name: String,
+    device: usize,
+    params: Vec<Vec<u64>>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    /// Start and length of what it reads.
+    reads: Vec<(usize, usize)>,
+    /// Of what it reads, when it began.
+    seen: Vec<u64>,
+    steps_left: u32,
+}
+
+impl Module {
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+}
+
+impl Function {
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+}
+
+impl Run {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn accesses(&self) -> Vec<Access> {
+        self.reads.iter().map(|&(start, bytes)| Access { start, bytes, writes: false }).collect()
+    }
+
+    fn hashes(&self) -> Vec<u64> {
+        self.reads.iter().map(|&(start, bytes)| hash(&read(start, bytes))).collect()
+    }
+}
+
+/// A launch as the caller asked for it.
+pub(super) struct Request {
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) stream: Handle,
+    pub(super) params: *const *const u8,
+    pub(super) has_extra: bool,
+}
+
+const MOST_THREADS: u32 = 1024;
+
+impl Driver {
+    /// # Safety
+    ///
+    /// The image is a C string if it is no binary.
+    pub(super) unsafe fn load_module(&mut self, image: *const u8) -> Outcome<Handle> {
+        let device = self.current()?;
+        if image.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: a module has a first byte, and text goes on to a 0, as the caller promises.
+        let text = unsafe {
+            if !(*image).is_ascii_graphic() && !(*image).is_ascii_whitespace() {
+                return Err(NO_BINARY_FOR_GPU);
+            }
+            std::ffi::CStr::from_ptr(image.cast())
+        };
+        let kernels = text.to_str().ok().and_then(signatures).ok_or(INVALID_PTX)?;
+        let handle = self.handle();
+        self.modules.insert(handle, Module { device, kernels });
+        Ok(handle)
+    }
+
+    pub(super) fn unload_module(&mut self, module: Handle) -> Outcome {
+        self.current()?;
+        self.modules.remove(&module).ok_or(INVALID_HANDLE)?;
+        self.functions.retain(|_, function| function.module != module);
+        Ok(())
+    }
+
+    pub(super) fn find_function(&mut self, module: Handle, name: String) -> Outcome<Handle> {
+        self.current()?;
+        let known = self.modules.get(&module).ok_or(INVALID_HANDLE)?;
+        let sizes = known.kernels.get(&name).ok_or(NOT_FOUND)?.clone();
+        let function = Function { device: known.device, module, name, sizes };
+        let handle = self.handle();
+        self.functions.insert(handle, function);
+        Ok(handle)
+    }
+
+    /// # Safety
+    ///
+    /// The request has the address of a value for each parameter that the kernel declares.
+    pub(super) unsafe fn launch(&mut self, function: Handle, request: Request) -> Outcome {
+        let current = self.current()?;
+        let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?.clone();
+        let stream = self.find_stream(request.stream)?;
+        if function.device != current || self.streams[&stream].device() != current {
+            return Err(INVALID_HANDLE);
+        }
+        let threads = request.block.iter().try_fold(1u32, |all, &n| all.checked_mul(n)).unwrap_or(u32::MAX);
+        if request.grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+            return Err(INVALID_VALUE);
+        }
+        if request.has_extra {
+            return Err(NOT_SUPPORTED);
+        }
+        if request.params.is_null() && !function.sizes.is_empty() {
+            return Err(INVALID_VALUE);
+        }
+        let mut params = Vec::with_capacity(function.sizes.len());
+        for (i, &size) in function.sizes.iter().enumerate() {
+            let mut value = vec![0u64; size.div_ceil(8)];
+            // SAFETY: the caller's word; the vector has room for the size.
+            unsafe { std::ptr::copy_nonoverlapping(*request.params.add(i), value.as_mut_ptr().cast(), size) };
+            params.push(value);
+        }
+        let watches = self.watches.get(&function.name).map_or(&[][..], Vec::as_slice);
+        let number = |i: usize| params.get(i).and_then(|value| value.first()).map(|&number| number as usize);
+        let reads = watches.iter().map(|watch| {
+            let bytes = number(watch.count)?.checked_mul(watch.unit)?;
+            Some((number(watch.pointer)?, bytes))
+        });
+        let Some(reads) = reads.collect::<Option<Vec<_>>>() else {
+            self.violation(format!("kernel {} is watched by parameters that it does not have", function.name));
+            return Err(INVALID_VALUE);
+        };
+        let (grid, block) = (request.grid, request.block);
+        self.enqueue_kernel(stream, function.name, params, grid, block, reads);
+        Ok(())
+    }
+
+    /// See [`Fake::read_on`](crate::Fake::read_on).
+    pub(super) fn read_on(&mut self, stream: Handle, start: usize, bytes: usize) -> Outcome {
+        let stream = self.find_stream(stream)?;
+        self.enqueue_kernel(stream, "reader".to_owned(), Vec::new(), [1; 3], [1; 3], vec![(start, bytes)]);
+        Ok(())
+    }
+
+    fn enqueue_kernel(
+        &mut self,
+        stream: Handle,
+        name: String,
+        params: Vec<Vec<u64>>,
+        grid: [u32; 3],
+        block: [u32; 3],
+        mut reads: Vec<(usize, usize)>,
+    ) {
+        reads.retain(|&(_, bytes)| bytes > 0);
+        let device = self.streams[&stream].device();
+        let steps_left = 1 + self.random.up_to(self.options.kernel_steps.max(1) - 1);
+        let run = Run { name, device, params, grid, block, reads, seen: Vec::new(), steps_left };
+        self.enqueue(stream, Work::Kernel(run));
+    }
+
+    pub(super) fn run_kernel(&mut self, run: &mut Run, name: &str, first: bool) -> bool {
+        if let Some(problem) = run.reads.iter().find_map(|&(start, bytes)| self.check_range(start, bytes).err()) {
+            self.violation(format!("{name}: {problem}"));
+            self.devices[run.device].broken = Some(ILLEGAL_ADDRESS);
+            return true;
+        }
+        if first {
+            run.seen = run.hashes();
+        }
+        run.steps_left -= 1;
+        if run.steps_left > 0 {
+            return false;
+        }
+        if run.hashes() != run.seen {
+            self.violation(format!("{name}: the bytes that it reads changed while it ran"));
+        }
+        if let Some(&HostFunction { run: function, user }) = self.kernels.get(&run.name) {
+            let params: Vec<_> = run.params.iter_mut().map(|value| value.as_mut_ptr().cast::<c_void>()).collect();
+            function(user as *mut c_void, params.as_ptr(), params.len(), run.grid.as_ptr(), run.block.as_ptr());
+        }
+        true
+    }
+}
+
+/// The kernels that PTX declares, with the sizes of their parameters in bytes. `None` if that cannot be read.
+fn signatures(ptx: &str) -> Option<BTreeMap<String, Vec<usize>>> {
+    let code: String = ptx.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
+    let mut kernels = BTreeMap::new();
+    for entry in code.split(".entry").skip(1) {
+        let end = entry.find(['(', '{', '.', ';'])?;
+        let (name, rest) = entry.split_at(end);
+        let params = match rest.strip_prefix('(') {
+            Some(params) => params.split_once(')')?.0,
+            None => "",
+        };
+        let declared = params.split(',').filter(|param| !param.trim().is_empty());
+        kernels.insert(name.trim().to_owned(), declared.map(size).collect::<Option<_>>()?);
+    }
+    (!kernels.is_empty()).then_some(kernels)
+}
+
+/// Bytes of a parameter such as `.param .u64 x` or `.param .align 8 .b8 x[16]`.
+fn size(param: &str) -> Option<usize> {
+    let bits = param.split_whitespace().find_map(|word| match word.as_bytes() {
+        [b'.', b'u' | b's' | b'b' | b'f', ..] => word[2..].parse::<usize>().ok(),
+        _ => None,
+    })?;
+    let array = param.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let many = array.map_or(Some(1), |(many, _)| many.trim().parse().ok())?;
+    (bits / 8).checked_mul(many)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signatures;
+
+    #[test]
+    fn parameters_have_the_sizes_that_ptx_declares() {
+        let ptx = "
+            .version 8.0
+            // .entry commented(.param .u8 x)
+            .visible .entry add(
+                .param .u64 .ptr .global .align 1 add_param_0, // where
+                .param .u32 add_param_1,
+                .param .align 8 .b8 add_param_2[24]
+            )
+            .maxntid 128, 1, 1
+            { ret; }
+            .entry none() { ret; }
+            .entry bare { ret; }";
+        let found = signatures(ptx).unwrap();
+        let found: Vec<_> = found.iter().map(|(name, sizes)| (name.as_str(), sizes.as_slice())).collect();
+        assert_eq!(found, [("add", &[8, 4, 24][..]), ("bare", &[]), ("none", &[])]);
+        assert_eq!(signatures(".version 8.0"), None);
+        assert_eq!(signatures(".entry broken(.param .u64 x"), None);
+        assert_eq!(signatures(".entry broken(.param x) {}"), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! The driver: one state behind one lock. Nothing moves but by steps, and nothing makes steps but driver calls (and the
+//! ticker, if asked for), so that a seed and a program's calls make one schedule.
+
+mod code;
+mod controls;
+mod event;
+mod exports;
+mod host;
+mod kernel;
+mod memory;
+mod stream;
+mod transfer;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::control::{Live, Options, Skip};
+use code::Outcome;
+
+/// What CUDA's handles are here: numbers that were never given out before. Nobody follows them.
+type Handle = usize;
+
+/// The primary context of device 0; those of the others follow at this distance.
+const FIRST_CONTEXT: Handle = 0xc0_0000;
+const CONTEXTS: Handle = 0x100;
+/// So many violations are kept.
+const MOST_VIOLATIONS: usize = 1000;
+
+pub(crate) struct Driver {
+    options: Options,
+    random: Random,
+    /// Which reset this is; a ticker of an earlier one ends.
+    round: u64,
+    initialised: bool,
+    held: bool,
+    skipped: u32,
+    fail: Option<Fail>,
+
+    devices: Vec<Device>,
+    streams: BTreeMap<Handle, stream::Stream>,
+    events: BTreeMap<Handle, event::Event>,
+    modules: BTreeMap<Handle, kernel::Module>,
+    functions: BTreeMap<Handle, kernel::Function>,
+    host: host::HostMemory,
+    kernels: BTreeMap<String, kernel::HostFunction>,
+    watches: BTreeMap<String, Vec<kernel::Watch>>,
+    last_handle: Handle,
+
+    /// Steps made. The driver's only clock; a step is a microsecond to those who ask.
+    now: u64,
+    streams_made: u64,
+    jobs_made: u64,
+    calls: u64,
+    counts: BTreeMap<&'static str, u64>,
+    pageable_copies: u64,
+    /// Not given back before the context went away.
+    lost: Live,
+    violations: Vec<String>,
+    trace: Vec<String>,
+}
+
+struct Device {
+    /// How often the primary context is retained.
+    retained: u32,
+    /// An error that stays, as after a kernel's wild access.
+    broken: Option<u32>,
+    memory: memory::DeviceMemory,
+}
+
+struct Fail {
+    calls_left: u64,
+    code: u32,
+    sticky: bool,
+}
+
+thread_local! {
+    static CURRENT: Cell<Handle> = const { Cell::new(0) };
+}
+
+static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| Mutex::new(Driver::new(Options::default(), 0, 0x1000)));
+
+fn lock() -> MutexGuard<'static, Driver> {
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Every driver call comes through here: it is counted, failed if that was asked for, and the streams make some steps.
+fn call(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
+    let mut driver = lock();
+    driver.calls += 1;
+    *driver.counts.entry(name).or_default() += 1;
+    driver.note(|| name.to_owned());
+    if let Some(code) = driver.failure() {
+        return code;
+    }
+    driver.advance_some();
+    body(&mut driver).err().unwrap_or(0)
+}
+
+/// As [`call`], once `cuInit` was called.
+fn call_after_init(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
+    call(name, |driver| if driver.initialised { body(driver) } else { Err(code::NOT_INITIALIZED) })
+}
+
+impl Driver {
+    fn new(options: Options, round: u64, last_handle: Handle) -> Self {
+        let device = || Device { retained: 0, broken: None, memory: memory::DeviceMemory::new(options.memory_bytes) };
+        Self {
+            random: Random(options.seed),
+            round,
+            initialised: false,
+            held: false,
+            skipped: 0,
+            fail: None,
+            devices: (0..options.devices).map(|_| device()).collect(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            host: host::HostMemory::default(),
+            kernels: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            last_handle,
+            now: 0,
+            streams_made: 0,
+            jobs_made: 0,
+            calls: 0,
+            counts: BTreeMap::new(),
+            pageable_copies: 0,
+            lost: Live::default(),
+            violations: Vec::new(),
+            trace: Vec::new(),
+            options,
+        }
+    }
+
+    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for new.
+    fn reset(&mut self, options: Options) -> Live {
+        let left = self.live();
+        let next = Self::new(options, self.round + 1, self.last_handle);
+        let initialised = self.initialised;
+        *self = Self { initialised, ..next };
+        if self.options.ticker {
+            let round = self.round;
+            std::thread::spawn(move || tick(round));
+        }
+        left
+    }
+
+    fn live(&self) -> Live {
+        let lost = self.lost;
+        Live {
+            contexts: self.devices.iter().filter(|device| device.retained > 0).count(),
+            streams: lost.streams + self.streams.values().filter(|stream| stream.is_users()).count(),
+            events: lost.events + self.events.len(),
+            modules: lost.modules + self.modules.len(),
+            device_bytes: lost.device_bytes + self.devices.iter().map(|device| device.memory.used()).sum::<usize>(),
+            registered_bytes: lost.registered_bytes + self.host.registered(),
+            host_alloc_bytes: lost.host_alloc_bytes + self.host.allocated(),
+        }
+    }
+
+    fn failure(&mut self) -> Option<u32> {
+        let fail = self.fail.as_mut()?;
+        if fail.calls_left > 0 {
+            fail.calls_left -= 1;
+            return None;
+        }
+        let code = fail.code;
+        if !fail.sticky {
+            self.fail = None;
+        }
+        Some(code)
+    }
+
+    fn advance_some(&mut self) {
+        let most = self.options.max_steps_per_call;
+        let steps = self.random.up_to(most);
+        self.advance(u64::from(steps));
+    }
+
+    fn handle(&mut self) -> Handle {
+        self.last_handle += 0x10;
+        self.last_handle
+    }
+
+    fn skips(&self, gate: Skip) -> bool {
+        self.skipped & gate as u32 != 0
+    }
+
+    fn violation(&mut self, text: String) {
+        self.note(|| format!("    violation: {text}"));
+        if self.violations.len() < MOST_VIOLATIONS {
+            self.violations.push(text);
+        }
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.options.trace {
+            self.trace.push(text());
+        }
+    }
+
+    /// The device of this ordinal.
+    fn device(&mut self, ordinal: i32) -> Outcome<&mut Device> {
+        usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get_mut(ordinal)).ok_or(code::INVALID_DEVICE)
+    }
+
+    /// The device whose context is current to the calling thread.
+    fn current(&self) -> Outcome<usize> {
+        let context = CURRENT.get();
+        if context == 0 {
+            return Err(code::INVALID_CONTEXT);
+        }
+        let ordinal = (context - FIRST_CONTEXT) / CONTEXTS;
+        match self.devices.get(ordinal) {
+            Some(Device { broken: Some(code), .. }) => Err(*code),
+            Some(device) if device.retained > 0 => Ok(ordinal),
+            _ => Err(code::CONTEXT_IS_DESTROYED),
+        }
+    }
+
+    fn set_current(&self, context: Handle) -> Outcome {
+        let mut known = (0..self.devices.len()).filter(|&ordinal| self.devices[ordinal].retained > 0);
+        if context != 0 && !known.any(|ordinal| context == FIRST_CONTEXT + ordinal * CONTEXTS) {
+            return Err(code::INVALID_CONTEXT);
+        }
+        CURRENT.set(context);
+        Ok(())
+    }
+
+    fn retain(&mut self, ordinal: i32) -> Outcome<Handle> {
+        self.device(ordinal)?.retained += 1;
+        Ok(FIRST_CONTEXT + ordinal as usize * CONTEXTS)
+    }
+
+    /// With the last release the context goes away, after its work was done, and all that was made in it.
+    fn release(&mut self, ordinal: i32) -> Outcome {
+        match self.device(ordinal)?.retained {
+            0 => return Err(code::INVALID_CONTEXT),
+            1 => {}
+            _ => {
+                self.device(ordinal)?.retained -= 1;
+                return Ok(());
+            }
+        }
+        let device = ordinal as usize;
+        self.finish_device(device)?;
+        let before = self.live();
+        self.streams.retain(|_, stream| stream.device() != device);
+        self.events.retain(|_, event| event.device() != device);
+        self.modules.retain(|_, module| module.device() != device);
+        self.functions.retain(|_, function| function.device() != device);
+        self.host.forget(device);
+        let memory = memory::DeviceMemory::new(self.options.memory_bytes);
+        self.devices[device] = Device { retained: 0, broken: None, memory };
+        let after = self.live();
+        // `before` and `after` both hold what was lost earlier.
+        self.lost.streams += before.streams - after.streams;
+        self.lost.events += before.events - after.events;
+        self.lost.modules += before.modules - after.modules;
+        self.lost.device_bytes += before.device_bytes - after.device_bytes;
+        self.lost.registered_bytes += before.registered_bytes - after.registered_bytes;
+        self.lost.host_alloc_bytes += before.host_alloc_bytes - after.host_alloc_bytes;
+        Ok(())
+    }
+}
+
+/// Makes steps beside the program's calls, until the next reset.
+fn tick(round: u64) {
+    loop {
+        let mut driver = lock();
+        if driver.round != round {
+            return;
+        }
+        driver.advance_some();
+        drop(driver);
+        std::thread::sleep(Duration::from_micros(10));
+    }
+}
+
+/// SplitMix64: small, and good enough to draw schedules from.
+struct Random(u64);
+
+impl Random {
+    /// A number from 0 to `most`.
+    fn up_to(&mut self, most: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((mixed >> 32) * (u64::from(most) + 1)) >> 32) as u32
+    }
+}

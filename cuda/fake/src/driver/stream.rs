@@ -1,0 +1,308 @@
+//! Streams: queues of work that is done in small steps, by whichever stream the generator picks.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::code::{INVALID_HANDLE, LAUNCH_TIMEOUT, NOT_READY, Outcome};
+use super::event::Mark;
+use super::kernel::Run;
+use super::transfer::{Copy, Fill};
+use super::{CURRENT, Driver, Handle};
+use crate::control::Skip;
+
+pub(super) struct Stream {
+    device: usize,
+    name: String,
+    kind: Kind,
+    /// Its handle is gone; what it was told is still done.
+    destroyed: bool,
+    /// Has had a copy to the device.
+    carries_copies: bool,
+    queue: VecDeque<Job>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Stream 0 of a context: it and the blocking ones wait for each other.
+    Legacy,
+    /// The default stream of one thread. Blocking.
+    PerThread(usize),
+    Blocking,
+    NonBlocking,
+}
+
+/// A piece of work in a stream's queue.
+pub(super) struct Job {
+    /// In which order all streams' jobs were enqueued, from 1.
+    number: u64,
+    stream: String,
+    /// So many of its turns pass first.
+    late: u32,
+    started: bool,
+    work: Work,
+}
+
+pub(super) enum Work {
+    Copy(Copy),
+    Fill(Fill),
+    Record(Mark),
+    Wait(Mark),
+    Kernel(Run),
+    /// Device memory, by its start, with its length.
+    Free(usize, usize),
+}
+
+/// Bytes that a job reads or writes; device memory and host memory have no address in common.
+pub(super) struct Access {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    pub(super) writes: bool,
+}
+
+impl Access {
+    fn overlaps(&self, start: usize, bytes: usize) -> bool {
+        self.start < start + bytes && start < self.start + self.bytes
+    }
+}
+
+impl Job {
+    fn accesses(&self) -> Vec<Access> {
+        match &self.work {
+            Work::Copy(copy) => copy.accesses(),
+            Work::Fill(fill) => vec![Access { start: fill.start, bytes: fill.bytes, writes: true }],
+            Work::Kernel(run) => run.accesses(),
+            Work::Free(start, bytes) => vec![Access { start: *start, bytes: *bytes, writes: true }],
+            Work::Record(_) | Work::Wait(_) => Vec::new(),
+        }
+    }
+
+    pub(super) fn uses(&self, start: usize, bytes: usize) -> bool {
+        self.accesses().iter().any(|access| access.overlaps(start, bytes))
+    }
+
+    /// Whether the two must not run at once.
+    fn conflicts(&self, other: &Self) -> bool {
+        let others = other.accesses();
+        let clash = |a: &Access, b: &Access| (a.writes || b.writes) && a.overlaps(b.start, b.bytes);
+        self.accesses().iter().any(|a| others.iter().any(|b| clash(a, b)))
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.work {
+            Work::Copy(copy) => write!(f, "{copy}")?,
+            Work::Fill(fill) => write!(f, "fill of {} bytes", fill.bytes)?,
+            Work::Record(_) => write!(f, "record")?,
+            Work::Wait(_) => write!(f, "wait")?,
+            Work::Kernel(run) => write!(f, "kernel {}", run.name())?,
+            Work::Free(start, _) => write!(f, "free of {start:#x}")?,
+        }
+        write!(f, " (job {}, {})", self.number, self.stream)
+    }
+}
+
+impl Stream {
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Created by the user, and not destroyed.
+    pub(super) fn is_users(&self) -> bool {
+        matches!(self.kind, Kind::Blocking | Kind::NonBlocking) && !self.destroyed
+    }
+
+    pub(super) fn carries_copies(&self) -> bool {
+        self.carries_copies
+    }
+
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.queue.iter()
+    }
+}
+
+const NON_BLOCKING: u32 = 1;
+
+impl Driver {
+    pub(super) fn create_stream(&mut self, flags: u32) -> Outcome<Handle> {
+        let device = self.current()?;
+        let kind = if flags & NON_BLOCKING == 0 { Kind::Blocking } else { Kind::NonBlocking };
+        Ok(self.add_stream(device, kind))
+    }
+
+    pub(super) fn destroy_stream(&mut self, stream: Handle) -> Outcome {
+        self.current()?;
+        let known = self.streams.get_mut(&stream).filter(|stream| stream.is_users()).ok_or(INVALID_HANDLE)?;
+        known.destroyed = true;
+        if known.queue.is_empty() {
+            self.streams.remove(&stream);
+        }
+        Ok(())
+    }
+
+    /// The stream that a caller's handle means; the default ones are made when they are first named.
+    pub(super) fn find_stream(&mut self, stream: Handle) -> Outcome<Handle> {
+        let device = self.current()?;
+        let kind = match stream {
+            0 | 1 => Kind::Legacy,
+            2 => Kind::PerThread(CURRENT.with(|here| std::ptr::from_ref(here) as usize)),
+            _ => return self.streams.get(&stream).filter(|s| s.is_users()).map(|_| stream).ok_or(INVALID_HANDLE),
+        };
+        let known = self.streams.iter().find(|(_, stream)| stream.device == device && stream.kind == kind);
+        Ok(known.map(|(&handle, _)| handle).unwrap_or_else(|| self.add_stream(device, kind)))
+    }
+
+    fn add_stream(&mut self, device: usize, kind: Kind) -> Handle {
+        let handle = self.handle();
+        self.streams_made += 1;
+        let name = match kind {
+            Kind::Legacy => format!("legacy stream of device {device}"),
+            Kind::PerThread(_) => format!("a thread's own stream {}", self.streams_made),
+            Kind::Blocking | Kind::NonBlocking => format!("stream {}", self.streams_made),
+        };
+        let queue = VecDeque::new();
+        self.streams.insert(handle, Stream { device, name, kind, destroyed: false, carries_copies: false, queue });
+        handle
+    }
+
+    pub(super) fn query_stream(&mut self, stream: Handle) -> Outcome {
+        let stream = self.find_stream(stream)?;
+        let idle = self.streams[&stream].queue.is_empty() || self.skips(Skip::HostWait);
+        if idle { Ok(()) } else { Err(NOT_READY) }
+    }
+
+    pub(super) fn synchronize_stream(&mut self, stream: Handle) -> Outcome {
+        let stream = self.find_stream(stream)?;
+        if self.skips(Skip::HostWait) {
+            return Ok(());
+        }
+        self.finish_stream(stream)
+    }
+
+    pub(super) fn finish_stream(&mut self, stream: Handle) -> Outcome {
+        self.run_until(|driver| driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))
+    }
+
+    pub(super) fn finish_device(&mut self, device: usize) -> Outcome {
+        let idle = |stream: &Stream| stream.device != device || stream.queue.is_empty();
+        self.run_until(|driver| driver.streams.values().all(idle))
+    }
+
+    pub(super) fn enqueue(&mut self, stream: Handle, work: Work) {
+        let late = match work {
+            Work::Copy(_) | Work::Fill(_) | Work::Kernel(_) => self.random.up_to(self.options.latency),
+            Work::Record(_) | Work::Wait(_) | Work::Free(..) => 0,
+        };
+        self.jobs_made += 1;
+        let number = self.jobs_made;
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.carries_copies |= matches!(&work, Work::Copy(copy) if copy.is_to_device());
+            stream.queue.push_back(Job { number, stream: stream.name.clone(), late, started: false, work });
+        }
+    }
+
+    /// Jobs that are not done.
+    pub(super) fn pending(&self) -> usize {
+        self.streams.values().map(|stream| stream.queue.len()).sum()
+    }
+
+    /// The first job that reads or writes these bytes and is not done.
+    pub(super) fn user_of(&self, start: usize, bytes: usize) -> Option<String> {
+        let mut jobs = self.streams.values().flat_map(Stream::jobs);
+        jobs.find(|job| job.uses(start, bytes)).map(ToString::to_string)
+    }
+
+    /// Makes steps until `done`.
+    ///
+    /// # Errors
+    ///
+    /// A timeout if that will not come: the streams are held.
+    pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Outcome {
+        while !done(self) {
+            if self.advance(1) == 0 {
+                return Err(LAUNCH_TIMEOUT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes so many steps, or fewer if none is left that can be made. How many.
+    pub(super) fn advance(&mut self, steps: u64) -> u64 {
+        for made in 0..steps {
+            let ready = self.streams.values().filter(|stream| self.can_step(stream)).count();
+            if ready == 0 || self.held {
+                return made;
+            }
+            let chosen = self.random.up_to(ready as u32 - 1) as usize;
+            let mut streams = self.streams.iter().filter(|(_, stream)| self.can_step(stream));
+            if let Some((&stream, _)) = streams.nth(chosen) {
+                self.step(stream);
+            }
+        }
+        steps
+    }
+
+    fn can_step(&self, stream: &Stream) -> bool {
+        let Some(job) = stream.queue.front() else { return false };
+        let earlier = |other: &Stream| other.queue.front().is_some_and(|front| front.number < job.number);
+        let mut others = self.streams.values().filter(|other| other.device == stream.device);
+        match (&job.work, stream.kind) {
+            (Work::Wait(mark), _) if !mark.is_reached() => false,
+            (_, Kind::NonBlocking) => true,
+            (_, Kind::Legacy) => !others.any(|other| other.kind != Kind::NonBlocking && earlier(other)),
+            (_, Kind::Blocking | Kind::PerThread(_)) => !others.any(|o| o.kind == Kind::Legacy && earlier(o)),
+        }
+    }
+
+    fn step(&mut self, handle: Handle) {
+        let Some(mut job) = self.streams.get_mut(&handle).and_then(|stream| stream.queue.pop_front()) else { return };
+        self.now += 1;
+        self.note(|| format!("    {job}"));
+        let done = if job.late > 0 {
+            job.late -= 1;
+            false
+        } else {
+            self.perform(&mut job)
+        };
+        let Some(stream) = self.streams.get_mut(&handle) else { return };
+        if !done {
+            stream.queue.push_front(job);
+        } else if stream.destroyed && stream.queue.is_empty() {
+            self.streams.remove(&handle);
+        }
+    }
+
+    /// One step of a job. Whether it was the last.
+    fn perform(&mut self, job: &mut Job) -> bool {
+        let first = !std::mem::replace(&mut job.started, true);
+        if first {
+            self.find_races(job);
+        }
+        let name = job.to_string();
+        match &mut job.work {
+            Work::Copy(copy) => self.copy_piece(copy, &name),
+            Work::Fill(fill) => fill.write(),
+            Work::Record(mark) => {
+                mark.reach(self.now);
+                true
+            }
+            Work::Wait(_) => true,
+            Work::Kernel(run) => self.run_kernel(run, &name, first),
+            Work::Free(start, _) => {
+                // What is wrong with it was said as a violation, and nobody waits for an answer.
+                let _ = self.free_now(*start);
+                true
+            }
+        }
+    }
+
+    /// Two jobs that touch the same bytes, one of them writing, must come one after the other. The earlier one cannot wait
+    /// for the later, so if the later begins first or meanwhile, nothing keeps them apart.
+    fn find_races(&mut self, job: &Job) {
+        let others = self.streams.values().flat_map(Stream::jobs).filter(|other| other.number < job.number);
+        let races: Vec<_> = others.filter(|other| other.conflicts(job)).map(ToString::to_string).collect();
+        for other in races {
+            self.violation(format!("{job} begins before {other} is done, on the same bytes"));
+        }
+    }
+}
