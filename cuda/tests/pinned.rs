@@ -9,6 +9,8 @@ use slotline::dataset::TensorDataset;
 use slotline_cuda::{Device, Error, PageSize, Pinned, Stream, TimedEvent, leaked};
 use slotline_cuda_fake::{Fake, Live, Options, Session};
 
+type Make = fn(&Device, usize) -> Result<Pinned, Error>;
+
 fn session() -> (Session, Device) {
     let fake = Fake::load().session(Options::default());
     (fake, Device::new(0).unwrap())
@@ -22,7 +24,7 @@ fn bytes(memory: &mut Pinned) -> &mut [u8] {
 #[test]
 fn both_forms_are_whole_zeroed_pages_and_are_given_back() {
     let (fake, device) = session();
-    let make: [fn(&Device, usize) -> Result<Pinned, Error>; 3] =
+    let make: [Make; 3] =
         [Pinned::registered, Pinned::allocated, |device, bytes| Pinned::registered_on(device, bytes, PageSize::Small)];
     for (form, make) in make.iter().enumerate() {
         for len in [0, 1, ALIGN, ALIGN + 1, (5 << 20) + 3] {
@@ -140,9 +142,7 @@ fn an_address_that_is_taken_is_tried_elsewhere() {
 
 #[test]
 fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
-    for (make, name) in
-        [(Pinned::registered as fn(&Device, usize) -> _, "cuMemHostUnregister"), (Pinned::allocated, "cuMemFreeHost")]
-    {
+    for (make, name) in [(Pinned::registered as Make, "cuMemHostUnregister"), (Pinned::allocated, "cuMemFreeHost")] {
         let (fake, device) = session();
         let mut memory: Pinned = make(&device, 3 * ALIGN).unwrap();
         bytes(&mut memory).fill(5);
