@@ -98,7 +98,20 @@ impl fmt::Display for Job {
             Work::Kernel(run) => write!(f, "kernel {}", run.name())?,
             Work::Free(start, _) => write!(f, "free of {start:#x}")?,
         }
-        write!(f, " (job {}, {})", self.number, self.stream)
+        write!(f, " ({})", Place { number: self.number, stream: &self.stream })
+    }
+}
+
+/// Which job on which stream.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    number: u64,
+    stream: &'a str,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {}, {}", self.number, self.stream)
     }
 }
 
@@ -278,16 +291,16 @@ impl Driver {
         if first {
             self.find_races(job);
         }
-        let name = job.to_string();
+        let place = Place { number: job.number, stream: &job.stream };
         match &mut job.work {
-            Work::Copy(copy) => self.copy_piece(copy, &name),
+            Work::Copy(copy) => self.copy_piece(copy, place),
             Work::Fill(fill) => fill.write(),
             Work::Record(mark) => {
                 mark.reach(self.now);
                 true
             }
             Work::Wait(_) => true,
-            Work::Kernel(run) => self.run_kernel(run, &name, first),
+            Work::Kernel(run) => self.run_kernel(run, place, first),
             Work::Free(start, _) => {
                 // What is wrong with it was said as a violation, and nobody waits for an answer.
                 let _ = self.free_now(*start);
