@@ -193,7 +193,8 @@ impl Driver {
     }
 
     pub(super) fn finish_stream(&mut self, stream: Handle) -> Outcome {
-        self.run_until(|driver| driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))
+        self.run_until(|driver| driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))?;
+        self.current().map(drop)
     }
 
     pub(super) fn finish_device(&mut self, device: usize) -> Outcome {
