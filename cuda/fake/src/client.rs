@@ -300,10 +300,6 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         (library, libc::dlsym(library, symbol.as_ptr()))
     };
-    // SAFETY: asks who answers to the name, and loads nothing.
-    if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
-        return Err(LoadError::TooLate);
-    }
     let foreign = LoadError::Foreign { path: path.to_owned() };
     if table.is_null() {
         return Err(foreign);
@@ -316,6 +312,10 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         &*table
     };
+    // SAFETY: asks who answers to the name, and loads nothing.
+    if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
+        return Err(LoadError::TooLate);
+    }
     Ok(Fake { controls, path: path.to_owned(), session: Mutex::new(()) })
 }
 
