@@ -55,7 +55,7 @@ impl Default for Options {
             max_steps_per_call: 4,
             latency: 8,
             piece_bytes: 4096,
-            kernel_steps: 64,
+            kernel_steps: 16,
             ticker: false,
             read_only_sources: false,
             trace: false,
