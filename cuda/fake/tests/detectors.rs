@@ -1,5 +1,5 @@
-//! The overlap protocol with nothing but driver calls: with all its gates it is clean under every seed, and each gate that
-//! is taken away is noticed.
+//! The overlap protocol with nothing but driver calls: with all its gates it is clean under every seed, and each gate
+//! that is taken away is noticed.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Memory that is shut while a copy reads it: an early write ends the process at the guilty instruction. So the writing is
-//! done by this program once more, in a process of its own.
+//! Memory that is shut while a copy reads it: an early write ends the process at the guilty instruction. So the writing
+//! is done by this program once more, in a process of its own.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch over
-//! what kernels read.
+//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch
+//! over what kernels read.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -139,7 +139,8 @@ impl Driver {
         }
     }
 
-    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for new.
+    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for
+    /// new.
     fn reset(&mut self, options: Options) -> Live {
         let left = self.live();
         let next = Self::new(options, self.round + 1, self.last_handle);

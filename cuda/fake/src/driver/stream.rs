@@ -319,8 +319,8 @@ impl Driver {
         }
     }
 
-    /// Two jobs that touch the same bytes, one of them writing, must come one after the other. The earlier one cannot wait
-    /// for the later, so if the later begins first or meanwhile, nothing keeps them apart.
+    /// Two jobs that touch the same bytes, one of them writing, must come one after the other. The earlier one cannot
+    /// wait for the later, so if the later begins first or meanwhile, nothing keeps them apart.
     fn find_races(&mut self, job: &Job) {
         let others = self.streams.values().flat_map(Stream::jobs).filter(|other| other.number < job.number);
         let races: Vec<_> = others.filter(|other| other.conflicts(job)).map(ToString::to_string).collect();
