@@ -52,6 +52,12 @@ impl Event {
         // SAFETY: a valid event.
         self.device.query("cuEventQuery", || unsafe { sys::cuEventQuery(self.raw) })
     }
+
+    /// Waits until the event as recorded last is reached.
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: a valid event.
+        self.device.call("cuEventSynchronize", || unsafe { sys::cuEventSynchronize(self.raw) })
+    }
 }
 
 impl fmt::Debug for Event {
@@ -101,8 +107,7 @@ impl TimedEvent {
     ///
     /// What the driver says, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
-        // SAFETY: a valid event.
-        Ok(self.0.device.call("cuEventSynchronize", || unsafe { sys::cuEventSynchronize(self.0.raw) })?)
+        Ok(self.0.synchronize()?)
     }
 
     /// The time from the other event to this one, to about half a microsecond; zero if this one was reached first.

@@ -19,6 +19,7 @@ use crate::numa;
 const PIECE: usize = 64 << 30;
 /// How many mappings are tried if the driver says that their addresses are registered already.
 const TRIES: usize = 4;
+const REGISTER: &str = "cuMemHostRegister";
 /// The least that is worth a thread, which takes tens of microseconds to start: about 10 ms of work.
 const SHARE: usize = 64 << 20;
 /// The most threads: more don't get memory any faster.
@@ -107,7 +108,8 @@ impl Pinned {
                     error
                 }
             };
-            if error.code != CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as u32 || aside.len() + 1 == TRIES {
+            let taken = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as u32;
+            if (error.call, error.code) != (REGISTER, taken) || aside.len() + 1 == TRIES {
                 return Err(error.into());
             }
             // Somebody unmapped memory that was registered, and the system has given us its addresses. The registration is of
@@ -254,7 +256,7 @@ fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverE
             // SAFETY: our own pages, which stay mapped until they are unregistered.
             unsafe { sys::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) }
         };
-        device.call("cuMemHostRegister", call).map_err(|error| (error, number))?;
+        device.call(REGISTER, call).map_err(|error| (error, number))?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUresult, CUstream};
 
 use crate::device::Device;
 use crate::error::{DriverError, Error};
+use crate::event::Event;
 use crate::leak;
 
 /// The handles that stand for streams of whichever context is current.
@@ -106,6 +107,9 @@ impl Stream {
     ///
     /// What the driver says, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
+        if let Some(mark) = self.mark()? {
+            return Ok(mark.synchronize()?);
+        }
         // SAFETY: a valid stream.
         Ok(self.call("cuStreamSynchronize", |stream| unsafe { sys::cuStreamSynchronize(stream) })?)
     }
@@ -120,6 +124,9 @@ impl Stream {
     }
 
     pub(crate) fn query(&self) -> Result<bool, DriverError> {
+        if let Some(mark) = self.mark()? {
+            return mark.is_done();
+        }
         let _entered = self.enter()?;
         let raw = self.handle();
         // SAFETY: a valid stream.
@@ -146,17 +153,30 @@ impl Stream {
     /// On another thread, the handle of a thread's default stream stands for that other thread's. The legacy default stream
     /// waits for all of them, and they wait for it.
     fn handle(&self) -> CUstream {
-        match self.0.kind {
-            Kind::PerThread(owner) if owner != thread::current().id() => std::ptr::without_provenance_mut(LEGACY),
-            _ => self.0.raw,
+        if self.is_elsewhere() { std::ptr::without_provenance_mut(LEGACY) } else { self.0.raw }
+    }
+
+    /// The legacy default stream is idle while another one is not: what tells of that one is an event that comes after it.
+    fn mark(&self) -> Result<Option<Event>, DriverError> {
+        if !self.is_elsewhere() {
+            return Ok(None);
         }
+        let mark = Event::new(self.device())?;
+        mark.record(self)?;
+        Ok(Some(mark))
+    }
+
+    /// Whether it is another thread's default stream.
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.0.kind, Kind::PerThread(owner) if owner != thread::current().id())
     }
 }
 
 /// Streams are equal if they are one.
 impl PartialEq for Stream {
     fn eq(&self, other: &Self) -> bool {
-        (self.device(), self.0.raw, self.0.kind) == (other.device(), other.0.raw, other.0.kind)
+        let per_thread = |stream: &Self| matches!(stream.0.kind, Kind::PerThread(_)).then_some(stream.0.kind);
+        (self.device(), self.0.raw, per_thread(self)) == (other.device(), other.0.raw, per_thread(other))
     }
 }
 

@@ -118,8 +118,9 @@ fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
             .map(|n| {
                 let before = fake.count("cuMemHostRegister_v2");
                 fake.fail_call(n, code);
-                let outcome = make().map(|_| fake.live().registered_bytes);
+                let made = make();
                 fake.fail_none();
+                let outcome = made.map(|_memory| fake.live().registered_bytes);
                 assert_eq!(fake.live().registered_bytes, 0, "call {n} fails with {code}");
                 (outcome.ok(), fake.count("cuMemHostRegister_v2") - before)
             })

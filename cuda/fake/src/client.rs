@@ -14,7 +14,8 @@ const FILE: &str = "libslotline_cuda_fake.so";
 
 /// The fake driver, loaded into this process in the place of a real one.
 ///
-/// There is one in a process, and all threads see the same. Tests that share a process take a [`session`](Self::session).
+/// There is one in a process, and all threads see the same. Tests that share a process take a
+/// [`session`](Self::session).
 pub struct Fake {
     controls: &'static Controls,
     path: PathBuf,
@@ -26,7 +27,7 @@ pub struct Fake {
 #[non_exhaustive]
 pub enum LoadError {
     /// No such file near the running program.
-    #[error("no {FILE} in {}; `cargo build -p slotline-cuda-fake` makes it", .searched.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("no {FILE} in any of {searched:?}; `cargo build -p slotline-cuda-fake` makes it")]
     NotFound {
         /// The folders that were looked into.
         searched: Vec<PathBuf>,
@@ -51,7 +52,8 @@ pub enum LoadError {
 }
 
 impl Fake {
-    /// Loads the driver that cargo built along with the running program, on the first call. It stays until the process ends.
+    /// Loads the driver that cargo built along with the running program, on the first call. It stays until the process
+    /// ends.
     ///
     /// To be called before the first CUDA call of the process.
     ///
@@ -77,8 +79,8 @@ impl Fake {
         }
     }
 
-    /// The driver's file: beside the running program, in the folders that cargo puts it in, or on the loader's path, which
-    /// cargo sets for what it runs (a documentation test is somewhere else altogether).
+    /// The driver's file: beside the running program, in the folders that cargo puts it in, or on the loader's path,
+    /// which cargo sets for what it runs (a documentation test is somewhere else altogether).
     ///
     /// # Errors
     ///
@@ -169,8 +171,8 @@ impl Fake {
         (self.controls.skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
     }
 
-    /// While held, no stream makes a step: queries say "not ready" of what is pending, and calls that would wait for it fail
-    /// with 702.
+    /// While held, no stream makes a step: queries say "not ready" of what is pending, and calls that would wait for it
+    /// fail with 702.
     pub fn hold(&self, held: bool) {
         (self.controls.hold)(held);
     }
@@ -192,7 +194,8 @@ impl Fake {
             grid: *const u32,
             block: *const u32,
         ) {
-            // SAFETY: `user` is the box below, which is never freed; the driver gives `n` addresses and three numbers each.
+            // SAFETY: `user` is the box below, which is never freed; the driver gives `n` addresses and three numbers
+            // each.
             let (run, params, grid, block) = unsafe {
                 let params: &[*mut c_void] = if n == 0 { &[] } else { std::slice::from_raw_parts(params, n) };
                 (&*user.cast::<Run>(), params, *grid.cast(), *block.cast())
@@ -204,14 +207,15 @@ impl Fake {
         (self.controls.kernel)(name.as_ptr(), name.len(), call, user.cast());
     }
 
-    /// Kernels of this name read device memory: from the address in parameter `pointer`, `unit` bytes times the number in
-    /// parameter `count`. The detectors see to it that the bytes are there when the kernel begins and stay until it ends.
+    /// Kernels of this name read device memory: from the address in parameter `pointer`, `unit` bytes times the number
+    /// in parameter `count`. The detectors see to it that the bytes are there when the kernel begins and stay until it
+    /// ends.
     pub fn watch(&self, name: &str, pointer: usize, count: usize, unit: usize) {
         (self.controls.watch)(name.as_ptr(), name.len(), pointer, count, unit);
     }
 
-    /// Launches a kernel that only reads these bytes, and is watched, on the stream with this raw handle; no driver call is
-    /// made. For the default streams (0, 1, 2) the calling thread needs a current context.
+    /// Launches a kernel that only reads these bytes, and is watched, on the stream with this raw handle; no driver
+    /// call is made. For the default streams (0, 1, 2) the calling thread needs a current context.
     ///
     /// # Errors
     ///
@@ -300,10 +304,6 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         (library, libc::dlsym(library, symbol.as_ptr()))
     };
-    // SAFETY: asks who answers to the name, and loads nothing.
-    if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
-        return Err(LoadError::TooLate);
-    }
     let foreign = LoadError::Foreign { path: path.to_owned() };
     if table.is_null() {
         return Err(foreign);
@@ -316,6 +316,10 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         &*table
     };
+    // SAFETY: asks who answers to the name, and loads nothing.
+    if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
+        return Err(LoadError::TooLate);
+    }
     Ok(Fake { controls, path: path.to_owned(), session: Mutex::new(()) })
 }
 

@@ -1,5 +1,5 @@
-//! What the client and the driver say to each other. They are two copies of this crate, one in the program and one in the
-//! library that it loaded, so nothing but plain values, addresses and C functions goes between them.
+//! What the client and the driver say to each other. They are two copies of this crate, one in the program and one in
+//! the library that it loaded, so nothing but plain values, addresses and C functions goes between them.
 
 use std::ffi::c_void;
 
@@ -37,8 +37,8 @@ pub struct Options {
     pub kernel_steps: u32,
     /// A thread makes steps all the time, beside the calls: real concurrency, at the price of the same schedule.
     pub ticker: bool,
-    /// While a copy is in flight, the whole pages of its host memory can only be read: an early write is a `SIGSEGV` at the
-    /// guilty instruction. For tests in a process of their own.
+    /// While a copy is in flight, the whole pages of its host memory can only be read: an early write is a `SIGSEGV` at
+    /// the guilty instruction. For tests in a process of their own.
     pub read_only_sources: bool,
     /// Keep [`trace`](crate::Fake::trace).
     pub trace: bool,
@@ -55,7 +55,7 @@ impl Default for Options {
             max_steps_per_call: 4,
             latency: 8,
             piece_bytes: 4096,
-            kernel_steps: 4,
+            kernel_steps: 16,
             ticker: false,
             read_only_sources: false,
             trace: false,
@@ -64,7 +64,7 @@ impl Default for Options {
     }
 }
 
-/// What the driver's user has not given back.
+/// What the driver's user has not given back, be its context still there or not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
@@ -88,8 +88,8 @@ pub struct Live {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The host waits for nothing: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize` say at
-    /// once that all is done.
+    /// The host waits for nothing: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize` say
+    /// at once that all is done.
     HostWait = 1,
     /// `cuStreamWaitEvent` does nothing on streams that have carried a copy to the device.
     CopyWait = 2,

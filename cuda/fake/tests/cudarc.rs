@@ -1,6 +1,7 @@
 //! Unmodified cudarc over the fake driver: what its safe layer does works, and its data arrive.
 
-use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
+use cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_OUT_OF_MEMORY};
+use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use slotline_cuda_fake::{Fake, Live, Options};
 
@@ -56,4 +57,36 @@ fn a_launch_runs_the_host_function_with_its_parameters() {
     .unwrap();
     assert_eq!(stream.clone_dtoh(&values).unwrap(), [2.0, 4.0, 6.0]);
     assert_eq!(fake.violations(), [""; 0]);
+}
+
+#[test]
+fn two_devices_have_contexts_and_memory_of_their_own() {
+    let fake = Fake::load().session(Options { devices: 2, memory_bytes: 1 << 20, ..Options::default() });
+    let contexts = [CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap()];
+    assert_ne!(contexts[0], contexts[1]);
+    assert_ne!(contexts[0].uuid(), contexts[1].uuid());
+    let streams = contexts.each_ref().map(|context| context.new_stream().unwrap());
+    let full = streams[0].clone_htod(&vec![1u8; 1 << 20]).unwrap();
+    // SAFETY: never read.
+    let more = unsafe { streams[0].alloc::<u8>(1) };
+    assert_eq!(more.map(drop), Err(DriverError(CUDA_ERROR_OUT_OF_MEMORY)));
+    let other = streams[1].clone_htod(&[2u8; 100]).unwrap();
+    assert_eq!(contexts[1].mem_get_info(), Ok(((1 << 20) - 100, 1 << 20)));
+    assert_eq!(streams[0].clone_dtoh(&full).unwrap()[1000], 1);
+    assert_eq!(streams[1].clone_dtoh(&other).unwrap(), [2; 100]);
+    drop((full, other, streams, contexts));
+    assert_eq!(fake.violations(), [""; 0]);
+    assert_eq!(fake.live(), Live::default());
+}
+
+#[test]
+fn an_error_that_stays_is_every_calls_error() {
+    let fake = Fake::load().session(Options::default());
+    let context = CudaContext::new(0).unwrap();
+    let stream = context.new_stream().unwrap();
+    fake.fail_from(0, CUDA_ERROR_ILLEGAL_ADDRESS as u32);
+    assert_eq!(stream.synchronize(), Err(DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)));
+    assert_eq!(stream.clone_htod(&[1u8]).map(drop), Err(DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)));
+    drop((stream, context));
+    assert_eq!((fake.live().streams, fake.live().contexts), (1, 1), "what could not be given back");
 }

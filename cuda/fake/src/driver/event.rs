@@ -83,9 +83,10 @@ impl Driver {
 
     pub(super) fn synchronize_event(&mut self, event: Handle) -> Outcome {
         match self.latest(event)? {
-            Some(mark) if !self.skips(Skip::HostWait) => self.run_until(|_| mark.is_reached()),
-            _ => Ok(()),
+            Some(mark) if !self.skips(Skip::HostWait) => self.run_until(|_| mark.is_reached())?,
+            _ => {}
         }
+        self.current().map(drop)
     }
 
     /// Milliseconds, of a step each microsecond.

@@ -85,7 +85,12 @@ exports! { call_after_init:
     cuCtxSetCurrent(context: Handle) = |driver| driver.set_current(context);
     cuCtxGetDevice(to: Out<c_int>) = |driver| to.set(driver.current()? as c_int);
     cuCtxSetFlags(_flags: u32) = |driver| driver.current().map(drop);
-    cuCtxSynchronize() = |driver| driver.current().and_then(|device| driver.finish_device(device));
+    cuCtxSynchronize() = |driver| {
+        let device = driver.current()?;
+        driver.finish_device(device)?;
+        // What went wrong meanwhile is said here.
+        driver.current().map(drop)
+    };
 
     cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) = |driver| {
         let (left, all) = driver.memory_info()?;

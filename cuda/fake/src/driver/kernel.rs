@@ -1,5 +1,5 @@
-//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch over
-//! what kernels read.
+//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch
+//! over what kernels read.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -8,7 +8,7 @@ use super::code::{
     ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, NOT_SUPPORTED, Outcome,
 };
 use super::memory::{hash, read};
-use super::stream::{Access, Work};
+use super::stream::{Access, Place, Work};
 use super::{Driver, Handle};
 use crate::control::HostKernel;
 
@@ -195,9 +195,9 @@ impl Driver {
         self.enqueue(stream, Work::Kernel(run));
     }
 
-    pub(super) fn run_kernel(&mut self, run: &mut Run, name: &str, first: bool) -> bool {
+    pub(super) fn run_kernel(&mut self, run: &mut Run, place: Place<'_>, first: bool) -> bool {
         if let Some(problem) = run.reads.iter().find_map(|&(start, bytes)| self.check_range(start, bytes).err()) {
-            self.violation(format!("{name}: {problem}"));
+            self.violation(format!("kernel {} ({place}): {problem}", run.name));
             self.devices[run.device].broken = Some(ILLEGAL_ADDRESS);
             return true;
         }
@@ -209,7 +209,7 @@ impl Driver {
             return false;
         }
         if run.hashes() != run.seen {
-            self.violation(format!("{name}: the bytes that it reads changed while it ran"));
+            self.violation(format!("kernel {} ({place}): the bytes that it reads changed while it ran", run.name));
         }
         if let Some(&HostFunction { run: function, user }) = self.kernels.get(&run.name) {
             let params: Vec<_> = run.params.iter_mut().map(|value| value.as_mut_ptr().cast::<c_void>()).collect();

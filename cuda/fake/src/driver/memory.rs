@@ -1,5 +1,5 @@
-//! Device memory: address space of its own for each device, of which no address is ever given out twice. What is freed can
-//! no longer be touched, so that a late access is seen.
+//! Device memory: address space of its own for each device, of which no address is ever given out twice. What is freed
+//! can no longer be touched, so that a late access is seen.
 
 use std::collections::BTreeMap;
 

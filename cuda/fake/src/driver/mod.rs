@@ -31,6 +31,8 @@ const MOST_VIOLATIONS: usize = 1000;
 pub(crate) struct Driver {
     options: Options,
     random: Random,
+    /// Which of the streams makes most steps at present.
+    ahead: u32,
     /// Which reset this is; a ticker of an earlier one ends.
     round: u64,
     initialised: bool,
@@ -106,8 +108,10 @@ fn call_after_init(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome
 impl Driver {
     fn new(options: Options, round: u64, last_handle: Handle) -> Self {
         let device = || Device { retained: 0, broken: None, memory: memory::DeviceMemory::new(options.memory_bytes) };
+        let mut random = Random(options.seed);
         Self {
-            random: Random(options.seed),
+            ahead: random.up_to(u32::MAX),
+            random,
             round,
             initialised: false,
             held: false,
@@ -135,7 +139,8 @@ impl Driver {
         }
     }
 
-    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for new.
+    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for
+    /// new.
     fn reset(&mut self, options: Options) -> Live {
         let left = self.live();
         let next = Self::new(options, self.round + 1, self.last_handle);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::code::{INVALID_VALUE, Outcome};
 use super::host::Host;
 use super::memory::{hash, read, write};
-use super::stream::{Access, Work};
+use super::stream::{Access, Place, Work};
 use super::{Driver, Handle};
 
 pub(super) struct Copy {
@@ -143,7 +143,7 @@ impl Driver {
         self.enqueue(stream, Work::Copy(copy));
     }
 
-    pub(super) fn copy_piece(&mut self, copy: &mut Copy, name: &str) -> bool {
+    pub(super) fn copy_piece(&mut self, copy: &mut Copy, place: Place<'_>) -> bool {
         copy.left -= 1;
         let (at, len) = copy.piece(copy.left);
         let device = copy.device + at;
@@ -151,7 +151,7 @@ impl Driver {
             (Side::Locked(host), true) => {
                 let bytes = read(host + at, len);
                 write(device, &bytes);
-                self.compare(copy, copy.left, hash(&bytes), name);
+                self.compare(copy, copy.left, hash(&bytes), place);
             }
             (Side::Locked(host), false) => write(host + at, &read(device, len)),
             (Side::Staged(bytes), _) => write(device, &bytes[at..at + len]),
@@ -164,7 +164,7 @@ impl Driver {
             let host = *host;
             for i in 0..copy.hashes.len() {
                 let (at, len) = copy.piece(i);
-                self.compare(copy, i, hash(&read(host + at, len)), name);
+                self.compare(copy, i, hash(&read(host + at, len)), place);
             }
             if copy.shut {
                 self.host.open(host, copy.bytes);
@@ -174,10 +174,10 @@ impl Driver {
     }
 
     /// Whether the piece is what it was when the copy was enqueued. Said once for each copy.
-    fn compare(&mut self, copy: &mut Copy, i: usize, now: u64, name: &str) {
+    fn compare(&mut self, copy: &mut Copy, i: usize, now: u64, place: Place<'_>) {
         if now != copy.hashes[i] && !std::mem::replace(&mut copy.changed, true) {
             let (at, len) = copy.piece(i);
-            self.violation(format!("host bytes {at}..{} were written while in flight: {name}", at + len));
+            self.violation(format!("host bytes {at}..{} were written while in flight: {copy} ({place})", at + len));
         }
     }
 }

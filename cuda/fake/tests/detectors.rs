@@ -1,0 +1,154 @@
+//! The overlap protocol with nothing but driver calls: with all its gates it is clean under every seed, and each gate
+//! that is taken away is noticed.
+
+mod support;
+
+use slotline_cuda_fake::{Fake, Options, Session, Skip};
+use support::*;
+
+const BATCHES: usize = 20;
+const SLOTS: usize = 2;
+const BYTES: usize = 64 << 10;
+/// Schedules without a gate: not every one is unlucky.
+const SEEDS: usize = 100;
+
+/// Copies batches through two host slots and two device slots, and reads each on another stream.
+fn run_protocol() {
+    context(0);
+    let (copies, training) = (stream(NON_BLOCKING), stream(NON_BLOCKING));
+    let host: Vec<_> = (0..SLOTS).map(|_| host_memory(BYTES)).collect();
+    let device: Vec<_> = (0..SLOTS).map(|_| device_memory(BYTES)).collect();
+    let copied: Vec<_> = (0..SLOTS).map(|_| event()).collect();
+    let consumed: Vec<_> = (0..SLOTS).map(|_| event()).collect();
+    for batch in 0..BATCHES {
+        let slot = batch % SLOTS;
+        while cu!(cuEventQuery(copied[slot])) == NOT_READY {}
+        write(host[slot], BYTES, batch as u8);
+        assert_eq!(cu!(cuStreamWaitEvent(copies, consumed[slot], 0)), 0);
+        assert_eq!(to_device(device[slot], host[slot], BYTES, copies), 0);
+        assert_eq!(cu!(cuEventRecord(copied[slot], copies)), 0);
+        assert_eq!(cu!(cuStreamWaitEvent(training, copied[slot], 0)), 0);
+        assert_eq!(Fake::load().read_on(training.cast(), device[slot], BYTES), Ok(()));
+        assert_eq!(cu!(cuEventRecord(consumed[slot], training)), 0);
+    }
+    assert_eq!(cu!(cuCtxSynchronize()), 0);
+}
+
+fn session(seed: u64) -> Session {
+    Fake::load().session(Options { seed, trace: seed == 0, ..Options::default() })
+}
+
+#[test]
+fn with_every_gate_each_of_a_thousand_schedules_is_clean() {
+    for seed in 0..1000 {
+        let fake = session(seed);
+        run_protocol();
+        assert_eq!(fake.violations(), [""; 0], "seed {seed}");
+        assert_eq!(fake.pageable_copies(), 0);
+    }
+}
+
+/// How many of these seeds' schedules had a violation that says this.
+fn schedules_that_say(gate: Skip, what: &str) -> usize {
+    let says = |seed: &u64| {
+        let fake = session(*seed);
+        fake.skip(&[gate]);
+        run_protocol();
+        fake.violations().iter().any(|violation| violation.contains(what))
+    };
+    (0..SEEDS as u64).filter(says).count()
+}
+
+fn assert_most(schedules: usize) {
+    assert!(schedules > SEEDS / 2, "noticed in {schedules} of {SEEDS} schedules");
+}
+
+#[test]
+fn a_host_that_does_not_wait_for_the_copy_is_noticed() {
+    assert_most(schedules_that_say(Skip::HostWait, "were written while in flight"));
+}
+
+#[test]
+fn a_copy_that_does_not_wait_for_the_training_is_noticed() {
+    assert_most(schedules_that_say(Skip::CopyWait, "begins before kernel reader"));
+}
+
+#[test]
+fn training_that_does_not_wait_for_the_copy_is_noticed() {
+    assert_most(schedules_that_say(Skip::TrainingWait, "begins before copy"));
+}
+
+#[test]
+fn training_that_is_never_said_to_be_done_is_noticed() {
+    assert_most(schedules_that_say(Skip::Consumed, "begins before kernel reader"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_schedule_and_another_gives_another() {
+    let trace = |seed| {
+        let fake = Fake::load().session(Options { seed, trace: true, ..Options::default() });
+        run_protocol();
+        fake.trace()
+    };
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+}
+
+#[test]
+fn a_ticker_makes_steps_without_any_call() {
+    let fake = Fake::load().session(Options { ticker: true, ..Options::default() });
+    run_protocol();
+    let (stream, from, to) = (stream(0), host_memory(BYTES), device_memory(BYTES));
+    assert_eq!(to_device(to, from, BYTES, stream), 0);
+    while fake.pending() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(fake.violations(), [""; 0]);
+}
+
+#[test]
+fn bytes_that_change_under_a_kernel_are_noticed_whoever_wrote_them() {
+    let fake = Fake::load().session(Options { latency: 0, kernel_steps: 1000, seed: 1, ..Options::default() });
+    context(0);
+    let (stream, memory) = (stream(NON_BLOCKING), device_memory(BYTES));
+    assert_eq!(fake.read_on(stream.cast(), memory, BYTES), Ok(()));
+    fake.advance(1);
+    write(memory as *mut u8, 1, 1);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
+    assert_eq!(fake.violations(), ["kernel reader (job 1, stream 1): the bytes that it reads changed while it ran"]);
+}
+
+#[test]
+fn a_write_after_the_last_piece_was_read_is_too_early_all_the_same() {
+    let fake = Fake::load().session(Options { latency: 0, ..Options::default() });
+    context(0);
+    let (stream, from, to) = (stream(NON_BLOCKING), host_memory(BYTES), device_memory(BYTES));
+    write(from, BYTES, 1);
+    fake.hold(true);
+    assert_eq!(to_device(to, from, BYTES, stream), 0);
+    fake.hold(false);
+    // The first piece that is read is the last in memory.
+    fake.advance(1);
+    // SAFETY: the last byte of the memory.
+    write(unsafe { from.add(BYTES - 1) }, 1, 2);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
+    assert_eq!(bytes_on_device(to, BYTES), [1; BYTES]);
+    let told =
+        "host bytes 61440..65536 were written while in flight: copy of 65536 bytes to the device (job 1, stream 1)";
+    assert_eq!(fake.violations(), [told]);
+}
+
+#[test]
+fn two_copies_to_the_same_bytes_from_two_streams_are_noticed() {
+    let noticed = (0..SEEDS as u64).filter(|&seed| {
+        let fake = session(seed);
+        context(0);
+        let (one, two) = (stream(NON_BLOCKING), stream(NON_BLOCKING));
+        let (from, to) = (host_memory(BYTES), device_memory(BYTES));
+        assert_eq!(to_device(to, from, BYTES, one), 0);
+        assert_eq!(to_device(to, from, BYTES, two), 0);
+        assert_eq!(cu!(cuCtxSynchronize()), 0);
+        fake.violations().iter().any(|violation| violation.contains("on the same bytes"))
+    });
+    assert_most(noticed.count());
+}
