@@ -10,7 +10,7 @@ use slotline_cuda_fake::{Fake, Options, Skip};
 use support::{Things, nothing_is_lost};
 
 /// How many schedules: thousands take some seconds.
-const SCHEDULES: u64 = 3000;
+const SCHEDULES: u64 = 2000;
 
 /// What a seed decides beside the driver's schedule.
 fn options(seed: u64) -> Options {
@@ -24,12 +24,12 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// Twenty batches of which kernels read every byte: on one stream or two, released by a drop or by a word, held a little or not.
+/// Fifteen batches of some pages, of which kernels read every byte: on one stream or two, released by a drop or by a word, held a little or not.
 fn train(fake: &Fake, seed: u64) {
     let device = Device::new(0).unwrap();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
     let (workers, slots) = (usize::from(seed % 16 == 0), 2 + seed as usize / 5 % 2);
-    let mut builder = Loader::builder(Things(80)).batch_size(4).shuffle(true).seed(seed).num_workers(workers);
+    let mut builder = Loader::builder(Things(120)).batch_size(8).shuffle(true).seed(seed).num_workers(workers);
     if workers > 0 {
         // Few slots, so that each is filled again soon.
         builder = builder.prefetch_factor(2);
