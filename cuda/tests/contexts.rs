@@ -55,10 +55,12 @@ fn the_current_context_stays_what_it_was() {
         assert_eq!(current(), theirs);
     }
     make_current(ptr::null_mut());
-    Stream::new(&mine).unwrap();
-    Pinned::allocated(&mine, 1).unwrap();
+    let stream = Stream::new(&mine).unwrap();
+    drop(Pinned::allocated(&mine, 1).unwrap());
+    drop(Pinned::registered(&mine, 1).unwrap());
     mine.synchronize().unwrap();
-    drop((mine, other));
+    assert!(current().is_null());
+    drop((stream, mine, other));
     assert_eq!((fake.violations(), fake.live()), (vec![], Live::default()));
 }
 
@@ -104,14 +106,16 @@ fn a_call_that_fails_again_is_an_error_and_is_not_tried_for_ever() {
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     make_current(context_of(&device));
-    fake.fail_call(0, 201);
-    stream.synchronize().unwrap();
-    let before = fake.count("cuStreamSynchronize");
-    fake.fail_from(0, 201);
-    let error = stream.synchronize().unwrap_err();
-    fake.fail_none();
-    assert!(matches!(&error, Error::Driver(error) if error.code == 201), "{error}");
-    assert!(fake.count("cuStreamSynchronize") <= before + 2);
+    for code in [201, 709] {
+        fake.fail_call(0, code);
+        stream.synchronize().unwrap();
+        let before = fake.count("cuStreamSynchronize");
+        fake.fail_from(0, code);
+        let error = stream.synchronize().unwrap_err();
+        fake.fail_none();
+        assert!(matches!(&error, Error::Driver(error) if error.code == code), "{error}");
+        assert!(fake.count("cuStreamSynchronize") <= before + 2);
+    }
     make_current(ptr::null_mut());
 }
 
