@@ -301,6 +301,26 @@ fn a_copy_stays_within_one_allocation() {
 }
 
 #[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let fake = session();
+    context(0);
+    let (stream, memory, end) = (stream(0), device_memory(BYTES), usize::MAX - 10);
+    assert_eq!(to_device(memory, end as _, BYTES, stream), INVALID_VALUE);
+    assert_eq!(to_device(memory, null_mut(), BYTES, stream), INVALID_VALUE);
+    assert_eq!(to_device(memory, host_memory(1), usize::MAX, stream), INVALID_VALUE);
+    assert_eq!(to_device(end as u64, host_memory(1), BYTES, stream), INVALID_VALUE);
+    assert_eq!(register(end as _, BYTES), INVALID_VALUE);
+    assert_eq!(register(end as _, 1), INVALID_VALUE);
+    assert_eq!(register(null_mut(), BYTES), INVALID_VALUE);
+    assert_eq!(cu!(cuMemFreeAsync(memory + 1 + BYTES as u64, stream)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemHostAlloc(&mut null_mut(), usize::MAX, 0)), OUT_OF_MEMORY);
+    assert_eq!(cu!(cuMemHostAlloc(null_mut(), 1, 0)), INVALID_VALUE);
+    assert_eq!(fake.pending(), 0);
+    assert_eq!(fake.read_on(stream.cast(), end as u64, usize::MAX), Ok(()));
+    assert_eq!(cu!(cuStreamSynchronize(stream)), ILLEGAL_ADDRESS);
+}
+
+#[test]
 fn a_kernel_that_reads_what_was_freed_breaks_its_context_for_good() {
     let fake = session_with(Options { devices: 2, ..Options::default() });
     context(1);

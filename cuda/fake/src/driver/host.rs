@@ -124,6 +124,11 @@ impl Drop for HostMemory {
     }
 }
 
+/// Whether there can be so many bytes from there on. What follows counts on it.
+pub(super) fn is_addressable(start: usize, bytes: usize) -> bool {
+    start.checked_add(bytes).is_some_and(|end| end <= isize::MAX as usize)
+}
+
 fn pages_around(start: usize, bytes: usize) -> Range<usize> {
     start / PAGE * PAGE..(start + bytes).next_multiple_of(PAGE)
 }
@@ -136,7 +141,7 @@ fn pages_within(start: usize, bytes: usize) -> Range<usize> {
 impl Driver {
     pub(super) fn register(&mut self, start: usize, bytes: usize, flags: u32) -> Outcome {
         let device = self.current()?;
-        if start == 0 || bytes == 0 || start.checked_add(bytes).is_none() {
+        if start == 0 || bytes == 0 || !is_addressable(start, bytes) {
             return Err(INVALID_VALUE);
         }
         if self.host.sharing(start, bytes).next().is_some() {

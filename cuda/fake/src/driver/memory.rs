@@ -55,9 +55,12 @@ impl DeviceMemory {
             }
             self.space = space as usize;
         }
-        let (start, pages) = (self.space + self.given, bytes.next_multiple_of(PAGE));
+        let start = self.space + self.given;
+        let pages = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
         // One page between, which stays shut.
-        if self.given + pages + PAGE > SPACE || !protect(start, pages, libc::PROT_READ | libc::PROT_WRITE) {
+        if pages > (SPACE - self.given).saturating_sub(PAGE)
+            || !protect(start, pages, libc::PROT_READ | libc::PROT_WRITE)
+        {
             return Err(OUT_OF_MEMORY);
         }
         self.given += pages + PAGE;
@@ -199,8 +202,13 @@ impl Driver {
     /// Freed when the stream gets there.
     pub(super) fn free_on(&mut self, start: usize, stream: Handle) -> Outcome {
         let stream = self.find_stream(stream)?;
-        if start != 0 {
-            self.enqueue(stream, Work::Free(start, self.allocated_at(start)));
+        match self.check_range(start, 1) {
+            _ if start == 0 => {}
+            Ok(_) => self.enqueue(stream, Work::Free(start, self.allocated_at(start))),
+            Err(problem) => {
+                self.violation(format!("a free on a stream: {problem}"));
+                return Err(INVALID_VALUE);
+            }
         }
         Ok(())
     }

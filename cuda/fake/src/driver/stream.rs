@@ -61,7 +61,7 @@ pub(super) struct Access {
 
 impl Access {
     fn overlaps(&self, start: usize, bytes: usize) -> bool {
-        self.start < start + bytes && start < self.start + self.bytes
+        self.start < start.saturating_add(bytes) && start < self.start.saturating_add(self.bytes)
     }
 }
 

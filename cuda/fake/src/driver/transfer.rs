@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::code::{INVALID_VALUE, Outcome};
-use super::host::Host;
+use super::host::{Host, is_addressable};
 use super::memory::{hash, read, write};
 use super::stream::{Access, Place, Work};
 use super::{Driver, Handle};
@@ -115,6 +115,9 @@ impl Driver {
 
     fn copy_kind(&mut self, device: usize, host: usize, bytes: usize, stream: Handle) -> Outcome<Host> {
         self.check_for(stream, device, bytes)?;
+        if host == 0 || !is_addressable(host, bytes) {
+            return Err(INVALID_VALUE);
+        }
         match self.host.kind(host, bytes, self.streams[&stream].device()) {
             Ok(kind) => {
                 self.pageable_copies += u64::from(matches!(kind, Host::Pageable));
