@@ -1,5 +1,8 @@
 //! Page-locked memory.
 
+#[path = "../../runtime/tests/support/warnings.rs"]
+mod warnings;
+
 use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
@@ -8,6 +11,7 @@ use slotline::arena::{ALIGN, Memory, Pages};
 use slotline::dataset::TensorDataset;
 use slotline_cuda::{Device, Error, PageSize, Pinned, Stream, TimedEvent, leaked};
 use slotline_cuda_fake::{Fake, Live, Options, Session};
+use warnings::Warnings;
 
 type Make = fn(&Device, usize) -> Result<Pinned, Error>;
 
@@ -147,9 +151,13 @@ fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
         let mut memory: Pinned = make(&device, 3 * ALIGN).unwrap();
         bytes(&mut memory).fill(5);
         let (before, at, calls) = (leaked(), memory.start(), fake.count(name));
+        let warnings = Warnings::default();
         fake.fail_from(0, 700);
-        drop(memory);
+        tracing::subscriber::with_default(warnings.clone(), || drop(memory));
         fake.fail_none();
+        let warnings = warnings.take();
+        assert!(!warnings.is_empty() && warnings.iter().all(|warning| warning.contains("(700)")), "{warnings:?}");
+        assert!(warnings.iter().any(|warning| warning.starts_with("page-locked memory is leaked")), "{warnings:?}");
         assert!(fake.count(name) <= calls + 1);
         let live = fake.live();
         let kept = live.registered_bytes + live.host_alloc_bytes;
