@@ -28,7 +28,7 @@ fn options(seed: u64) -> Options {
 fn train(fake: &Fake, seed: u64) {
     let device = Device::new(0).unwrap();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
-    let (workers, slots) = (usize::from(seed % 16 == 0), 2 + seed as usize / 5 % 2);
+    let (workers, slots) = (usize::from(seed.is_multiple_of(16)), 2 + seed as usize / 5 % 2);
     let mut builder = Loader::builder(Things(120)).batch_size(8).shuffle(true).seed(seed).num_workers(workers);
     if workers > 0 {
         // Few slots, so that each is filled again soon.
