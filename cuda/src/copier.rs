@@ -254,7 +254,7 @@ impl<D> Copier<D> {
             self.idle.push(slot);
             return Err(Error::Copy { task, source });
         }
-        let copied = self.events.iter().find(|event| Arc::strong_count(event) == 1);
+        let copied = self.events.iter_mut().find(|event| Arc::get_mut(event).is_some());
         let copied = copied.expect("there are more events than copies and slots").clone();
         // SAFETY: the bytes are in page-locked memory, and the batch keeps them from being written until `copied` is reached;
         // the slot is at least as long, and nobody reads it from `wait_on` until then.
