@@ -30,7 +30,7 @@ impl Bench {
     pub(crate) fn device_loader<D: Dataset + 'static>(&self, data: D, slots: usize) -> Result<DeviceLoader<Loader<D>>> {
         let device = &self.gpu.device;
         let builder = Loader::builder(data).batch_size(ROWS).shuffle(true).seed(0).num_workers(self.scale.workers);
-        Ok(DeviceLoader::with_slots(builder.hold(2).memory(device.pinned()).build()?, device, slots)?)
+        Ok(DeviceLoader::with_slots(builder.hold(slots).memory(device.pinned()).build()?, device, slots)?)
     }
 
     /// Says something to whoever looks on.

@@ -64,7 +64,7 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
     let device = &bench.gpu.device;
     let builder = || Loader::builder(images(bench)).batch_size(ROWS).shuffle(true).seed(seed).num_workers(workers);
     let mut host = builder().build()?;
-    let fed = builder().hold(2).memory(device.pinned()).build()?;
+    let fed = builder().hold(slots).memory(device.pinned()).build()?;
     let mut fed = DeviceLoader::with_slots(fed, device, slots)?;
     let slow = Slow { turns: TURNS, pause: bench.scale.pause };
     let mut batches = 0;
