@@ -1,0 +1,102 @@
+//! Everything given back in any order, also while copies and kernels are under way.
+
+use anyhow::{Context, Result, ensure};
+use slotline::Loader;
+use slotline_cuda::{DeviceBatch, DeviceLoader, leaked};
+
+use crate::bench::{Bench, ROWS};
+use crate::gpu::{Gpu, Training};
+use crate::rows::Stamps;
+
+const BATCHES: usize = 20;
+const ROW_BYTES: usize = 1 << 10;
+/// Nanoseconds that the device is busy while things go.
+const BUSY: u64 = 2_000_000;
+
+pub(crate) fn run(bench: &Bench) -> Result<String> {
+    let before = (leaked(), bench.fake.map(|fake| fake.live()));
+    for order in [batch_last, half_a_pass, in_flight, loader_alone] {
+        order(bench)?;
+    }
+    let after = (leaked(), bench.fake.map(|fake| fake.live()));
+    ensure!(before == after, "not all was given back: {before:?} before, {after:?} after");
+    Ok("4 orders, and nothing was leaked".into())
+}
+
+fn loader(bench: &Bench) -> Result<DeviceLoader<Loader<Stamps>>> {
+    bench.device_loader(Stamps { len: BATCHES * ROWS, row_bytes: ROW_BYTES }, 2)
+}
+
+/// A batch stays what it is when its pass and its loader are gone.
+fn batch_last(bench: &Bench) -> Result<()> {
+    let training = bench.gpu.stream()?;
+    let mut loader = loader(bench)?;
+    let batch = loader.epoch()?.next().context("a batch")??;
+    drop(loader);
+    batch.ready_on(&training.seen)?;
+    read(&training, &batch)
+}
+
+/// A pass given up half-way leaves the next one as it should be.
+fn half_a_pass(bench: &Bench) -> Result<()> {
+    let training = bench.gpu.stream()?;
+    let mut loader = loader(bench)?;
+    let mut kept = None;
+    for batch in loader.epoch()?.take(BATCHES / 2) {
+        let batch = batch?;
+        batch.ready_on(&training.seen)?;
+        kept = Some(batch);
+    }
+    let mut batches = 0;
+    for batch in loader.epoch()? {
+        let batch = batch?;
+        batch.ready_on(&training.seen)?;
+        read(&training, &batch)?;
+        kept.take().map_or(Ok(()), |kept| read(&training, &kept))?;
+        batches += 1;
+    }
+    ensure!(batches == BATCHES, "{batches} batches");
+    Ok(())
+}
+
+/// All goes while the stream that reads the batches is still busy with the first one.
+fn in_flight(bench: &Bench) -> Result<()> {
+    let training = bench.gpu.stream()?;
+    let mut loader = loader(bench)?;
+    let mut pass = loader.epoch()?;
+    for _ in 0..2 {
+        let batch = pass.next().context("a batch")??;
+        batch.ready_on(&training.seen)?;
+        training.spin(BUSY)?;
+        batch.release_on(&training.seen)?;
+    }
+    drop(pass);
+    drop(loader);
+    training.synchronize()
+}
+
+/// The loader keeps what it needs of a device that nobody else has.
+fn loader_alone(bench: &Bench) -> Result<()> {
+    let gpu = Gpu::new(bench.gpu.device.ordinal())?;
+    let mut loader = loader(&Bench { gpu, ..bench.clone() })?;
+    let batches = loader.epoch()?.map(|batch| batch?.wait()).collect::<Result<Vec<_>, _>>()?.len();
+    ensure!(batches == BATCHES, "{batches} batches");
+    Ok(())
+}
+
+/// Whether each row has its number. The batch must be ready on the stream.
+fn read(training: &Training<'_>, batch: &DeviceBatch) -> Result<()> {
+    let rows = batch.field(0).context("a field")?;
+    // SAFETY: the batch has so many bytes there, and is held until the copy is over.
+    let bytes = unsafe { training.fetch(rows.ptr(), rows.bytes()) }?;
+    let numbers = bytes.as_chunks::<ROW_BYTES>().0.iter().filter_map(|row| row.first_chunk());
+    let found: Vec<_> = numbers.map(|&number| i64::from_le_bytes(number)).collect();
+    let wrong = found.iter().zip(batch.indices()).filter(|(found, wanted)| found != wanted).count();
+    ensure!(
+        found.len() == batch.len() && wrong == 0,
+        "batch {}: {wrong} rows of {} are others",
+        batch.task(),
+        batch.len()
+    );
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The device as a training program has it: through cudarc's safe layer, with streams and kernels of its own.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg, result,
+};
+use slotline_cuda::{Device, Stream};
+
+/// Made of `check.cu` by `ptx.py`.
+const KERNELS: &str = include_str!("../kernels/check.ptx");
+/// Threads that fold a batch: few, so that it takes its time.
+const FOLD: LaunchConfig = LaunchConfig { grid_dim: (4, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
+const SPIN: LaunchConfig = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
+
+/// A device and its kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct Gpu {
+    /// As slotline sees it.
+    pub(crate) device: Device,
+    context: Arc<CudaContext>,
+    fold: CudaFunction,
+    spin: CudaFunction,
+}
+
+impl Gpu {
+    /// The device with this number. The driver must have been probed.
+    pub(crate) fn new(ordinal: usize) -> Result<Self> {
+        let device = Device::new(ordinal)?;
+        let context = CudaContext::new(ordinal)?;
+        let module = context.load_module(KERNELS.into()).context("the driver takes no PTX of CUDA 11.8")?;
+        let (fold, spin) = (module.load_function("fold")?, module.load_function("spin")?);
+        Ok(Self { device, context, fold, spin })
+    }
+
+    /// A stream of the program's own.
+    pub(crate) fn stream(&self) -> Result<Training<'_>> {
+        let own = self.context.new_stream()?;
+        // SAFETY: a stream of the device's primary context. `own` lives as long as `seen`, and whoever has batches made
+        // ready on it synchronizes it before it goes.
+        let seen = unsafe { Stream::from_raw(&self.device, own.cu_stream().cast::<c_void>()) };
+        Ok(Training { gpu: self, own, seen })
+    }
+
+    /// The legacy default stream, which waits for all others and has them wait, but for those that say otherwise, as the copy
+    /// stream does.
+    pub(crate) fn default_stream(&self) -> Training<'_> {
+        let own = self.context.default_stream();
+        Training { gpu: self, seen: Stream::legacy_default(&self.device), own }
+    }
+}
+
+/// A stream that a program trains on.
+#[derive(Debug)]
+pub(crate) struct Training<'a> {
+    gpu: &'a Gpu,
+    own: Arc<CudaStream>,
+    /// As slotline sees it.
+    pub(crate) seen: Stream,
+}
+
+impl Training<'_> {
+    /// Keeps the stream busy for so long.
+    pub(crate) fn spin(&self, nanos: u64) -> Result<()> {
+        // SAFETY: the kernel takes one u64 and touches no memory.
+        unsafe { self.own.launch_builder(&self.gpu.spin).arg(&nanos).launch(SPIN) }?;
+        Ok(())
+    }
+
+    /// Reads device memory `turns` times, with a pause before each, and adds to `sums[at]` what it
+    /// [folds](crate::fold::fold) to.
+    ///
+    /// # Safety
+    ///
+    /// From `data` on, a multiple of 8, so many bytes must be there until the stream has come so far.
+    pub(crate) unsafe fn fold(
+        &self,
+        (data, bytes): (u64, usize),
+        salt: u64,
+        slow: Slow,
+        sums: &mut Sums,
+        at: usize,
+    ) -> Result<()> {
+        let (bytes, Slow { turns, pause }) = (bytes as u64, slow);
+        let mut sum = sums.0.slice_mut(at..=at);
+        let mut launch = self.own.launch_builder(&self.gpu.fold);
+        launch.arg(&data).arg(&bytes).arg(&salt).arg(&turns).arg(&pause).arg(&mut sum);
+        // SAFETY: what the kernel takes; the data are the caller's word.
+        unsafe { launch.launch(FOLD) }?;
+        Ok(())
+    }
+
+    /// So many sums, all 0.
+    pub(crate) fn sums(&self, count: usize) -> Result<Sums> {
+        Ok(Sums(self.own.alloc_zeros(count)?))
+    }
+
+    /// What the sums are once the stream has come so far.
+    pub(crate) fn read(&self, sums: &Sums) -> Result<Vec<u64>> {
+        let sums = self.own.clone_dtoh(&sums.0)?;
+        self.own.synchronize()?;
+        Ok(sums)
+    }
+
+    /// Memory of the device, with anything in it.
+    pub(crate) fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+        // SAFETY: it is written before it is read.
+        Ok(unsafe { self.own.alloc(bytes) }?)
+    }
+
+    /// Copies from the host, to where the memory begins.
+    ///
+    /// # Safety
+    ///
+    /// `from` must stay as it is until the stream has come so far.
+    pub(crate) unsafe fn copy(&self, from: &[u8], to: &CudaSlice<u8>) -> Result<()> {
+        ensure!(from.len() <= to.len(), "{} bytes have no room in {}", from.len(), to.len());
+        let (to, _read) = to.device_ptr(&self.own);
+        // SAFETY: there is room, nobody else has this memory, and the caller keeps the source.
+        Ok(unsafe { result::memcpy_htod_async(to, from, self.own.cu_stream()) }?)
+    }
+
+    /// Copies device memory to the host, once the stream has come so far.
+    ///
+    /// # Safety
+    ///
+    /// From `data` on, so many bytes must be there.
+    pub(crate) unsafe fn fetch(&self, data: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut copy = vec![0; bytes];
+        if bytes > 0 {
+            self.gpu.context.bind_to_thread()?;
+            // SAFETY: the caller's word, and the copy is over before `copy` goes anywhere.
+            unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) }?;
+        }
+        self.own.synchronize()?;
+        Ok(copy)
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        Ok(self.own.synchronize()?)
+    }
+}
+
+/// How slowly the kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slow {
+    pub(crate) turns: u64,
+    /// Nanoseconds.
+    pub(crate) pause: u64,
+}
+
+/// Where kernels add up what they read.
+#[derive(Debug)]
+pub(crate) struct Sums(CudaSlice<u64>);

@@ -1,0 +1,137 @@
+//! Checks slotline's way to the device, then measures it: one program, to be carried to a machine with a GPU and no
+//! toolchain. `README.md` beside it says how, and what each figure means.
+
+mod bench;
+mod check;
+mod fold;
+mod gpu;
+mod host;
+mod machine;
+mod measure;
+mod rows;
+mod spread;
+mod within;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use slotline_cuda::probe;
+use slotline_cuda_fake::Skip;
+
+use crate::bench::{Bench, Scale};
+use crate::check::Outcome;
+use crate::gpu::Gpu;
+use crate::machine::Machine;
+use crate::measure::Figures;
+
+#[derive(Debug, Parser)]
+#[command(name = "slotline-cuda-check", version, about = "Checks and measures slotline on a CUDA device")]
+struct Cli {
+    /// What to do
+    #[arg(value_enum, default_value_t = Task::All)]
+    task: Task,
+
+    /// End with one JSON object on the last line of stdout; lines for people go to stderr then
+    #[arg(long)]
+    json: bool,
+
+    /// The device's number
+    #[arg(long, default_value_t = 0)]
+    device: usize,
+
+    /// Threads that load [default: as many as there are cores, up to 8]
+    #[arg(long)]
+    workers: Option<usize>,
+
+    /// Little of everything, to see whether it runs: no time says anything then
+    #[arg(long)]
+    quick: bool,
+
+    /// Run over the fake driver, from this file or from where cargo put it, in the place of a real one; implies --quick
+    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
+    fake: Option<Option<PathBuf>>,
+
+    /// What the fake driver's schedule is drawn from
+    #[arg(long, default_value_t = 0, requires = "fake")]
+    seed: u64,
+
+    /// Have the fake driver lie, so that one gate of the protocol is not there: the checks must notice
+    #[arg(long, value_enum, value_name = "GATE", requires = "fake")]
+    without: Option<Gate>,
+}
+
+/// Who waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Gate {
+    /// The host, for copies out of its memory
+    Host,
+    /// The copy stream, for the kernels that read the slot
+    Copy,
+    /// The training stream, for the copy
+    Training,
+    /// The training stream's word that it is done with a batch
+    Consumed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Task {
+    /// Whether it works
+    Check,
+    /// How fast it is
+    Measure,
+    /// Both, one after the other
+    All,
+}
+
+/// The last line.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Whether every check was passed and everything could be measured.
+    ok: bool,
+    machine: Machine,
+    quick: bool,
+    check: Option<Vec<Outcome>>,
+    measure: Option<Figures>,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let ok = run(&cli)?;
+    // A check that hangs has a thread that still runs: nothing more is waited for.
+    std::process::exit(if ok { 0 } else { 1 });
+}
+
+fn run(cli: &Cli) -> Result<bool> {
+    let fake = cli.fake.as_ref().map(|path| host::load(path.as_deref(), cli.seed)).transpose()?;
+    if let (Some(fake), Some(gate)) = (fake, cli.without) {
+        fake.skip(&[match gate {
+            Gate::Host => Skip::HostWait,
+            Gate::Copy => Skip::CopyWait,
+            Gate::Training => Skip::TrainingWait,
+            Gate::Consumed => Skip::Consumed,
+        }]);
+    }
+    let driver = probe().context("no device to check (--fake runs over a driver that only pretends)")?;
+    let gpu = Gpu::new(cli.device)?;
+    let machine = Machine::of_this_run(&driver, gpu.device.info(), fake.is_some());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let quick = cli.quick || fake.is_some();
+    let scale = if quick { Scale::quick } else { Scale::full }(cli.workers.unwrap_or(cores.min(8)));
+    let bench = Bench { gpu, scale, fake, json: cli.json };
+    bench.say(&machine);
+
+    let check = (cli.task != Task::Measure).then(|| check::run(&bench));
+    let measure = (cli.task != Task::Check).then(|| measure::run(&bench));
+    let ok =
+        check.iter().flatten().all(|outcome| outcome.ok) && measure.iter().all(|figures| figures.failed.is_empty());
+    let report = Report { ok, machine, quick, check, measure };
+    if let Some(figures) = &report.measure {
+        bench.say(figures);
+    }
+    if cli.json {
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    Ok(ok)
+}

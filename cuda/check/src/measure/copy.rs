@@ -1,0 +1,93 @@
+//! What the link gives: copies from page-locked memory, one right after the other, with nothing else going on.
+
+use anyhow::Result;
+use cudarc::driver::CudaSlice;
+use serde::Serialize;
+use slotline::arena::Memory;
+use slotline_cuda::{Device, PageSize, Pinned, TimedEvent};
+
+use crate::bench::Bench;
+use crate::gpu::Training;
+use crate::spread::Spread;
+
+/// The bandwidth of copies of one size.
+#[derive(Debug, Serialize)]
+pub(crate) struct Copy {
+    pub(crate) bytes: usize,
+    /// How the host memory was had: see [`KINDS`].
+    pub(crate) memory: &'static str,
+    /// 10⁹ bytes in a second.
+    pub(crate) gb_per_s: Spread,
+}
+
+/// Takes page-locked memory.
+type Lock = fn(&Device, usize) -> Result<Pinned, slotline_cuda::Error>;
+
+/// Each kind of page-locked memory, and how it is had.
+pub(super) const KINDS: [(&str, Lock); 3] = [
+    ("registered", Pinned::registered),
+    ("registered, small pages", |device, bytes| Pinned::registered_on(device, bytes, PageSize::Small)),
+    ("allocated", Pinned::allocated),
+];
+
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Copy>> {
+    let training = bench.gpu.stream()?;
+    let scale = &bench.scale;
+    let most = scale.copies.iter().copied().max().unwrap_or_default();
+    let link = Link::new(bench, &training, most)?;
+    let mut sources = Vec::new();
+    for (name, lock) in KINDS {
+        sources.push((name, lock(&bench.gpu.device, most)?, Vec::new()));
+    }
+    let mut figures = Vec::new();
+    for &bytes in &scale.copies {
+        for _ in 0..scale.rounds {
+            for (_, source, values) in &mut sources {
+                values.push(link.gb_per_s(source, bytes, scale.copied)?);
+            }
+        }
+        for (memory, _, values) in &mut sources {
+            let gb_per_s = Spread::of(values.drain(..)).expect("a round");
+            figures.push(Copy { bytes, memory, gb_per_s });
+        }
+    }
+    Ok(figures)
+}
+
+/// A stream with memory to copy to, and a stop-watch.
+#[derive(Debug)]
+pub(super) struct Link<'a> {
+    training: &'a Training<'a>,
+    to: CudaSlice<u8>,
+    begin: TimedEvent,
+    end: TimedEvent,
+}
+
+impl<'a> Link<'a> {
+    pub(super) fn new(bench: &Bench, training: &'a Training<'a>, most: usize) -> Result<Self> {
+        let device = &bench.gpu.device;
+        let (begin, end) = (TimedEvent::new(device)?, TimedEvent::new(device)?);
+        Ok(Self { training, to: training.memory(most)?, begin, end })
+    }
+
+    /// The bandwidth of copies of `bytes` each, about `total` in all and no more than 1000 of them, in 10⁹ bytes a second.
+    /// They walk through the memory, as batches do.
+    pub(super) fn gb_per_s(&self, source: &Pinned, bytes: usize, total: usize) -> Result<f64> {
+        let copies = (total / bytes).clamp(1, 1000);
+        let places = source.len() / bytes;
+        // One more before, so that what happens only once is not counted.
+        for copy in 0..=copies {
+            if copy == 1 {
+                self.begin.record(&self.training.seen)?;
+            }
+            // SAFETY: inside the memory, which nobody writes.
+            let from = unsafe { std::slice::from_raw_parts(source.start().as_ptr().add(copy % places * bytes), bytes) };
+            // SAFETY: both are there until the stream has come so far, which `synchronize` below waits for.
+            unsafe { self.training.copy(from, &self.to) }?;
+        }
+        self.end.record(&self.training.seen)?;
+        self.training.synchronize()?;
+        let seconds = self.end.elapsed_since(&self.begin)?.as_secs_f64();
+        Ok((bytes * copies) as f64 / seconds.max(1e-9) / 1e9)
+    }
+}

@@ -1,0 +1,96 @@
+//! How much of the link a loader gets through to the device: a loop that asks for batches, has them made ready on its
+//! stream, and does nothing with them.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use serde::Serialize;
+use slotline::Loader;
+use slotline::dataset::Dataset;
+use slotline_cuda::{DeviceLoader, Pinned};
+
+use super::copy::Link;
+use crate::bench::{Bench, ROWS};
+use crate::gpu::Training;
+use crate::rows::{Rows, Stamps};
+use crate::spread::Spread;
+
+/// One loader's bandwidth.
+#[derive(Debug, Serialize)]
+pub(crate) struct Feed {
+    pub(crate) loader: &'static str,
+    /// `nothing`: rows that cost nothing to make. `gather`: rows that workers copy from all over memory.
+    pub(crate) dataset: &'static str,
+    /// Bytes of samples in a batch.
+    pub(crate) batch_bytes: usize,
+    pub(crate) slots: usize,
+    pub(crate) workers: usize,
+    /// Batches of a pass.
+    pub(crate) batches: usize,
+    /// 10⁹ bytes of samples in a second, from asking for the pass to the end of the last copy.
+    pub(crate) gb_per_s: Spread,
+    /// That, by what copies of the same size from registered memory reached right before.
+    pub(crate) share: Spread,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Feed>> {
+    let training = bench.gpu.stream()?;
+    let scale = &bench.scale;
+    let most = scale.batches.iter().copied().max().unwrap_or_default();
+    let link = Link::new(bench, &training, most)?;
+    // As many as a loader has, so that the link meets memory as cold.
+    let source = Pinned::registered(&bench.gpu.device, 8 * most)?;
+    let mut figures = Vec::new();
+    for &batch_bytes in &scale.batches {
+        let batches = (scale.copied / batch_bytes).clamp(scale.least, 2_000);
+        let (len, row_bytes) = (batches * ROWS, batch_bytes / ROWS);
+        for slots in [2, 3] {
+            let case = Case { batch_bytes, slots, batches };
+            let raw = || link.gb_per_s(&source, batch_bytes, scale.copied);
+            figures.push(feed(bench, &training, case, "nothing", Stamps { len, row_bytes }, raw)?);
+            let rows = Rows::new(len, row_bytes, scale.source / row_bytes);
+            figures.push(feed(bench, &training, case, "gather", rows, raw)?);
+        }
+    }
+    Ok(figures)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch_bytes: usize,
+    slots: usize,
+    batches: usize,
+}
+
+fn feed<D: Dataset + 'static>(
+    bench: &Bench,
+    training: &Training<'_>,
+    case: Case,
+    dataset: &'static str,
+    data: D,
+    raw: impl Fn() -> Result<f64>,
+) -> Result<Feed> {
+    let Case { batch_bytes, slots, batches } = case;
+    let mut loader = bench.device_loader(data, slots)?;
+    pass(&mut loader, training)?;
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..bench.scale.rounds.min(5) {
+        let link = raw()?;
+        let begin = Instant::now();
+        pass(&mut loader, training)?;
+        let rate = (batches * batch_bytes) as f64 / begin.elapsed().as_secs_f64() / 1e9;
+        rates.push(rate);
+        shares.push(rate / link);
+    }
+    let [gb_per_s, share] = [rates, shares].map(|values| Spread::of(values).expect("a round"));
+    let workers = bench.scale.workers;
+    Ok(Feed { loader: "slotline", dataset, batch_bytes, slots, workers, batches, gb_per_s, share })
+}
+
+/// Goes through a pass, to the end of its last copy.
+fn pass<D: Dataset>(loader: &mut DeviceLoader<Loader<D>>, training: &Training<'_>) -> Result<()> {
+    for batch in loader.epoch()? {
+        batch?.ready_on(&training.seen)?;
+    }
+    training.synchronize()
+}

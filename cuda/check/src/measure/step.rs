@@ -1,0 +1,143 @@
+//! How long a training stream waits for data: a loop whose steps take a known time that the link and the workers can feed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use slotline::Loader;
+use slotline::dataset::Dataset;
+use slotline_cuda::{DeviceLoader, Pinned, TimedEvent};
+
+use super::copy::Link;
+use crate::bench::{Bench, ROWS};
+use crate::gpu::Training;
+use crate::rows::Rows;
+use crate::spread::Spread;
+
+/// A step takes that much longer than the slower one of link and workers takes for a batch.
+const EASE: f64 = 1.25;
+/// Seconds. In shorter steps a kernel's launch is a good part of the wait.
+const LEAST: f64 = 1e-3;
+
+/// The waiting of one loop.
+#[derive(Debug, Serialize)]
+pub(crate) struct Step {
+    pub(crate) loader: &'static str,
+    /// Bytes of samples in a batch.
+    pub(crate) batch_bytes: usize,
+    pub(crate) slots: usize,
+    pub(crate) workers: usize,
+    /// Steps of a pass.
+    pub(crate) steps: usize,
+    /// What the kernel of a step was told to take, in microseconds.
+    pub(crate) step_us: f64,
+    /// What one copy of a batch takes, and what the workers take to make one, in microseconds.
+    pub(crate) copy_us: f64,
+    pub(crate) make_us: f64,
+    /// The share of the time between the first step's begin and the last one's end in which the stream did no step.
+    pub(crate) wait_share: Spread,
+    /// The same without a loader: what launches and events take.
+    pub(crate) floor_share: Spread,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
+    let training = bench.gpu.stream()?;
+    let scale = &bench.scale;
+    let most = scale.batches.iter().copied().max().unwrap_or_default();
+    let link = Link::new(bench, &training, most)?;
+    let source = Pinned::registered(&bench.gpu.device, 8 * most)?;
+    let watch = Watch::new(bench, scale.steps)?;
+    let mut figures = Vec::new();
+    for &batch_bytes in &scale.batches {
+        let copy = batch_bytes as f64 / 1e9 / link.gb_per_s(&source, batch_bytes, scale.copied)?;
+        for slots in [2, 3] {
+            let row_bytes = batch_bytes / ROWS;
+            let rows = Rows::new(scale.steps * ROWS, row_bytes, scale.source / row_bytes);
+            let mut loader = bench.device_loader(rows, slots)?;
+            let make = making(loader.loader_mut(), scale.steps)?;
+            let step = Duration::from_secs_f64((EASE * copy.max(make)).max(LEAST));
+            let (mut waits, mut floors) = (Vec::new(), Vec::new());
+            for _ in 0..scale.rounds.min(5) {
+                waits.push(watch.steps(&training, &mut loader, step)?);
+                floors.push(watch.floor(&training, step)?);
+            }
+            figures.push(Step {
+                loader: "slotline",
+                batch_bytes,
+                slots,
+                workers: scale.workers,
+                steps: scale.steps,
+                step_us: 1e6 * step.as_secs_f64(),
+                copy_us: 1e6 * copy,
+                make_us: 1e6 * make,
+                wait_share: Spread::of(waits).expect("a round"),
+                floor_share: Spread::of(floors).expect("a round"),
+            });
+        }
+    }
+    Ok(figures)
+}
+
+/// Seconds for each batch if nobody does anything with it.
+fn making<D: Dataset>(loader: &mut Loader<D>, batches: usize) -> Result<f64> {
+    let mut pass = || -> Result<Duration> {
+        let begin = Instant::now();
+        loader.epoch()?.try_for_each(|batch| batch.map(drop))?;
+        Ok(begin.elapsed())
+    };
+    pass()?;
+    Ok(pass()?.as_secs_f64() / batches as f64)
+}
+
+/// An event before and one after each step.
+#[derive(Debug)]
+struct Watch(Vec<[TimedEvent; 2]>);
+
+impl Watch {
+    fn new(bench: &Bench, steps: usize) -> Result<Self> {
+        let device = &bench.gpu.device;
+        let pair = |_| Ok([TimedEvent::new(device)?, TimedEvent::new(device)?]);
+        Ok(Self((0..steps).map(pair).collect::<Result<_>>()?))
+    }
+
+    /// The share of a pass in which the stream waits.
+    fn steps<D: Dataset>(
+        &self,
+        training: &Training<'_>,
+        loader: &mut DeviceLoader<Loader<D>>,
+        step: Duration,
+    ) -> Result<f64> {
+        for (batch, events) in loader.epoch()?.zip(&self.0) {
+            let batch = batch?;
+            batch.ready_on(&training.seen)?;
+            take(training, events, step)?;
+            batch.release_on(&training.seen)?;
+        }
+        self.waited(training)
+    }
+
+    /// The same without a loader.
+    fn floor(&self, training: &Training<'_>, step: Duration) -> Result<f64> {
+        self.0.iter().try_for_each(|events| take(training, events, step))?;
+        self.waited(training)
+    }
+
+    fn waited(&self, training: &Training<'_>) -> Result<f64> {
+        training.synchronize()?;
+        let mut waited = Duration::ZERO;
+        for pair in self.0.windows(2) {
+            waited += pair[1][0].elapsed_since(&pair[0][1])?;
+        }
+        let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else { return Ok(0.0) };
+        let all = last[1].elapsed_since(&first[0])?;
+        // The fake's clock stands still.
+        Ok(if all.is_zero() { 0.0 } else { waited.as_secs_f64() / all.as_secs_f64() })
+    }
+}
+
+/// One step.
+fn take(training: &Training<'_>, [begin, end]: &[TimedEvent; 2], step: Duration) -> Result<()> {
+    begin.record(&training.seen)?;
+    training.spin(step.as_nanos() as u64)?;
+    Ok(end.record(&training.seen)?)
+}

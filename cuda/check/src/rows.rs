@@ -1,0 +1,81 @@
+//! Datasets for measurements: batches of any size, and passes of any length, from as little memory as one likes.
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset};
+use slotline::dtype::DType;
+use slotline::sample::{Columns, Fields, Row, Sample};
+use slotline::tensor::Tensor;
+
+/// Rows that cost nothing to make: a worker writes the sample's number and leaves the other bytes as they are. What is left
+/// to measure is the way from the batch to the device.
+#[derive(Debug)]
+pub(crate) struct Stamps {
+    pub(crate) len: usize,
+    pub(crate) row_bytes: usize,
+}
+
+/// A row of them.
+#[derive(Debug)]
+pub(crate) struct Stamp {
+    index: usize,
+    bytes: usize,
+}
+
+impl Dataset for Stamps {
+    type Sample<'a> = Stamp;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Stamp, BoxError> {
+        Ok(Stamp { index, bytes: self.row_bytes })
+    }
+}
+
+impl Sample for Stamp {
+    type Tensors<'b> = Tensor<'b, u8>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(DType::U8, &[self.bytes]);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let bytes = row.fill::<u8>(&[self.bytes])?;
+        bytes[..8].copy_from_slice(&self.index.to_le_bytes());
+        Ok(())
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
+        columns.take()
+    }
+}
+
+/// Rows of bytes in memory, gathered into batches with their numbers: images that need no decoding. There are fewer in memory
+/// than the dataset has samples, so that a pass is as long as a measurement wants it.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    len: usize,
+    row_bytes: usize,
+    source: Vec<u8>,
+}
+
+impl Rows {
+    /// `len` samples, from as many places in memory as `in_memory`.
+    pub(crate) fn new(len: usize, row_bytes: usize, in_memory: usize) -> Self {
+        Self { len, row_bytes, source: vec![7; in_memory * row_bytes] }
+    }
+}
+
+impl Dataset for Rows {
+    type Sample<'a> = (&'a [u8], i64);
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let at = index * self.row_bytes % self.source.len();
+        Ok((&self.source[at..][..self.row_bytes], index as i64))
+    }
+}

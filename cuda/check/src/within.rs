@@ -1,0 +1,46 @@
+//! Running something that may hang or panic, on a machine where nobody can look.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+
+/// Runs `job` on a thread of its own. A panic is an error, and so is a job that is not over after `patience`: its thread is
+/// left alone.
+pub(crate) fn within<T: Send + 'static>(
+    patience: Duration,
+    job: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, outcome) = sync_channel(1);
+    std::thread::Builder::new().name("job".into()).spawn(move || {
+        let outcome = catch_unwind(AssertUnwindSafe(job));
+        // Nobody listens any more if it took too long.
+        let _ = done.send(outcome);
+    })?;
+    match outcome.recv_timeout(patience) {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied());
+            Err(anyhow!("panicked: {}", text.unwrap_or("without a text")))
+        }
+        Err(RecvTimeoutError::Timeout) => bail!("not over after {} s; its thread was left alone", patience.as_secs()),
+        Err(RecvTimeoutError::Disconnected) => bail!("its thread ended without a word"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_and_hangs_are_errors() {
+        assert_eq!(within(Duration::from_secs(60), || Ok(3)).unwrap(), 3);
+        let panic = within::<()>(Duration::from_secs(60), || panic!("number {}", 7)).unwrap_err();
+        assert_eq!(panic.to_string(), "panicked: number 7");
+        let (_open, never) = std::sync::mpsc::channel::<()>();
+        let hang = within(Duration::from_millis(1), move || Ok(never.recv()?)).unwrap_err();
+        assert!(hang.to_string().starts_with("not over"), "{hang}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The whole program over the fake driver: what it would do on a GPU, in little.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn program(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_slotline-cuda-check")).args(arguments).output().unwrap()
+}
+
+/// What the last line says.
+fn report(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in {last}, {output:?}"))
+}
+
+fn list<'a>(report: &'a Value, part: &str) -> &'a [Value] {
+    report["measure"][part].as_array().unwrap_or_else(|| panic!("no {part} in {report}"))
+}
+
+/// Whether there are quartiles, in order, of numbers that are neither negative nor absurd.
+fn is_spread(value: &Value) -> bool {
+    let [low, median, high] = ["low", "median", "high"].map(|name| value[name].as_f64().unwrap_or(f64::NAN));
+    0.0 <= low && low <= median && median <= high && high < 1e6
+}
+
+#[test]
+fn all_checks_are_passed_and_every_figure_is_there() {
+    let output = program(&["--fake", "--json", "--workers", "2"]);
+    let report = report(&output);
+    assert!(output.status.success() && report["ok"] == true, "{report}");
+    assert_eq!((&report["machine"]["fake"], &report["quick"]), (&Value::Bool(true), &Value::Bool(true)));
+    let checks = report["check"].as_array().unwrap();
+    assert!(checks.len() == 10 && checks.iter().all(|check| check["ok"] == true), "{report}");
+
+    let copies = list(&report, "copy");
+    assert_eq!(copies.len(), 2 * 3);
+    assert!(copies.iter().all(|copy| is_spread(&copy["gb_per_s"]) && copy["gb_per_s"]["median"] != 0.0), "{copies:?}");
+    let locks = list(&report, "lock");
+    assert_eq!(locks.len(), 3);
+    assert!(
+        locks.iter().all(|lock| is_spread(&lock["lock_s_per_gib"]) && is_spread(&lock["free_s_per_gib"])),
+        "{locks:?}"
+    );
+    let feeds = list(&report, "feed");
+    assert_eq!(feeds.len(), 2 * 2 * 2);
+    assert!(feeds.iter().all(|feed| is_spread(&feed["gb_per_s"]) && is_spread(&feed["share"])), "{feeds:?}");
+    let steps = list(&report, "step");
+    assert_eq!(steps.len(), 2 * 2);
+    for step in steps {
+        let shares = [&step["wait_share"], &step["floor_share"]];
+        assert!(shares.iter().all(|share| is_spread(share) && share["high"].as_f64() <= Some(1.0)), "{step}");
+        assert!(step["step_us"].as_f64() >= step["copy_us"].as_f64(), "{step}");
+    }
+    let calls = &report["measure"]["calls"];
+    assert_eq!(calls["pageable"], 0);
+    for count in [&calls["in_time"], &calls["late"]] {
+        let copies = count["by_name"]["cuMemcpyHtoDAsync_v2"].as_f64().unwrap();
+        assert!((0.9..=1.1).contains(&copies), "one copy for each batch: {count}");
+    }
+    assert_eq!(list(&report, "failed").len(), 0);
+}
+
+#[test]
+fn checks_are_passed_whatever_the_schedule() {
+    for seed in 1..=8 {
+        let output = program(&["check", "--fake", "--seed", &seed.to_string()]);
+        assert!(output.status.success(), "seed {seed}: {output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("measuring"));
+    }
+}
+
+#[test]
+fn a_gate_that_is_missing_is_noticed() {
+    for gate in ["host", "copy", "training", "consumed"] {
+        let output = program(&["check", "--fake", "--json", "--without", gate]);
+        let report = report(&output);
+        assert!(!output.status.success() && report["ok"] == false, "without {gate}: {report}");
+        let failed: Vec<_> = report["check"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
+        assert!(failed.iter().any(|check| check["check"] == "the fake driver saw nothing wrong"), "{gate}: {failed:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_an_error() {
+    let output = program(&["--fake=/no/such/libcuda.so"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/libcuda.so"), "{output:?}");
+    let output = program(&["--fake", "--device", "2"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no device 2"), "{output:?}");
+}
