@@ -130,13 +130,23 @@ impl<D> Copier<D> {
         self.slots
     }
 
-    /// Takes back what was released, and looks whether copies are done: with one question to the driver, as long as there is
-    /// room for more.
+    /// Takes back what was released, and looks whether copies are done.
+    ///
+    /// As long as copies are ahead of the kernels that is one question for several batches: about the newest copy, since those
+    /// before it on the stream are done if it is, and none until a batch is to be delivered that this did not answer.
     pub(crate) fn collect(&mut self) -> Result<(), Error> {
         self.take_back()?;
-        let first = self.queue.front().and_then(|next| next.outcome.as_ref().ok());
-        if let Some(copied) = first.and_then(|(slot, _)| slot.copied.clone()) {
-            self.end_copies_up_to(&copied)?;
+        let copied = |next: &Next| next.outcome.as_ref().ok().and_then(|(slot, _)| slot.copied.clone());
+        if self.queue.front().and_then(copied).is_some_and(|front| !front.was_seen())
+            && let Some(newest) = self.queue.iter().rev().find_map(copied)
+        {
+            self.end_copies_up_to(&newest)?;
+        }
+        while let Some(oldest) = self.copying.front().filter(|_| self.copying.len() > self.most_copying) {
+            let Some(copied) = oldest.copied.clone() else { break };
+            if !self.end_copies_up_to(&copied)? {
+                break;
+            }
         }
         Ok(())
     }
@@ -155,22 +165,33 @@ impl<D> Copier<D> {
         Ok(())
     }
 
-    /// If this copy is done, so are those before it on the stream.
-    fn end_copies_up_to(&mut self, copied: &Arc<Copied>) -> Result<(), Error> {
-        let is_it = |copying: &Copying<D>| copying.copied.as_ref().is_some_and(|other| Arc::ptr_eq(other, copied));
-        let Some(place) = self.copying.iter().position(is_it) else { return Ok(()) };
+    /// Whether this copy is done; then so are those before it on the stream.
+    fn end_copies_up_to(&mut self, copied: &Arc<Copied>) -> Result<bool, Error> {
+        let is_it = |other: &Option<Arc<Copied>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, copied));
+        let Some(place) = self.copying.iter().position(|copying| is_it(&copying.copied)) else { return Ok(true) };
         match copied.is_done() {
-            Ok(false) => {}
-            Ok(true) => self.idle.extend(self.copying.drain(..=place).filter_map(|copying| copying.slot)),
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                for done in self.copying.drain(..=place) {
+                    done.copied.inspect(|copied| copied.note_seen());
+                    self.idle.extend(done.slot);
+                }
+                Ok(true)
+            }
             Err(source) => {
-                // Its batch is the one that would be delivered.
-                let next = self.queue.pop_front().and_then(|next| next.outcome.ok());
                 let mut copying = self.copying.remove(place).expect("a place of it");
-                copying.slot = next.map(|(slot, _)| slot);
-                return Err(self.give_up(copying, Unsettled::Driver(source)));
+                let is_its = |next: &Next| next.outcome.as_ref().is_ok_and(|(slot, _)| is_it(&slot.copied));
+                let Some(i) = self.queue.iter().position(is_its) else {
+                    return Err(self.give_up(copying, Unsettled::Driver(source)));
+                };
+                // The error comes in the place of the batch.
+                let next = self.queue.remove(i).expect("a place of it");
+                copying.slot = next.outcome.ok().map(|(slot, _)| slot);
+                let outcome = Err(self.give_up(copying, Unsettled::Driver(source)));
+                self.queue.insert(i, Next { outcome, state: next.state });
+                Ok(false)
             }
         }
-        Ok(())
     }
 
     /// Whether there is nothing to deliver.
@@ -254,8 +275,8 @@ impl<D> Copier<D> {
             self.idle.push(slot);
             return Err(Error::Copy { task, source });
         }
-        let copied = self.events.iter_mut().find(|event| Arc::get_mut(event).is_some());
-        let copied = copied.expect("there are more events than copies and slots").clone();
+        let free = self.events.iter_mut().position(|event| Arc::get_mut(event).is_some());
+        let copied = self.events[free.expect("there are more events than copies and slots")].clone();
         // SAFETY: the bytes are in page-locked memory, and the batch keeps them from being written until `copied` is reached;
         // the slot is at least as long, and nobody reads it from `wait_on` until then.
         let begun = unsafe { slot.copy_from(columns.bytes(), &self.stream) };

@@ -36,16 +36,28 @@ impl Copied {
         self.event.record(stream)
     }
 
+    /// Whether it was seen that the copy is done.
+    pub(crate) fn was_seen(&self) -> bool {
+        self.seen.load(Ordering::Relaxed)
+    }
+
     /// Whether the copy is done.
     pub(crate) fn is_done(&self) -> Result<bool, DriverError> {
-        let done = self.seen.load(Ordering::Relaxed) || self.event.is_done()?;
-        self.seen.store(done, Ordering::Relaxed);
+        let done = self.was_seen() || self.event.is_done()?;
+        if done {
+            self.note_seen();
+        }
         Ok(done)
+    }
+
+    /// Notes that the copy is done.
+    pub(crate) fn note_seen(&self) {
+        self.seen.store(true, Ordering::Relaxed);
     }
 
     /// Has `stream` wait for it. What is done already needs no waiting: all that the stream is given from now on is later.
     fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
-        if self.seen.load(Ordering::Relaxed) { Ok(()) } else { self.event.wait_on(stream) }
+        if self.was_seen() { Ok(()) } else { self.event.wait_on(stream) }
     }
 }
 
