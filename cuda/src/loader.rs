@@ -58,9 +58,11 @@ const SLOTS: usize = 3;
 ///
 /// # What it costs
 ///
-/// The driver is called four times for each batch in [`DevicePass::next`](DevicePass): the copy stream waits for the slot, copies,
-/// marks the end of the copy, and the host asks once whether the copy of the batch that it delivers is done (more often
-/// only when it must wait for a copy). [`ready_on`](crate::DeviceBatch::ready_on) is a call unless that was so, and releasing is one.
+/// For each batch the driver is called to have the copy stream wait for the slot, to copy, and to mark the end of the copy; and
+/// once for every two batches to be asked whether copies are done, with three slots and copies that are faster than the steps
+/// (with two slots once for each; more often only where the host must wait for a copy). Releasing the batch is a call,
+/// and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not seen to be done: 3.5 calls beside the copy itself
+/// (counted over the fake driver), of which 2.5 are `next`'s.
 ///
 /// # When things go wrong
 ///

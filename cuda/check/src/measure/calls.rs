@@ -62,7 +62,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Option<Calls>> {
 /// Counts the calls of a loop in which this happens before each batch.
 fn count(bench: &Bench, fake: &Fake, before_each: impl Fn()) -> Result<Count> {
     let training = bench.gpu.stream()?;
-    let mut loader = bench.device_loader(Stamps { len: (FIRST + BATCHES) * ROWS, row_bytes: 1024 }, 2)?;
+    let mut loader = bench.device_loader(Stamps { len: (FIRST + BATCHES) * ROWS, row_bytes: 1024 }, 3)?;
     let mut pass = loader.epoch()?;
     let now = || (fake.calls(), NAMES.map(|name| fake.count(name)));
     let mut begin = now();
