@@ -132,12 +132,12 @@ impl Slot {
 
     /// Has the copy stream wait until nobody uses the slot any more.
     pub(crate) fn wait_on(&mut self, copies: &Stream) -> Result<(), DriverError> {
-        for used in self.uses() {
-            if used.stream.is_some() {
-                used.consumed.wait_on(copies)?;
-                used.stream = None;
-            }
+        let uses = self.uses();
+        for used in uses.iter().filter(|used| used.stream.is_some()) {
+            used.consumed.wait_on(copies)?;
         }
+        // Not one by one: if a wait is refused nothing is copied, and no copy tells that the others were reached.
+        uses.iter_mut().for_each(|used| used.stream = None);
         Ok(())
     }
 
