@@ -297,6 +297,9 @@ impl<D> Copier<D> {
         }
         if let Some(mut slot) = copying.slot {
             self.slots -= 1;
+            if let Unsettled::Driver(source) = &why {
+                self.lost = Some(source.clone());
+            }
             slot.leak();
         }
         let error = Error::Leaked { task, bytes: self.arena, why: why.to_string() };

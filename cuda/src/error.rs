@@ -46,7 +46,8 @@ pub enum Error {
     },
     /// Fields of a batch are not in page-locked memory.
     #[error(
-        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field          more room, and build the loader without on_overflow(Spill)"
+        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field \
+         more room, and build the loader without on_overflow(Spill)"
     )]
     Spilled {
         /// The batch, counted from 0.
@@ -56,7 +57,8 @@ pub enum Error {
     },
     /// A copy was begun and nobody can tell when it is done.
     #[error(
-        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are          in are leaked, since the device may still read them; end this process"
+        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are \
+         in are leaked, since the device may still read them; end this process"
     )]
     Leaked {
         /// The batch, counted from 0.
@@ -66,8 +68,8 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// A batch was released and nobody can tell when its memory is free again.
-    #[error("a released batch can't be waited for: {source}; its device slot is lost, and {left} are left")]
+    /// Nobody can tell when the memory of a batch that was released, or whose copy failed, is free again.
+    #[error("a device slot is lost, since what uses it can't be waited for ({source}); {left} are left")]
     Lost {
         /// Device slots that are left.
         left: usize,
@@ -118,12 +120,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a pass can give this again and again without getting on.
+    /// Whether a pass can give this again and again without getting on, whatever the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        matches!(
-            self,
-            Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. } | Self::Held { .. }
-        )
+        matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
 }
 

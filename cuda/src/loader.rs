@@ -68,7 +68,7 @@ const SLOTS: usize = 3;
 /// |---|---|
 /// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
 /// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
-/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed |
+/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader says `Held` when it comes round to it |
 /// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
 /// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |

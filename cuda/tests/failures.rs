@@ -86,7 +86,10 @@ fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
                 outcomes[1] += 1;
             }
             Outcome::Ran { delivered, errors, closed } => {
-                assert!(errors.len() <= 2, "call {n}: {errors:?}");
+                // Where a host slot is leaked, each pass says why it comes to no end.
+                let held = |error: &&Error| matches!(error, Error::Loader(slotline::Error::Held { .. }));
+                assert!(errors.iter().filter(held).count() <= 2, "call {n}: {errors:?}");
+                assert!(errors.iter().filter(|error| !held(error)).count() <= 2, "call {n}: {errors:?}");
                 let in_place = errors.iter().filter(|error| matches!(error, Error::Copy { .. })).count();
                 let lost = errors.iter().any(|error| matches!(error, Error::Leaked { .. })) || closed.is_err();
                 assert!(delivered.len() + in_place == 8 || lost, "call {n}: {delivered:?} {errors:?}");
@@ -143,14 +146,19 @@ fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
                 assert_eq!(source.code, OUT_OF_MEMORY);
                 failed.insert(source.call);
             }
-            // Nobody was asked so often, or it was whether a copy is done, which nobody can tell then.
-            Err(Error::Leaked { .. }) | Ok(_) => {}
+            // It was asked whether a copy is done, which nobody can tell then: one host slot less.
+            Err(Error::Leaked { .. }) => {
+                fake.fail_none();
+                assert!(matches!(pass.last(), Some(Err(Error::Loader(slotline::Error::Held { .. })))));
+                continue;
+            }
+            // Nobody was asked so often.
+            Ok(_) => {}
             Err(error) => panic!("call {n}: {error}"),
         }
         fake.fail_none();
-        for batch in pass {
-            check(&batch.unwrap(), &stream);
-        }
+        let left = pass.map(|batch| check(&batch.unwrap(), &stream)).count();
+        assert_eq!(left, 6);
     }
     assert_eq!(failed, BTreeSet::from(["cuEventRecord", "cuMemcpyHtoDAsync", "cuStreamWaitEvent"]));
     assert_eq!(fake.violations(), Vec::<String>::new());
