@@ -32,6 +32,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use slotline::Batch;
+use slotline::arena::Memory;
 use slotline::loader::{BatchLoader, State};
 use slotline::sample::Field;
 
@@ -39,6 +40,7 @@ use crate::batch::{About, DeviceBatch};
 use crate::device::Device;
 use crate::error::{DriverError, Error};
 use crate::leak;
+use crate::pinned::{Pinned, Seams};
 use crate::slot::{Copied, Slot};
 use crate::stream::Stream;
 use crate::wait::{Grace, Unsettled, poll};
@@ -63,8 +65,10 @@ pub(crate) struct Copier<D> {
     /// Slots that were not lost, and the last one that was.
     slots: usize,
     lost: Option<DriverError>,
-    /// Bytes of the memory that the host's slots are in.
+    /// Bytes of the memory that the host's slots are in, by which device it was locked, and where copies must be parted.
     arena: usize,
+    locked_by: Device,
+    seams: Seams,
     /// Whether that was noted as leaked.
     leaked_arena: bool,
     pub(crate) timeout: Option<Duration>,
@@ -90,11 +94,16 @@ struct Copying<D> {
 }
 
 impl<D> Copier<D> {
-    /// Takes the memory of `slots` batches of a loader.
-    pub(crate) fn new<L: BatchLoader<Dataset = D>>(host: &L, device: &Device, slots: usize) -> Result<Self, Error> {
+    /// Takes the memory of `slots` batches of a loader, which has its own in `memory`.
+    pub(crate) fn new<L: BatchLoader<Dataset = D>>(
+        host: &L,
+        memory: &Pinned,
+        device: &Device,
+        slots: usize,
+    ) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().cloned().collect();
         let (bytes, rows) = (host.batch_bytes(), host.batch_size());
-        let idle: Result<Vec<_>, _> = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect();
+        let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
         // Each slot can refer to one, each copy to another, and one is recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);
@@ -102,7 +111,7 @@ impl<D> Copier<D> {
             device: device.clone(),
             stream: Stream::new(device)?,
             fields,
-            idle: idle?,
+            idle,
             queue: VecDeque::with_capacity(slots + 1),
             copying: VecDeque::with_capacity(slots + 1),
             most_copying: host.most_held().min(slots - 1),
@@ -111,7 +120,9 @@ impl<D> Copier<D> {
             returned,
             slots,
             lost: None,
-            arena: host.memory().len(),
+            arena: memory.len(),
+            locked_by: memory.device().clone(),
+            seams: memory.seams(),
             leaked_arena: false,
             timeout: None,
             resumable: false,
@@ -258,7 +269,7 @@ impl<D> Copier<D> {
         let copied = copied.expect("there are more events than copies and slots").clone();
         // SAFETY: the bytes are in page-locked memory, and the batch keeps them from being written until `copied` is reached;
         // the slot is at least as long, and nobody reads it from `wait_on` until then.
-        let begun = unsafe { slot.copy_from(columns.bytes(), &self.stream) };
+        let begun = unsafe { slot.copy_from(columns.bytes(), self.seams, &self.stream) };
         match (begun, copied.record(&self.stream)) {
             (Ok(()), Ok(())) => {
                 slot.copied = Some(copied.clone());
@@ -292,8 +303,8 @@ impl<D> Copier<D> {
         mem::forget(copying.host);
         if !mem::replace(&mut self.leaked_arena, true) {
             leak::note_host(self.arena);
-            // It has a hold on the device, too.
-            self.device.keep();
+            // It has a hold on its device, too.
+            self.locked_by.keep();
         }
         if let Some(mut slot) = copying.slot {
             self.slots -= 1;

@@ -61,6 +61,7 @@ const SLOTS: usize = 3;
 /// The driver is called four times for each batch in [`DevicePass::next`](DevicePass): the copy stream waits for the slot, copies,
 /// marks the end of the copy, and the host asks once whether the copy of the batch that it delivers is done (more often
 /// only when it must wait for a copy). [`ready_on`](crate::DeviceBatch::ready_on) is a call unless that was so, and releasing is one.
+/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that lies in two of them takes two copies.
 ///
 /// # When things go wrong
 ///
@@ -101,10 +102,8 @@ impl<L: BatchLoader> DeviceLoader<L> {
         if slots == 0 {
             return Err(Error::NoSlots);
         }
-        if !(host.memory() as &dyn Any).is::<Pinned>() {
-            return Err(Error::NotPageLocked);
-        }
-        Ok(Self { copier: Copier::new(&host, device, slots)?, host })
+        let memory = (host.memory() as &dyn Any).downcast_ref::<Pinned>().ok_or(Error::NotPageLocked)?;
+        Ok(Self { copier: Copier::new(&host, memory, device, slots)?, host })
     }
 
     /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.

@@ -25,6 +25,21 @@ const SHARE: usize = 64 << 20;
 /// The most threads: more don't get memory any faster.
 const THREADS: usize = 8;
 
+/// Where one registration of a memory ends and the next one begins: no copy may cross that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seams {
+    start: usize,
+    /// From one to the next.
+    piece: usize,
+}
+
+impl Seams {
+    /// How many bytes there are from this address, in the memory, to the next seam: at least one.
+    pub(crate) fn next(self, address: usize) -> usize {
+        self.piece - address.wrapping_sub(self.start) % self.piece
+    }
+}
+
 /// On what pages memory is to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -153,6 +168,11 @@ impl Pinned {
     /// The device by which it was locked.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    pub(crate) fn seams(&self) -> Seams {
+        let piece = if let Origin::Registered { piece, .. } = self.origin { piece } else { usize::MAX };
+        Seams { start: self.start.addr().get(), piece }
     }
 
     fn give_back(&mut self) -> Result<(), DriverError> {

@@ -142,3 +142,19 @@ fn memory_is_not_freed_under_a_kernel_when_the_wait_for_another_stream_was_refus
     }
     assert_eq!(refused, 2, "each of the two waits");
 }
+
+#[test]
+fn memory_that_was_locked_by_another_hold_on_the_device_is_leaked_with_that() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let before = leaked();
+    let [here, there] = [0, 1].map(|ordinal| Device::new(ordinal).unwrap());
+    let host = Loader::builder(Things(80)).batch_size(8).memory(there.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &here).unwrap();
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    fake.fail_call(0, 999);
+    assert!(matches!(loader.close(), Err(Error::Leaked { task: 0, .. })));
+    fake.fail_none();
+    drop((batch, here, there));
+    assert_eq!(fake.live().contexts, 1, "that which the memory is of");
+    nothing_is_lost(fake.live(), before);
+}
