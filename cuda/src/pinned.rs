@@ -77,7 +77,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// Maps memory and registers it with the driver: `bytes` rounded up to whole pages, zeroed, on huge pages if the system
     /// has them, and on the device's NUMA node if that is known and has room. Up to 8 threads fetch the pages from the
-    /// system, one for every 64 MiB, and are gone when this returns.
+    /// system, one for every 64 MiB, and are gone when this returns. A process that is forked does not have this memory.
     ///
     /// # Errors
     ///
@@ -237,6 +237,13 @@ fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> 
         // SAFETY: advice about our own pages, and only that.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
+    // A child that is forked would get a copy of all of it, or (before Linux 5.9) the device go on reading pages that are no
+    // longer this process's.
+    #[cfg(target_os = "linux")]
+    // SAFETY: our own pages, which a child has no use for: it cannot use the driver.
+    unsafe {
+        libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK)
+    };
     if let Some(node) = device.numa_node() {
         // Refused where a container may not say so, for one. Pages far away are slower, and as good.
         numa::prefer(pages.start(), pages.len(), node);
