@@ -172,6 +172,7 @@ impl<D> Copier<D> {
         let Some(place) = self.copying.iter().position(is_it) else { return Ok(()) };
         match copied.is_done() {
             Ok(false) => {}
+            Err(source) if source.is_passing() => {}
             Ok(true) => self.idle.extend(self.copying.drain(..=place).filter_map(|copying| copying.slot)),
             Err(source) => {
                 // Its batch is the one that would be delivered.
@@ -231,6 +232,10 @@ impl<D> Copier<D> {
                 let error = Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host.task() };
                 self.copying.push_front(oldest);
                 return Err(error);
+            }
+            Err(source) if source.is_passing() => {
+                self.copying.push_front(oldest);
+                return Err(source.into());
             }
             Err(source) => return Err(self.give_up(oldest, Unsettled::Driver(source))),
         }

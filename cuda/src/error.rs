@@ -197,6 +197,11 @@ impl DriverError {
         Self { call, code: code as u32, name, text, device }
     }
 
+    /// Whether it says nothing of what was asked about: while a thread captures a stream, the driver answers no questions.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.code == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32
+    }
+
     /// What to do about it, where that is known.
     fn advice(&self) -> Option<&'static str> {
         Some(match self.code {
@@ -223,6 +228,9 @@ impl DriverError {
             802 => "wait for the system's fabric manager, or look at its log",
             803 | 804 => {
                 "the driver's library and its kernel module don't fit: restart after the update, or align both"
+            }
+            900..=907 => {
+                "a stream is captured into a graph: load and drop batches before or after that, or capture in relaxed mode"
             }
             999 => "look at the system's log (dmesg), and load the driver's kernel module",
             _ => return None,

@@ -163,3 +163,46 @@ fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
     assert_eq!(failed, BTreeSet::from(["cuEventRecord", "cuMemcpyHtoDAsync", "cuStreamWaitEvent"]));
     assert_eq!(fake.violations(), Vec::<String>::new());
 }
+
+#[test]
+fn a_question_that_the_driver_does_not_answer_while_a_stream_is_captured_costs_nothing() {
+    const CAPTURE_UNSUPPORTED: u32 = 900;
+    let fake = Fake::load().session(Options::default());
+    let mut asked = [0; 2];
+    for slots in [1, 2] {
+        for n in 0..6 {
+            let before = leaked();
+            let device = Device::new(0).unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let mut loader = support::loader(&device, 80, 0, slots);
+            let mut pass = loader.epoch().unwrap();
+            check(&pass.next().unwrap().unwrap(), &stream);
+            let queries = fake.count("cuEventQuery");
+            fake.fail_call(n, CAPTURE_UNSUPPORTED);
+            let outcome = pass.next().unwrap();
+            fake.fail_none();
+            let was_asked = fake.count("cuEventQuery") > queries;
+            let lost = match outcome {
+                Err(Error::Copy { task: 1, .. }) => 1,
+                Err(Error::Driver(error)) => {
+                    assert!(
+                        was_asked && error.call == "cuEventQuery" && error.to_string().contains("graph"),
+                        "{error}"
+                    );
+                    asked[0] += 1;
+                    0
+                }
+                Ok(batch) => {
+                    check(&batch, &stream);
+                    asked[1] += 1;
+                    1
+                }
+                Err(error) => panic!("call {n}: {error}"),
+            };
+            assert_eq!(pass.map(|batch| check(&batch.unwrap(), &stream)).count(), 9 - lost, "call {n}");
+            drop(loader);
+            assert_eq!(leaked(), before);
+        }
+    }
+    assert!(asked.iter().all(|&count| count > 0), "{asked:?}");
+}
