@@ -25,6 +25,7 @@
 //! its device slot stay here until the copy stream is idle; if not even that can be found out, both are leaked, with the arena
 //! that the host slot is in, and the error says so.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub(crate) struct Copier<D> {
     /// Slots that were not lost, and the last one that was.
     slots: usize,
     lost: Option<DriverError>,
+    /// The most bytes and samples of a batch.
+    most: (usize, usize),
     /// Bytes of the memory that the host's slots are in, by which device it was locked, and where copies must be parted.
     arena: usize,
     locked_by: Device,
@@ -120,6 +123,7 @@ impl<D> Copier<D> {
             returned,
             slots,
             lost: None,
+            most: (bytes, rows),
             arena: memory.len(),
             locked_by: memory.device().clone(),
             seams: memory.seams(),
@@ -127,6 +131,15 @@ impl<D> Copier<D> {
             timeout: None,
             resumable: false,
         })
+    }
+
+    /// Whether this is the loader that it was made for, or one that is the same to it.
+    pub(crate) fn is_made_for<L: BatchLoader<Dataset = D>>(&self, host: &L) -> bool {
+        let memory = host.memory();
+        (memory as &dyn Any).is::<Pinned>()
+            && (self.seams.start(), self.arena) == (memory.start().addr().get(), memory.len())
+            && self.most == (host.batch_bytes(), host.batch_size())
+            && host.fields().eq(self.fields.iter())
     }
 
     /// Begins a pass. What is left of one before is thrown away: copies into its slots are on the copy stream, and so before

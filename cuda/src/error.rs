@@ -32,6 +32,9 @@ pub enum Error {
     /// The host's loader has its batches in memory that the device cannot copy from by itself.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
+    /// The host's loader is not the one that the device slots were made for.
+    #[error("the loader behind loader_mut() was exchanged for another one; make a DeviceLoader of that")]
+    Exchanged,
     /// A loader without device slots.
     #[error("a device loader needs a device slot; give it two, or three")]
     NoSlots,

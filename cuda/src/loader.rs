@@ -124,8 +124,11 @@ impl<L: BatchLoader> DeviceLoader<L> {
     ///
     /// # Errors
     ///
-    /// What the host's loader says.
+    /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
     pub fn epoch(&mut self) -> Result<DevicePass<'_, L>, Error> {
+        if !self.copier.is_made_for(&self.host) {
+            return Err(Error::Exchanged);
+        }
         Ok(DevicePass::new(self.host.epoch()?, &mut self.copier))
     }
 
@@ -134,7 +137,7 @@ impl<L: BatchLoader> DeviceLoader<L> {
         &self.host
     }
 
-    /// The host's loader, to load a state into, say.
+    /// The host's loader, to load a state into, say. It must stay this one.
     pub fn loader_mut(&mut self) -> &mut L {
         &mut self.host
     }

@@ -34,6 +34,11 @@ pub(crate) struct Seams {
 }
 
 impl Seams {
+    /// The first address of the memory.
+    pub(crate) fn start(self) -> usize {
+        self.start
+    }
+
     /// How many bytes there are from this address, in the memory, to the next seam: at least one.
     pub(crate) fn next(self, address: usize) -> usize {
         self.piece - address.wrapping_sub(self.start) % self.piece

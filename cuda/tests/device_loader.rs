@@ -428,3 +428,19 @@ fn messages_have_no_gaps() {
         assert!(!error.to_string().contains("  "), "{error}");
     }
 }
+
+#[test]
+fn another_loader_in_the_place_of_the_host_is_refused() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 40, 0, 2);
+    let build = |builder: slotline::loader::Builder<Things>| builder.batch_size(8).build().unwrap();
+    let others = [Loader::builder(Things(40)), Loader::builder(Things(40)).memory(device.pinned())].map(build);
+    for other in others {
+        let own = std::mem::replace(loader.loader_mut(), other);
+        assert!(matches!(loader.epoch(), Err(Error::Exchanged)));
+        *loader.loader_mut() = own;
+        check_passes(&mut loader, &stream, 40, 1);
+    }
+}
