@@ -75,6 +75,7 @@ pub(crate) struct Copier<D> {
     /// Whether that was noted as leaked.
     leaked_arena: bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) waits_for_release: bool,
     pub(crate) resumable: bool,
 }
 
@@ -129,6 +130,7 @@ impl<D> Copier<D> {
             seams: memory.seams(),
             leaked_arena: false,
             timeout: None,
+            waits_for_release: false,
             resumable: false,
         })
     }
@@ -167,16 +169,28 @@ impl<D> Copier<D> {
 
     fn take_back(&mut self) -> Result<(), Error> {
         while let Ok(slot) = self.returned.try_recv() {
-            match slot.lost.clone() {
-                None => self.idle.push(slot),
-                Some(source) => {
-                    self.slots -= 1;
-                    self.lost = Some(source.clone());
-                    return Err(Error::Lost { left: self.slots, source });
-                }
-            }
+            self.take_in(slot)?;
         }
         Ok(())
+    }
+
+    fn take_in(&mut self, slot: Slot) -> Result<(), Error> {
+        let Some(source) = slot.lost.clone() else {
+            self.idle.push(slot);
+            return Ok(());
+        };
+        self.slots -= 1;
+        self.lost = Some(source.clone());
+        Err(Error::Lost { left: self.slots, source })
+    }
+
+    /// Waits until a batch is dropped; whether one was.
+    fn wait_for_release(&mut self) -> Result<bool, Error> {
+        let returned = match self.timeout {
+            Some(timeout) => self.returned.recv_timeout(timeout).ok(),
+            None => self.returned.recv().ok(),
+        };
+        returned.map_or(Ok(false), |slot| self.take_in(slot).map(|()| true))
     }
 
     /// If this copy is done, so are those before it on the stream.
@@ -213,6 +227,9 @@ impl<D> Copier<D> {
         while !self.has_room() {
             let stuck = self.idle.is_empty() && self.copying.iter().all(|copying| copying.slot.is_none());
             if stuck {
+                if self.waits_for_release && self.slots > 0 && self.wait_for_release()? {
+                    continue;
+                }
                 return Err(match self.lost.clone().filter(|_| self.slots == 0) {
                     Some(source) => Error::Lost { left: 0, source },
                     None => Error::Held { slots: self.slots },

@@ -71,7 +71,7 @@ const SLOTS: usize = 3;
 /// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
 /// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader says `Held` when it comes round to it |
 /// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
-/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
+/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass. Or it [waits](DeviceLoader::wait_for_release) |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
 /// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
 /// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
@@ -110,6 +110,15 @@ impl<L: BatchLoader> DeviceLoader<L> {
     /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+        self
+    }
+
+    /// Whether `next` waits, when all device slots are held, until another thread drops a batch, and says [`Error::Held`] only
+    /// after the [timeout](Self::timeout).
+    ///
+    /// Only for loops that hand batches to other threads: a thread that holds them all itself would wait for ever.
+    pub fn wait_for_release(mut self, wait: bool) -> Self {
+        self.copier.waits_for_release = wait;
         self
     }
 

@@ -444,3 +444,30 @@ fn another_loader_in_the_place_of_the_host_is_refused() {
         check_passes(&mut loader, &stream, 40, 1);
     }
 }
+
+#[test]
+fn a_loop_that_hands_batches_to_another_thread_can_wait_for_it() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 80, 0, 2).wait_for_release(true);
+    let (give, given) = std::sync::mpsc::channel::<slotline_cuda::DeviceBatch>();
+    let tasks = std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            let stream = Stream::new(&device).unwrap();
+            let slow = |batch: slotline_cuda::DeviceBatch| {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                check(&batch, &stream);
+                batch.task()
+            };
+            given.into_iter().map(slow).collect::<Vec<_>>()
+        });
+        loader.epoch().unwrap().for_each(|batch| give.send(batch.unwrap()).unwrap());
+        drop(give);
+        user.join().unwrap()
+    });
+    assert_eq!(tasks, (0..10).collect::<Vec<_>>());
+    let mut loader = loader.timeout(std::time::Duration::from_millis(5));
+    let mut pass = loader.epoch().unwrap();
+    let _held = [(); 2].map(|()| pass.next().unwrap().unwrap());
+    assert!(matches!(error_of(pass.next()), Error::Held { slots: 2 }));
+}
