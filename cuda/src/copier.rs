@@ -25,6 +25,7 @@
 //! its device slot stay here until the copy stream is idle; if not even that can be found out, both are leaked, with the arena
 //! that the host slot is in, and the error says so.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use slotline::Batch;
+use slotline::arena::Memory;
 use slotline::loader::{BatchLoader, State};
 use slotline::sample::Field;
 
@@ -39,6 +41,7 @@ use crate::batch::{About, DeviceBatch};
 use crate::device::Device;
 use crate::error::{DriverError, Error};
 use crate::leak;
+use crate::pinned::{Pinned, Seams};
 use crate::slot::{Copied, Slot};
 use crate::stream::Stream;
 use crate::wait::{Grace, Unsettled, poll};
@@ -63,11 +66,16 @@ pub(crate) struct Copier<D> {
     /// Slots that were not lost, and the last one that was.
     slots: usize,
     lost: Option<DriverError>,
-    /// Bytes of the memory that the host's slots are in.
+    /// The most bytes and samples of a batch.
+    most: (usize, usize),
+    /// Bytes of the memory that the host's slots are in, by which device it was locked, and where copies must be parted.
     arena: usize,
+    locked_by: Device,
+    seams: Seams,
     /// Whether that was noted as leaked.
     leaked_arena: bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) waits_for_release: bool,
     pub(crate) resumable: bool,
 }
 
@@ -90,11 +98,16 @@ struct Copying<D> {
 }
 
 impl<D> Copier<D> {
-    /// Takes the memory of `slots` batches of a loader.
-    pub(crate) fn new<L: BatchLoader<Dataset = D>>(host: &L, device: &Device, slots: usize) -> Result<Self, Error> {
+    /// Takes the memory of `slots` batches of a loader, which has its own in `memory`.
+    pub(crate) fn new<L: BatchLoader<Dataset = D>>(
+        host: &L,
+        memory: &Pinned,
+        device: &Device,
+        slots: usize,
+    ) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().cloned().collect();
         let (bytes, rows) = (host.batch_bytes(), host.batch_size());
-        let idle: Result<Vec<_>, _> = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect();
+        let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
         // Each slot can refer to one, each copy to another, and one is recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);
@@ -102,7 +115,7 @@ impl<D> Copier<D> {
             device: device.clone(),
             stream: Stream::new(device)?,
             fields,
-            idle: idle?,
+            idle,
             queue: VecDeque::with_capacity(slots + 1),
             copying: VecDeque::with_capacity(slots + 1),
             most_copying: host.most_held().min(slots - 1),
@@ -111,11 +124,24 @@ impl<D> Copier<D> {
             returned,
             slots,
             lost: None,
-            arena: host.memory().len(),
+            most: (bytes, rows),
+            arena: memory.len(),
+            locked_by: memory.device().clone(),
+            seams: memory.seams(),
             leaked_arena: false,
             timeout: None,
+            waits_for_release: false,
             resumable: false,
         })
+    }
+
+    /// Whether this is the loader that it was made for, or one that is the same to it.
+    pub(crate) fn is_made_for<L: BatchLoader<Dataset = D>>(&self, host: &L) -> bool {
+        let memory = host.memory();
+        (memory as &dyn Any).is::<Pinned>()
+            && (self.seams.start(), self.arena) == (memory.start().addr().get(), memory.len())
+            && self.most == (host.batch_bytes(), host.batch_size())
+            && host.fields().eq(self.fields.iter())
     }
 
     /// Begins a pass. What is left of one before is thrown away: copies into its slots are on the copy stream, and so before
@@ -153,16 +179,28 @@ impl<D> Copier<D> {
 
     fn take_back(&mut self) -> Result<(), Error> {
         while let Ok(slot) = self.returned.try_recv() {
-            match slot.lost.clone() {
-                None => self.idle.push(slot),
-                Some(source) => {
-                    self.slots -= 1;
-                    self.lost = Some(source.clone());
-                    return Err(Error::Lost { left: self.slots, source });
-                }
-            }
+            self.take_in(slot)?;
         }
         Ok(())
+    }
+
+    fn take_in(&mut self, slot: Slot) -> Result<(), Error> {
+        let Some(source) = slot.lost.clone() else {
+            self.idle.push(slot);
+            return Ok(());
+        };
+        self.slots -= 1;
+        self.lost = Some(source.clone());
+        Err(Error::Lost { left: self.slots, source })
+    }
+
+    /// Waits until a batch is dropped; whether one was.
+    fn wait_for_release(&mut self) -> Result<bool, Error> {
+        let returned = match self.timeout {
+            Some(timeout) => self.returned.recv_timeout(timeout).ok(),
+            None => self.returned.recv().ok(),
+        };
+        returned.map_or(Ok(false), |slot| self.take_in(slot).map(|()| true))
     }
 
     /// Whether this copy is done; then so are those before it on the stream.
@@ -171,6 +209,7 @@ impl<D> Copier<D> {
         let Some(place) = self.copying.iter().position(|copying| is_it(&copying.copied)) else { return Ok(true) };
         match copied.is_done() {
             Ok(false) => Ok(false),
+            Err(source) if source.is_passing() => Ok(false),
             Ok(true) => {
                 for done in self.copying.drain(..=place) {
                     done.copied.inspect(|copied| copied.note_seen());
@@ -209,6 +248,9 @@ impl<D> Copier<D> {
         while !self.has_room() {
             let stuck = self.idle.is_empty() && self.copying.iter().all(|copying| copying.slot.is_none());
             if stuck {
+                if self.waits_for_release && self.slots > 0 && self.wait_for_release()? {
+                    continue;
+                }
                 return Err(match self.lost.clone().filter(|_| self.slots == 0) {
                     Some(source) => Error::Lost { left: 0, source },
                     None => Error::Held { slots: self.slots },
@@ -241,6 +283,10 @@ impl<D> Copier<D> {
                 let error = Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host.task() };
                 self.copying.push_front(oldest);
                 return Err(error);
+            }
+            Err(source) if source.is_passing() => {
+                self.copying.push_front(oldest);
+                return Err(source.into());
             }
             Err(source) => return Err(self.give_up(oldest, Unsettled::Driver(source))),
         }
@@ -279,7 +325,7 @@ impl<D> Copier<D> {
         let copied = self.events[free.expect("there are more events than copies and slots")].clone();
         // SAFETY: the bytes are in page-locked memory, and the batch keeps them from being written until `copied` is reached;
         // the slot is at least as long, and nobody reads it from `wait_on` until then.
-        let begun = unsafe { slot.copy_from(columns.bytes(), &self.stream) };
+        let begun = unsafe { slot.copy_from(columns.bytes(), self.seams, &self.stream) };
         match (begun, copied.record(&self.stream)) {
             (Ok(()), Ok(())) => {
                 slot.copied = Some(copied.clone());
@@ -313,11 +359,14 @@ impl<D> Copier<D> {
         mem::forget(copying.host);
         if !mem::replace(&mut self.leaked_arena, true) {
             leak::note_host(self.arena);
-            // It has a hold on the device, too.
-            self.device.keep();
+            // It has a hold on its device, too.
+            self.locked_by.keep();
         }
         if let Some(mut slot) = copying.slot {
             self.slots -= 1;
+            if let Unsettled::Driver(source) = &why {
+                self.lost = Some(source.clone());
+            }
             slot.leak();
         }
         let error = Error::Leaked { task, bytes: self.arena, why: why.to_string() };

@@ -32,6 +32,9 @@ pub enum Error {
     /// The host's loader has its batches in memory that the device cannot copy from by itself.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
+    /// The host's loader is not the one that the device slots were made for.
+    #[error("the loader behind loader_mut() was exchanged for another one; make a DeviceLoader of that")]
+    Exchanged,
     /// A loader without device slots.
     #[error("a device loader needs a device slot; give it two, or three")]
     NoSlots,
@@ -46,7 +49,8 @@ pub enum Error {
     },
     /// Fields of a batch are not in page-locked memory.
     #[error(
-        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field          more room, and build the loader without on_overflow(Spill)"
+        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field \
+         more room, and build the loader without on_overflow(Spill)"
     )]
     Spilled {
         /// The batch, counted from 0.
@@ -56,7 +60,8 @@ pub enum Error {
     },
     /// A copy was begun and nobody can tell when it is done.
     #[error(
-        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are          in are leaked, since the device may still read them; end this process"
+        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are \
+         in are leaked, since the device may still read them; end this process"
     )]
     Leaked {
         /// The batch, counted from 0.
@@ -66,8 +71,8 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// A batch was released and nobody can tell when its memory is free again.
-    #[error("a released batch can't be waited for: {source}; its device slot is lost, and {left} are left")]
+    /// Nobody can tell when the memory of a batch that was released, or whose copy failed, is free again.
+    #[error("a device slot is lost, since what uses it can't be waited for ({source}); {left} are left")]
     Lost {
         /// Device slots that are left.
         left: usize,
@@ -118,12 +123,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a pass can give this again and again without getting on.
+    /// Whether a pass can give this again and again without getting on, whatever the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        matches!(
-            self,
-            Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. } | Self::Held { .. }
-        )
+        matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
 }
 
@@ -198,6 +200,11 @@ impl DriverError {
         Self { call, code: code as u32, name, text, device }
     }
 
+    /// Whether it says nothing of what was asked about: while a thread captures a stream, the driver answers no questions.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.code == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32
+    }
+
     /// What to do about it, where that is known.
     fn advice(&self) -> Option<&'static str> {
         Some(match self.code {
@@ -224,6 +231,9 @@ impl DriverError {
             802 => "wait for the system's fabric manager, or look at its log",
             803 | 804 => {
                 "the driver's library and its kernel module don't fit: restart after the update, or align both"
+            }
+            900..=907 => {
+                "a stream is captured into a graph: load and drop batches before or after that, or capture in relaxed mode"
             }
             999 => "look at the system's log (dmesg), and load the driver's kernel module",
             _ => return None,

@@ -63,6 +63,7 @@ const SLOTS: usize = 3;
 /// (with two slots once for each; more often only where the host must wait for a copy). Releasing the batch is a call,
 /// and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not seen to be done: 3.5 calls beside the copy itself
 /// (counted over the fake driver), of which 2.5 are `next`'s.
+/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that lies in two of them takes two copies.
 ///
 /// # When things go wrong
 ///
@@ -70,12 +71,13 @@ const SLOTS: usize = 3;
 /// |---|---|
 /// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
 /// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
-/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed |
+/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader says `Held` when it comes round to it |
 /// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
-/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
+/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass. Or it [waits](DeviceLoader::wait_for_release) |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
 /// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
 /// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
+/// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream meanwhile |
 /// | the context of the device is destroyed | the driver's errors, as above |
 pub struct DeviceLoader<L: BatchLoader> {
     /// Dropped first: copies read the loader's memory.
@@ -103,15 +105,22 @@ impl<L: BatchLoader> DeviceLoader<L> {
         if slots == 0 {
             return Err(Error::NoSlots);
         }
-        if !(host.memory() as &dyn Any).is::<Pinned>() {
-            return Err(Error::NotPageLocked);
-        }
-        Ok(Self { copier: Copier::new(&host, device, slots)?, host })
+        let memory = (host.memory() as &dyn Any).downcast_ref::<Pinned>().ok_or(Error::NotPageLocked)?;
+        Ok(Self { copier: Copier::new(&host, memory, device, slots)?, host })
     }
 
     /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+        self
+    }
+
+    /// Whether `next` waits, when all device slots are held, until another thread drops a batch, and says [`Error::Held`] only
+    /// after the [timeout](Self::timeout).
+    ///
+    /// Only for loops that hand batches to other threads: a thread that holds them all itself would wait for ever.
+    pub fn wait_for_release(mut self, wait: bool) -> Self {
+        self.copier.waits_for_release = wait;
         self
     }
 
@@ -126,8 +135,11 @@ impl<L: BatchLoader> DeviceLoader<L> {
     ///
     /// # Errors
     ///
-    /// What the host's loader says.
+    /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
     pub fn epoch(&mut self) -> Result<DevicePass<'_, L>, Error> {
+        if !self.copier.is_made_for(&self.host) {
+            return Err(Error::Exchanged);
+        }
         Ok(DevicePass::new(self.host.epoch()?, &mut self.copier))
     }
 
@@ -136,7 +148,7 @@ impl<L: BatchLoader> DeviceLoader<L> {
         &self.host
     }
 
-    /// The host's loader, to load a state into, say.
+    /// The host's loader, to load a state into, say. It must stay this one.
     pub fn loader_mut(&mut self) -> &mut L {
         &mut self.host
     }

@@ -10,8 +10,9 @@ use crate::error::Error;
 
 /// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches, or the errors in their places.
 ///
-/// It takes a batch from the host's loader ahead of its being asked for only if that is ready, so that `next` never waits for
-/// anything but the batch that it returns. Dropped before its end, it is given up.
+/// It takes a batch from the host's loader ahead of its being asked for only if that is ready, so that `next` does not wait for
+/// others than the one that it returns (but where a worker of an iterable dataset is at its end, or all samples of a batch were
+/// skipped: that shows only when it is taken). Dropped before its end, it is given up.
 pub struct DevicePass<'l, L: BatchLoader + 'l> {
     host: L::Pass<'l>,
     copier: &'l mut Copier<L::Dataset>,
@@ -24,6 +25,8 @@ pub struct DevicePass<'l, L: BatchLoader + 'l> {
     blocked: bool,
     /// The last answer was an error that can come again and again.
     failed: bool,
+    /// The last answer was `Held`.
+    held: bool,
     /// Nothing more comes.
     over: bool,
 }
@@ -32,7 +35,7 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
     pub(crate) fn new(host: L::Pass<'l>, copier: &'l mut Copier<L::Dataset>) -> Self {
         copier.begin();
         let state = copier.resumable.then(|| host.state());
-        Self { host, copier, state, ended: false, end: None, blocked: false, failed: false, over: false }
+        Self { host, copier, state, ended: false, end: None, blocked: false, failed: false, held: false, over: false }
     }
 
     /// What the host's loader has done so far. Batches that wait on the device are counted.
@@ -53,12 +56,17 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
             self.copier.end_copies()?;
             self.blocked = false;
         }
-        let taken = self.host.next();
-        if matches!(taken, Some(Err(slotline::Error::Held { .. }))) && self.copier.is_copying() {
-            // After an error in the place of a batch, those before it may have the slots of those behind it.
-            self.blocked = true;
-            return Ok(());
-        }
+        let taken = if self.copier.is_copying() {
+            let taken = self.host.next_or_held();
+            if matches!(taken, Some(Err(slotline::Error::Held { .. }))) {
+                // After an error in the place of a batch, those before it may have the slots of those behind it.
+                self.blocked = true;
+                return Ok(());
+            }
+            taken
+        } else {
+            self.host.next()
+        };
         let state = self.copier.resumable.then(|| self.host.state());
         match taken {
             Some(Ok(batch)) => self.copier.copy(batch, state),
@@ -100,7 +108,7 @@ impl<L: BatchLoader> Iterator for DevicePass<'_, L> {
         self.state = next.state.take();
         match self.copier.deliver(next) {
             Ok(batch) => {
-                self.failed = false;
+                (self.failed, self.held) = (false, false);
                 Some(Ok(batch))
             }
             Err(error) => self.fail(error),
@@ -116,17 +124,11 @@ impl<L: BatchLoader> Iterator for DevicePass<'_, L> {
 impl<L: BatchLoader> DevicePass<'_, L> {
     /// Delivers an error. A loop that does not mind errors must not go round for ever.
     fn fail(&mut self, error: Error) -> Option<Result<DeviceBatch, Error>> {
-        let again = std::mem::replace(&mut self.failed, error.can_repeat());
-        match error {
-            Error::Held { .. } if again => {
-                self.over = true;
-                None
-            }
-            error => {
-                self.over = again && error.can_repeat();
-                Some(Err(error))
-            }
-        }
+        let held = matches!(error, Error::Held { .. });
+        let was_held = std::mem::replace(&mut self.held, held);
+        let failed = std::mem::replace(&mut self.failed, error.can_repeat());
+        self.over = if held { was_held } else { failed && self.failed };
+        if held && was_held { None } else { Some(Err(error)) }
     }
 }
 

@@ -25,6 +25,26 @@ const SHARE: usize = 64 << 20;
 /// The most threads: more don't get memory any faster.
 const THREADS: usize = 8;
 
+/// Where one registration of a memory ends and the next one begins: no copy may cross that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seams {
+    start: usize,
+    /// From one to the next.
+    piece: usize,
+}
+
+impl Seams {
+    /// The first address of the memory.
+    pub(crate) fn start(self) -> usize {
+        self.start
+    }
+
+    /// How many bytes there are from this address, in the memory, to the next seam: at least one.
+    pub(crate) fn next(self, address: usize) -> usize {
+        self.piece - address.wrapping_sub(self.start) % self.piece
+    }
+}
+
 /// On what pages memory is to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,7 +82,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// Maps memory and registers it with the driver: `bytes` rounded up to whole pages, zeroed, on huge pages if the system
     /// has them, and on the device's NUMA node if that is known and has room. Up to 8 threads fetch the pages from the
-    /// system, one for every 64 MiB, and are gone when this returns.
+    /// system, one for every 64 MiB, and are gone when this returns. A process that is forked does not have this memory.
     ///
     /// # Errors
     ///
@@ -155,6 +175,11 @@ impl Pinned {
         &self.device
     }
 
+    pub(crate) fn seams(&self) -> Seams {
+        let piece = if let Origin::Registered { piece, .. } = self.origin { piece } else { usize::MAX };
+        Seams { start: self.start.addr().get(), piece }
+    }
+
     fn give_back(&mut self) -> Result<(), DriverError> {
         match &mut self.origin {
             Origin::Registered { pages, piece } => {
@@ -217,6 +242,13 @@ fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> 
         // SAFETY: advice about our own pages, and only that.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
+    // A child that is forked would get a copy of all of it, or (before Linux 5.9) the device go on reading pages that are no
+    // longer this process's.
+    #[cfg(target_os = "linux")]
+    // SAFETY: our own pages, which a child has no use for: it cannot use the driver.
+    unsafe {
+        libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK)
+    };
     if let Some(node) = device.numa_node() {
         // Refused where a container may not say so, for one. Pages far away are slower, and as good.
         numa::prefer(pages.start(), pages.len(), node);

@@ -11,6 +11,7 @@ use crate::Device;
 use crate::error::{DriverError, Error};
 use crate::event::Event;
 use crate::memory::DeviceMemory;
+use crate::pinned::Seams;
 use crate::stream::Stream;
 use crate::wait::Grace;
 
@@ -144,16 +145,16 @@ impl Slot {
 
     /// Has the copy stream wait until nobody uses the slot any more.
     pub(crate) fn wait_on(&mut self, copies: &Stream) -> Result<(), DriverError> {
-        for used in self.uses() {
-            if used.stream.is_some() {
-                used.consumed.wait_on(copies)?;
-                used.stream = None;
-            }
+        let uses = self.uses();
+        for used in uses.iter().filter(|used| used.stream.is_some()) {
+            used.consumed.wait_on(copies)?;
         }
+        // Not one by one: if a wait is refused nothing is copied, and no copy tells that the others were reached.
+        uses.iter_mut().for_each(|used| used.stream = None);
         Ok(())
     }
 
-    /// Begins a copy into the slot.
+    /// Begins a copy into the slot: one call of the driver, and one more for each seam among the bytes.
     ///
     /// # Safety
     ///
@@ -163,12 +164,18 @@ impl Slot {
     /// # Panics
     ///
     /// If there are more bytes than the slot has.
-    pub(crate) unsafe fn copy_from(&self, bytes: &[u8], stream: &Stream) -> Result<(), DriverError> {
-        let Some(memory) = self.memory.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+    pub(crate) unsafe fn copy_from(&self, bytes: &[u8], seams: Seams, stream: &Stream) -> Result<(), DriverError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
         assert!(bytes.len() <= memory.len());
-        let (to, from, len) = (memory.ptr(), bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the caller's word; there is room.
-        stream.call("cuMemcpyHtoDAsync", |stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, len, stream) })
+        let (mut to, mut left) = (memory.ptr(), bytes);
+        while !left.is_empty() {
+            let (now, rest) = left.split_at(left.len().min(seams.next(left.as_ptr().addr())));
+            let (from, len) = (now.as_ptr().cast(), now.len());
+            // SAFETY: the caller's word; there is room.
+            stream.call("cuMemcpyHtoDAsync", |stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, len, stream) })?;
+            (to, left) = (to + len as u64, rest);
+        }
+        Ok(())
     }
 
     /// Waits until nothing uses the memory any more, and frees it; or leaks it.

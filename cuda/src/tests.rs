@@ -1,11 +1,13 @@
 //! What only the inside can see.
 
+use slotline::Loader;
 use slotline::arena::{ALIGN, Memory};
+use slotline::dataset::from_fn;
 use slotline_cuda_fake::{Fake, Live, Options, Session};
 
 use crate::event::Event;
 use crate::memory::DeviceMemory;
-use crate::{Device, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
+use crate::{Device, DeviceLoader, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
 
 /// Calls, and what may have become of them.
 fn life() -> Result<(), Error> {
@@ -130,6 +132,37 @@ fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
             assert!(outcomes.contains(&expected), "piece {piece} fails with {code}: {outcomes:?}");
         }
     }
+}
+
+#[test]
+fn a_batch_that_lies_in_two_pieces_is_copied_whole() {
+    let fake = session();
+    let device = Device::new(0).unwrap();
+    let dataset = from_fn(40, |index, _| Ok([index as u32; 1500]));
+    let locking = device.clone();
+    let in_pieces = move |bytes| Ok(Pinned::registered_in_pieces(&locking, bytes, PageSize::Small, 2 * ALIGN)?);
+    let host = Loader::builder(dataset).batch_size(4).hold(2).memory(in_pieces).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &device).unwrap();
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        batch.wait().unwrap();
+        let field = batch.field(0).unwrap();
+        let start = std::ptr::with_exposed_provenance::<u32>(field.ptr() as usize);
+        // SAFETY: the fake driver's device memory is the process's, and nothing writes it now.
+        let numbers = unsafe { std::slice::from_raw_parts(start, field.bytes() / 4) };
+        assert!(
+            numbers.iter().eq(batch
+                .indices()
+                .iter()
+                .flat_map(|&index| [index as u32; 1500])
+                .collect::<Vec<_>>()
+                .iter())
+        );
+    }
+    drop(loader);
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    let copies = fake.count("cuMemcpyHtoDAsync_v2");
+    assert!(copies > 20, "batches of six pages: {copies}");
 }
 
 #[test]

@@ -60,7 +60,8 @@ impl Grace {
     }
 
     /// Waits until the answer is yes, within the time that is left.
-    pub(crate) fn poll(&self, done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), Unsettled> {
+    pub(crate) fn poll(&self, mut done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), Unsettled> {
+        let done = || done().or_else(|error| if error.is_passing() { Ok(false) } else { Err(error) });
         match poll(Some(self.0.saturating_duration_since(Instant::now())), done) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Unsettled::Late),

@@ -321,3 +321,153 @@ fn a_resumed_pass_goes_on_behind_the_batches_that_the_device_gave() {
         }
     }
 }
+
+#[test]
+fn a_host_that_waits_for_its_batches_does_not_wait_for_those_that_are_being_copied() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let (said, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let dataset = from_fn(24, |index, _| if index == 5 { Err("a bad one".into()) } else { Ok(index as i64) });
+        let builder = Loader::builder(dataset).batch_size(4).wait_for_release(true).memory(device.pinned());
+        let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.is_ok()).collect();
+        drop(loader);
+        said.send(outcomes).unwrap();
+    });
+    let outcomes = told.recv_timeout(std::time::Duration::from_secs(20)).expect("a pass that ends");
+    assert_eq!(outcomes, [true, false, true, true, true, true]);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_pass_that_ends_since_the_host_has_lost_its_slots_says_so() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let host = Loader::builder(Things(80)).batch_size(8).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &device).unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let given = [(); 2].map(|()| pass.next().unwrap().unwrap().task());
+    assert_eq!(given, [0, 1]);
+    fake.fail_call(0, 999);
+    assert!(matches!(error_of(pass.next()), Error::Leaked { task: 0, .. }));
+    fake.fail_none();
+    let error = error_of(pass.next());
+    assert!(matches!(error, Error::Loader(slotline::Error::Held { .. })), "{error}");
+    assert!(pass.next().is_none());
+}
+
+#[test]
+fn held_slots_are_said_before_they_end_the_pass_even_after_an_error_of_the_driver() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 80, 0, 2);
+    let mut pass = loader.epoch().unwrap();
+    let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
+    fake.fail_call(0, 2);
+    assert!(first.release_on(&stream).is_err());
+    fake.fail_none();
+    assert!(matches!(error_of(pass.next()), Error::Lost { left: 1, .. }));
+    assert!(matches!(error_of(pass.next()), Error::Held { slots: 1 }));
+    drop(second);
+    assert_eq!(pass.next().unwrap().unwrap().task(), 2);
+    assert_eq!(pass.filter(|batch| batch.is_ok()).count(), 7);
+}
+
+#[test]
+fn a_loader_whose_slots_were_all_leaked_names_the_driver_s_error() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 80, 0, 1);
+    let mut pass = loader.epoch().unwrap();
+    drop(pass.next().unwrap().unwrap());
+    fake.advance(1000);
+    // The copy is refused, and whether it began all the same cannot be asked.
+    fake.fail_from(1, 999);
+    assert!(matches!(error_of(pass.next()), Error::Copy { task: 1, .. }));
+    assert!(matches!(error_of(pass.next()), Error::Leaked { task: 1, .. }));
+    fake.fail_none();
+    drop(pass);
+    let error = error_of(loader.epoch().unwrap().next());
+    assert!(matches!(&error, Error::Lost { left: 0, source } if source.code == 999), "{error}");
+}
+
+#[test]
+fn a_batch_without_samples_has_nothing_spilled() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    static LONG: [u8; 100] = [7; 100];
+    let lists = || [vec![40], vec![], vec![], vec![1]];
+    let builder = Loader::builder(Runs).batch_sampler_iter(1, lists).on_overflow(Overflow::Spill);
+    let mut loader = DeviceLoader::new(builder.memory(device.pinned()).build().unwrap(), &device).unwrap();
+    let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.len())).collect();
+    assert!(matches!(&outcomes[..], [Err(Error::Spilled { task: 0, .. }), Ok(0), Ok(0), Ok(1)]), "{outcomes:?}");
+
+    /// As many bytes as the index says, and room for ten.
+    struct Runs;
+    impl slotline::Dataset for Runs {
+        type Sample<'a> = Packed<'a, u8>;
+        fn len(&self) -> usize {
+            100
+        }
+        fn get<'a>(
+            &'a self,
+            index: usize,
+            _: &'a mut slotline::dataset::Context,
+        ) -> Result<Packed<'a, u8>, slotline::BoxError> {
+            Ok(Packed::new(&LONG[..index], 10))
+        }
+    }
+}
+
+#[test]
+fn messages_have_no_gaps() {
+    let leaked = Error::Leaked { task: 1, bytes: 2, why: "late".to_owned() };
+    for error in [leaked, Error::Spilled { task: 1, field: "words".to_owned() }] {
+        assert!(!error.to_string().contains("  "), "{error}");
+    }
+}
+
+#[test]
+fn another_loader_in_the_place_of_the_host_is_refused() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 40, 0, 2);
+    let build = |builder: slotline::loader::Builder<Things>| builder.batch_size(8).build().unwrap();
+    let others = [Loader::builder(Things(40)), Loader::builder(Things(40)).memory(device.pinned())].map(build);
+    for other in others {
+        let own = std::mem::replace(loader.loader_mut(), other);
+        assert!(matches!(loader.epoch(), Err(Error::Exchanged)));
+        *loader.loader_mut() = own;
+        check_passes(&mut loader, &stream, 40, 1);
+    }
+}
+
+#[test]
+fn a_loop_that_hands_batches_to_another_thread_can_wait_for_it() {
+    let _fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 80, 0, 2).wait_for_release(true);
+    let (give, given) = std::sync::mpsc::channel::<slotline_cuda::DeviceBatch>();
+    let tasks = std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            let stream = Stream::new(&device).unwrap();
+            let slow = |batch: slotline_cuda::DeviceBatch| {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                check(&batch, &stream);
+                batch.task()
+            };
+            given.into_iter().map(slow).collect::<Vec<_>>()
+        });
+        loader.epoch().unwrap().for_each(|batch| give.send(batch.unwrap()).unwrap());
+        drop(give);
+        user.join().unwrap()
+    });
+    assert_eq!(tasks, (0..10).collect::<Vec<_>>());
+    let mut loader = loader.timeout(std::time::Duration::from_millis(5));
+    let mut pass = loader.epoch().unwrap();
+    let _held = [(); 2].map(|()| pass.next().unwrap().unwrap());
+    assert!(matches!(error_of(pass.next()), Error::Held { slots: 2 }));
+}

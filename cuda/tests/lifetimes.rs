@@ -4,10 +4,11 @@ mod support;
 
 use std::time::Instant;
 
+use slotline::Loader;
 use slotline::loader::GRACE;
-use slotline_cuda::{Device, Error, Stream, leaked};
+use slotline_cuda::{Device, DeviceLoader, Error, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
-use support::{check, check_passes, loader, nothing_is_lost};
+use support::{Things, check, check_passes, loader, nothing_is_lost};
 
 #[test]
 fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
@@ -112,4 +113,48 @@ fn a_batch_whose_kernels_never_end_is_leaked_when_it_is_dropped_without_a_loader
     drop((stream, device));
     nothing_is_lost(fake.live(), before);
     fake.hold(false);
+}
+
+#[test]
+fn memory_is_not_freed_under_a_kernel_when_the_wait_for_another_stream_was_refused() {
+    let mut refused = 0;
+    for n in 0..4 {
+        let fake = Fake::load().session(Options { kernel_steps: 4000, ..Options::default() });
+        let device = Device::new(0).unwrap();
+        let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let host = Loader::builder(Things(80)).batch_size(8).memory(device.pinned()).build().unwrap();
+        let mut loader = DeviceLoader::with_slots(host, &device, 1).unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let batch = pass.next().unwrap().unwrap();
+        streams.iter().for_each(|stream| batch.ready_on(stream).unwrap());
+        let field = batch.field(1).unwrap();
+        fake.read_on(streams[0].as_raw(), field.ptr(), field.bytes()).unwrap();
+        drop(batch);
+        fake.fail_call(n, 2);
+        let outcome = pass.next();
+        fake.fail_none();
+        let is_wait = |error: &Error| matches!(error, Error::Copy { source, .. } if source.call == "cuStreamWaitEvent");
+        refused += usize::from(outcome.as_ref().unwrap().as_ref().is_err_and(is_wait));
+        drop((outcome, pass));
+        drop(loader);
+        device.synchronize().unwrap();
+        assert_eq!(fake.violations(), Vec::<String>::new(), "call {n}");
+    }
+    assert_eq!(refused, 2, "each of the two waits");
+}
+
+#[test]
+fn memory_that_was_locked_by_another_hold_on_the_device_is_leaked_with_that() {
+    let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
+    let before = leaked();
+    let [here, there] = [0, 1].map(|ordinal| Device::new(ordinal).unwrap());
+    let host = Loader::builder(Things(80)).batch_size(8).memory(there.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::new(host, &here).unwrap();
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    fake.fail_call(0, 999);
+    assert!(matches!(loader.close(), Err(Error::Leaked { task: 0, .. })));
+    fake.fail_none();
+    drop((batch, here, there));
+    assert_eq!(fake.live().contexts, 1, "that which the memory is of");
+    nothing_is_lost(fake.live(), before);
 }

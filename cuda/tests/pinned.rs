@@ -144,6 +144,20 @@ fn an_address_that_is_taken_is_tried_elsewhere() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fork_neither_shares_nor_copies_registered_memory() {
+    let (_fake, device) = session();
+    for bytes in [ALIGN, 5 << 20] {
+        let memory = Pinned::registered(&device, bytes).unwrap();
+        let start = format!("{:x}-", memory.start().addr());
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let flags = maps.lines().skip_while(|line| !line.starts_with(&start)).find(|line| line.starts_with("VmFlags:"));
+        let flags = flags.expect("a mapping that begins there");
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+    }
+}
+
 #[test]
 fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
     for (make, name) in [(Pinned::registered as Make, "cuMemHostUnregister"), (Pinned::allocated, "cuMemFreeHost")] {

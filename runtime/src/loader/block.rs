@@ -86,6 +86,10 @@ pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
     /// [`Pass::is_ready`].
     fn is_ready(&self) -> bool;
 
+    /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
+    /// [would wait](super::Builder::wait_for_release), and never ends the pass.
+    fn next_or_held(&mut self) -> Option<Self::Item>;
+
     /// [`Pass::state`].
     fn state(&self) -> State;
 
@@ -137,6 +141,10 @@ macro_rules! batch_loader {
         impl<D: $dataset> BatchPass<D> for $pass<'_, D, Stack> {
             fn is_ready(&self) -> bool {
                 $pass::is_ready(self)
+            }
+
+            fn next_or_held(&mut self) -> Option<Self::Item> {
+                $pass::next_or_held(self)
             }
 
             fn state(&self) -> State {

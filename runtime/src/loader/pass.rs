@@ -64,6 +64,14 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         !self.over && (!self.failures.is_empty() || self.loader.consumer.is_ready())
     }
 
+    /// As `next`, but does not wait for held batches, nor notes that there were some.
+    pub(in crate::loader) fn next_or_held(&mut self) -> Option<Result<C::Batch, Error>> {
+        let waits = std::mem::take(&mut self.loader.waits_for_release);
+        let next = self.next();
+        (self.loader.waits_for_release, self.held) = (waits, false);
+        next
+    }
+
     /// The next worker that could not begin.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {

@@ -110,7 +110,8 @@ impl<'a> Columns<'a> {
         let from = |offset: usize, len: usize| offset - self.first()..offset - self.first() + len;
         let packed = usize::from(column.field.is_packed());
         let ends = (column.ends > 0).then(|| from(column.ends, (packed + self.rows) * size_of::<i64>()));
-        let spilled = self.spill(column).is_some();
+        // A batch without rows wrote nothing over what an earlier one left.
+        let spilled = elements > 0 && self.spill(column).is_some();
         let bytes = if spilled { 0 } else { elements * column.field.dtype.size() };
         Some(Place { data: from(column.offset, bytes), shape, ends, spilled })
     }

@@ -60,6 +60,14 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         !self.over && (!self.failures.is_empty() || self.loader.lanes.is_ready())
     }
 
+    /// As `next`, but does not wait for held batches, nor notes that there were some.
+    pub(in crate::loader) fn next_or_held(&mut self) -> Option<Result<C::Batch, Error>> {
+        let waits = std::mem::take(&mut self.loader.waits_for_release);
+        let next = self.next();
+        (self.loader.waits_for_release, self.held) = (waits, false);
+        next
+    }
+
     /// The next batch or failure, if it is there; without workers, made now.
     fn try_next(&mut self) -> Next<C::Payload> {
         let loader = &mut *self.loader;
