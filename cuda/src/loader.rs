@@ -76,6 +76,7 @@ const SLOTS: usize = 3;
 /// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass. Or it [waits](DeviceLoader::wait_for_release) |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
 /// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
+/// | the slots' memory is freed while other kernels of the context run | the driver's `cuMemFree` may wait for these, without a limit |
 /// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
 /// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream meanwhile |
 /// | the context of the device is destroyed | the driver's errors, as above |
