@@ -41,9 +41,9 @@ fn main() -> Result<(), BoxError> {
     let [train, test] = <[_; 2]>::try_from(parts).expect("two lengths give two parts");
     let train = Loader::builder(train).batch_size(BATCH).shuffle(true).seed(42).num_workers(2);
     let test = Loader::builder(test).batch_size(BATCH);
-    // Two batches on their way to the device, in memory that it reads by itself.
-    let mut train = DeviceLoader::new(train.hold(2).memory(device.pinned()).build()?, &device)?;
-    let mut test = DeviceLoader::new(test.hold(2).memory(device.pinned()).build()?, &device)?;
+    // Three batches on their way to the device, in memory that it reads by itself.
+    let mut train = DeviceLoader::new(train.hold(3).memory(device.pinned()).build()?, &device)?;
+    let mut test = DeviceLoader::new(test.hold(3).memory(device.pinned()).build()?, &device)?;
 
     println!("training on {}", device.name());
     for epoch in 0..EPOCHS {
