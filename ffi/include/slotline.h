@@ -355,6 +355,22 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
 // As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
 void slotline_batch_free(slotline_batch *batch);
 
+// Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
+// library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
+// sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
+// different numbers of rows.
+//
+// # Safety
+//
+// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL.
+slotline_status slotline_dataset_open(const char *source,
+                                      slotline_dataset **out,
+                                      slotline_error **error);
+
 // Makes a dataset of `n` arrays of equal length: a sample is a row of each, and a field's shape is that of a row. Nothing is
 // copied. Any thread.
 //

@@ -68,19 +68,17 @@ impl Arrays {
     /// # Safety
     ///
     /// Each must be what `slotline_array` says.
-    pub(crate) unsafe fn from_c(arrays: &[slotline_array]) -> Result<Self, Failure> {
-        if arrays.is_empty() {
+    pub(crate) unsafe fn from_c(arrays: *const slotline_array, n: usize) -> Result<Self, Failure> {
+        // SAFETY: the caller's word.
+        let list = unsafe { versioned::list(arrays, n, "arrays")? };
+        if list.is_empty() {
             return Err(Failure::invalid("there are no arrays"));
         }
         // All of them are ours from here on, also if one is wrong.
-        // SAFETY: the caller's word.
-        let read = |array| unsafe { versioned::read::<slotline_array>(array, "the array") };
-        let owned: Vec<_> = arrays
-            .iter()
-            .map(|array| read(array).map(|array| (array, Owner::new(array.user, array.drop))))
-            .collect();
-        let mut declared = Vec::with_capacity(owned.len());
-        let mut rows = Vec::with_capacity(owned.len());
+        let own = |array: slotline_array| (array, Owner::new(array.user, array.drop));
+        let owned: Vec<_> = list.into_iter().map(|array| array.map(own)).collect();
+        let mut declared = Vec::with_capacity(n);
+        let mut rows = Vec::with_capacity(n);
         for (place, read) in owned.into_iter().enumerate() {
             let taken = read.and_then(|(array, owner)| {
                 // SAFETY: the caller's word.

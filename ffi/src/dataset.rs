@@ -1,14 +1,17 @@
 //! Datasets: what a loader loads.
 
+use std::ffi::c_char;
 use std::sync::Arc;
 
 use slotline::dataset::Dataset;
+use slotline::source::Source;
 
 use crate::arrays::{Arrays, slotline_array};
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::error::slotline_error;
-use crate::status::{SLOTLINE_OK, slotline_status};
+use crate::failure::{Failure, chain};
+use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
 
 /// A dataset. Loaders keep what they need of it, so that it may be freed as soon as they are made. Any number of threads may
 /// use it at once.
@@ -24,6 +27,37 @@ pub(crate) enum Data {
 impl slotline_dataset {
     fn boxed(data: Data) -> *mut Self {
         Box::into_raw(Box::new(Self(data)))
+    }
+}
+
+/// Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
+/// library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
+/// sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
+/// different numbers of rows.
+///
+/// # Safety
+///
+/// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_open(
+    source: *const c_char,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            let source = check::text(source, "source")?.parse::<Source>();
+            let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
+            let rows = source.load().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
+            *out = slotline_dataset::boxed(Data::Arrays(Arc::new(Arrays::new(rows)?)));
+            Ok(SLOTLINE_OK)
+        })
     }
 }
 
@@ -52,7 +86,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let arrays = Arrays::from_c(check::slice(arrays, n, "arrays")?);
+            let arrays = Arrays::from_c(arrays, n);
             let out = check::place(out, std::ptr::null_mut(), "out")?;
             *out = slotline_dataset::boxed(Data::Arrays(Arc::new(arrays?)));
             Ok(SLOTLINE_OK)

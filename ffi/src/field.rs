@@ -44,7 +44,14 @@ pub struct slotline_field {
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_field {
     fn defaults() -> Self {
-        Self { struct_size: 0, name: std::ptr::null(), dtype: 0, kind: SLOTLINE_FIXED, ndim: 0, shape: std::ptr::null() }
+        Self {
+            struct_size: 0,
+            name: std::ptr::null(),
+            dtype: 0,
+            kind: SLOTLINE_FIXED,
+            ndim: 0,
+            shape: std::ptr::null(),
+        }
     }
 }
 

@@ -51,6 +51,40 @@ pub(crate) unsafe fn read<T: Versioned>(pointer: *const T, name: &str) -> Result
     Ok(known)
 }
 
+/// Copies a list of structs from outside. They lie as far from each other as the first one says that it is long; each can fail
+/// by itself.
+///
+/// # Safety
+///
+/// As of `read`, for each of `len` structs.
+pub(crate) unsafe fn list<T: Versioned>(
+    pointer: *const T,
+    len: usize,
+    name: &str,
+) -> Result<Vec<Result<T, Failure>>, Failure> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller's word.
+    let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
+    check(size, T::FIRST, name)?;
+    if !size.is_multiple_of(align_of::<T>()) || size.checked_mul(len).is_none_or(|bytes| bytes > isize::MAX as usize) {
+        return Err(Failure::invalid(format!("{name}: struct_size is {size}, which {len} structs cannot have")));
+    }
+    let each = |i: usize| {
+        // SAFETY: the caller's word: all of them are of one size.
+        let element = unsafe { pointer.byte_add(i * size) };
+        // SAFETY: the caller's word.
+        let own = *unsafe { reference(element.cast::<usize>(), name)? };
+        if own != size {
+            return Err(Failure::invalid(format!("struct_size is {own}, and that of the first one {size}")));
+        }
+        // SAFETY: the caller's word.
+        unsafe { read(element, name) }
+    };
+    Ok((0..len).map(each).collect())
+}
+
 /// Writes a struct to outside, as far as it has room there; what we do not know becomes zero.
 ///
 /// # Safety
