@@ -102,7 +102,6 @@ fn about(error: &Error) -> Failure {
         Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
         Error::Stopped => of(SLOTLINE_STOPPED),
         Error::State(_) => of(SLOTLINE_STATE),
-        Error::Stopped => of(SLOTLINE_STOPPED),
         Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
         _ => of(SLOTLINE_PANIC),
     }

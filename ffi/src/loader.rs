@@ -301,8 +301,8 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 /// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
 /// within 5 s are left behind, with the memory that they can touch.
 ///
-/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then it goes when that call
-/// returns.
+/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
+/// that call returns.
 ///
 /// # Safety
 ///
@@ -313,6 +313,9 @@ pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
         return;
     }
     guarded((), || {
+        // Else a call that waits in it would go on waiting.
+        // SAFETY: the caller's word.
+        unsafe { &(*loader).stopper }.stop();
         // SAFETY: the caller's word.
         let before = unsafe { &(*loader).state }.fetch_or(FREED, Ordering::AcqRel);
         if before & BUSY == 0 {
