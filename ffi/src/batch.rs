@@ -58,6 +58,7 @@ impl From<Collated> for Made {
 const SPARES: usize = 16;
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "the memory of the boxes is what is kept")]
     static SPARE: RefCell<Vec<Box<MaybeUninit<slotline_batch>>>> = const { RefCell::new(Vec::new()) };
 }
 
