@@ -10,7 +10,8 @@
 //! - [`dataset`], [`arrays`]: what is loaded;
 //! - [`options`]: how;
 //! - [`running`], [`handle`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
-//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did.
+//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
+//! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
 //! too short are errors that name the parameter.
@@ -24,6 +25,8 @@ mod boundary;
 pub mod bytes;
 mod check;
 pub mod dataset;
+#[cfg(feature = "cuda")]
+pub mod device;
 pub mod dlpack;
 pub mod dtype;
 pub mod error;

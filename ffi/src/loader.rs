@@ -36,10 +36,13 @@ pub(crate) trait Make {
     type Made;
 
     /// Tells the builder what else there is to be told.
-    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C>;
+    fn prepare<D, C>(&self, builder: Builder<D, C>, options: &slotline_options) -> Builder<D, C>;
 
     /// Makes it.
-    fn make(self, loader: impl Loads<Item = Batch<()>> + BatchLoader) -> Result<Self::Made, Failure>;
+    fn make<L>(self, loader: L) -> Result<Self::Made, Failure>
+    where
+        L: Loads<Item = Batch<()>> + BatchLoader,
+        for<'l> <L as BatchLoader>::Pass<'l>: Send;
 }
 
 /// The loader itself.
@@ -48,11 +51,14 @@ struct Plain;
 impl Make for Plain {
     type Made = slotline_loader;
 
-    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
+    fn prepare<D, C>(&self, builder: Builder<D, C>, _: &slotline_options) -> Builder<D, C> {
         builder
     }
 
-    fn make(self, loader: impl Loads<Item = Batch<()>>) -> Result<slotline_loader, Failure> {
+    fn make<L>(self, loader: L) -> Result<slotline_loader, Failure>
+    where
+        L: Loads<Item = Batch<()>> + BatchLoader,
+    {
         Ok(slotline_loader(Handle::new(loader)))
     }
 }
@@ -76,7 +82,7 @@ pub(crate) unsafe fn build<M: Make>(
         };
         match &dataset.0 {
             Data::Arrays(arrays) => {
-                let builder = make.prepare(options.apply(Loader::builder(arrays.clone()))?);
+                let builder = make.prepare(options.apply(Loader::builder(arrays.clone()))?, &options);
                 match options.dealt != 0 {
                     true => make.make(builder.build_dealt()?),
                     false => make.make(builder.build()?),
