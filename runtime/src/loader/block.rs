@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::Loader;
 use super::batch::Batch;
 use super::collate::{Collate, Stack};
-use super::error::Error;
+use super::error::{Error, Warning};
 use super::lanes::{LaneLoader, LanePass};
 use super::pass::Pass;
 use super::state::State;
 use super::stats::Stats;
+use super::stop::Stopper;
 use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::sample::{Field, Layout};
@@ -79,6 +80,9 @@ pub trait BatchLoader {
     /// How many batches can be held while the next one is asked for, at most, so that it is not
     /// [refused](Error::Held).
     fn most_held(&self) -> usize;
+
+    /// [`Loader::stopper`].
+    fn stopper(&self) -> Stopper;
 }
 
 /// A pass of a [`BatchLoader`].
@@ -95,6 +99,9 @@ pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
 
     /// [`Pass::stats`].
     fn stats(&self) -> Stats;
+
+    /// [`Pass::warnings`].
+    fn warnings(&self) -> &[Warning];
 }
 
 /// Both loaders, which differ in their passes and in what can be held.
@@ -130,6 +137,10 @@ macro_rules! batch_loader {
             fn most_held(&self) -> usize {
                 $most_held(self)
             }
+
+            fn stopper(&self) -> Stopper {
+                $loader::stopper(self)
+            }
         }
 
         impl<D: $dataset> $loader<D, Stack> {
@@ -153,6 +164,10 @@ macro_rules! batch_loader {
 
             fn stats(&self) -> Stats {
                 $pass::stats(self)
+            }
+
+            fn warnings(&self) -> &[Warning] {
+                $pass::warnings(self)
             }
         }
     };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
@@ -96,6 +97,62 @@ impl<'a> Row<'a> {
         // SAFETY: as for `fill`; a tensor has exactly the bytes of its shape, and its elements are valid.
         unsafe { std::ptr::copy_nonoverlapping(data.bytes().as_ptr(), self.place(column), column.stride) };
         Ok(())
+    }
+
+    /// Makes field `i`, in the order declared, the next one: for samples that have their fields in another order, or at once.
+    /// One that is never written keeps what an earlier batch has there, and nobody notices: whoever goes back and forth must
+    /// see to it, and [go](Self::go_to) behind the last field at the end.
+    pub fn go_to(&mut self, i: usize) {
+        self.next = i;
+    }
+
+    /// The memory of the next field, one of fixed shape, as bytes, of whatever dtype; it counts as written.
+    ///
+    /// A pointer, since it is for code that the compiler does not see: such code must leave valid elements of the dtype there
+    /// (for `Bool`, only 0 and 1), and may write only as long as the row is lent to it.
+    ///
+    /// # Errors
+    ///
+    /// If the field is ragged or packed, or there is none.
+    pub fn fill_raw(&mut self) -> Result<NonNull<[u8]>, Misfit> {
+        let column = self.column()?;
+        if column.field.kind != Kind::Fixed {
+            return Err(column.otherwise());
+        }
+        self.next += 1;
+        let start = NonNull::new(self.place(column)).expect("a slot is somewhere");
+        Ok(NonNull::slice_from_raw_parts(start, column.stride))
+    }
+
+    /// Writes the next field, of whatever kind, from all elements of `data` in C order, whatever its shape: exactly those that
+    /// a field of fixed shape has, at most as many as a ragged one, whole items of a packed one.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`write`](Self::write), [`write_ragged`](Self::write_ragged) and [`write_packed`](Self::write_packed).
+    pub fn write_elements(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+        fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            match column.field.kind {
+                Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
+                Kind::Padded => row.write_ragged(data.as_slice()),
+                Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
+            }
+        }
+        let column = self.column()?;
+        match column.field.dtype {
+            DType::Bool => typed::<bool>(self, column, data),
+            DType::U8 => typed::<u8>(self, column, data),
+            DType::I8 => typed::<i8>(self, column, data),
+            DType::U16 => typed::<u16>(self, column, data),
+            DType::I16 => typed::<i16>(self, column, data),
+            DType::U32 => typed::<u32>(self, column, data),
+            DType::I32 => typed::<i32>(self, column, data),
+            DType::U64 => typed::<u64>(self, column, data),
+            DType::I64 => typed::<i64>(self, column, data),
+            DType::F32 => typed::<f32>(self, column, data),
+            DType::F64 => typed::<f64>(self, column, data),
+        }
     }
 
     /// Writes the next field, a ragged one: `data`, then zeros up to the declared maximum, and its length.

@@ -1,0 +1,307 @@
+//! Loaders: made of a dataset and options, asked for passes and batches.
+
+use std::ptr::null_mut;
+
+use slotline::Loader;
+use slotline::loader::{BatchLoader, Builder};
+
+use crate::batch::{Made, slotline_batch};
+use crate::boundary::{boundary, guarded};
+use crate::check;
+use crate::dataset::{Data, slotline_dataset};
+use crate::error::slotline_error;
+use crate::failure::Failure;
+use crate::handle::{self, Handle, Handled};
+use crate::options::{Owned, slotline_options};
+use crate::running::{Facts, Loads};
+use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
+use crate::versioned::{self, Versioned};
+
+/// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
+#[derive(Debug)]
+pub struct slotline_loader(Handle<Made>);
+
+impl Handled for slotline_loader {
+    type Item = Made;
+
+    #[inline]
+    fn handle(&self) -> &Handle<Made> {
+        &self.0
+    }
+}
+
+/// What is made of a loader.
+pub(crate) trait Make {
+    /// The type that C knows it by.
+    type Made;
+
+    /// Tells the builder what else there is to be told.
+    fn prepare<D, C>(&self, builder: Builder<D, C>, options: &slotline_options) -> Builder<D, C>;
+
+    /// Makes it.
+    fn make<L>(self, loader: L) -> Result<Self::Made, Failure>
+    where
+        L: Loads<Item = Made> + BatchLoader,
+        for<'l> <L as BatchLoader>::Pass<'l>: Send;
+
+    /// Makes it of one whose batches a collate callback makes.
+    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<Self::Made, Failure>;
+}
+
+/// The loader itself.
+struct Plain;
+
+impl Make for Plain {
+    type Made = slotline_loader;
+
+    fn prepare<D, C>(&self, builder: Builder<D, C>, _: &slotline_options) -> Builder<D, C> {
+        builder
+    }
+
+    fn make<L>(self, loader: L) -> Result<slotline_loader, Failure>
+    where
+        L: Loads<Item = Made> + BatchLoader,
+    {
+        self.collated(loader)
+    }
+
+    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<slotline_loader, Failure> {
+        Ok(slotline_loader(Handle::new(loader)))
+    }
+}
+
+/// Builds a loader of a dataset, and makes something of it.
+///
+/// # Safety
+///
+/// As of `slotline_loader_new`.
+pub(crate) unsafe fn build<M: Make>(
+    dataset: *const slotline_dataset,
+    (options, owned): (slotline_options, Owned),
+    make: M,
+) -> Result<M::Made, Failure> {
+    // SAFETY: the caller's word.
+    unsafe {
+        let data = &check::reference(dataset, "dataset")?.0;
+        // Each is a loader of its own type.
+        macro_rules! build {
+            ($builder:expr, $build:ident) => {{
+                let (builder, collator) = options.apply(owned, data, $builder)?;
+                match collator {
+                    Some(collator) => make.collated(builder.collate(collator.function()).$build()?),
+                    None => {
+                        let loader = make.prepare(builder, &options).$build()?;
+                        make.make(loader)
+                    }
+                }
+            }};
+        }
+        match (data, options.dealt != 0) {
+            (Data::Arrays(arrays), false) => build!(Loader::builder(arrays.clone()), build),
+            (Data::Arrays(arrays), true) => build!(Loader::builder(arrays.clone()), build_dealt),
+            (Data::Map(map), false) => build!(Loader::builder(map.clone()), build),
+            (Data::Map(map), true) => build!(Loader::builder(map.clone()), build_dealt),
+            // A stream's batches are dealt out in any case.
+            (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
+        }
+    }
+}
+
+/// Reads options, and takes the user's pointers in them over. To be done once.
+///
+/// # Safety
+///
+/// As of `slotline_loader_new`.
+pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
+    let options = match options.is_null() {
+        true => slotline_options::defaults(),
+        // SAFETY: the caller's word.
+        false => unsafe { versioned::read(options, "options")? },
+    };
+    let owned = options.own();
+    Ok((options, owned))
+}
+
+/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
+/// `collate` in them are called with is taken over, also if this fails. Any thread; `*out` is NULL if it fails.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, a short struct, or an option that is none of its values. `SLOTLINE_BUILD`: options
+/// that exclude each other, or memory or threads that are not to be had.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `options` NULL, or as `slotline_options` says, for
+/// `options->struct_size` bytes; `out` and `error` writable, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_new(
+    dataset: *const slotline_dataset,
+    options: *const slotline_options,
+    out: *mut *mut slotline_loader,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            // First of all, since its callbacks are taken over in any case.
+            let options = take(options)?;
+            let out = check::place(out, null_mut(), "out")?;
+            *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Starts a pass; a pass before it that is not over is given up.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: NULL, or the loader is in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
+/// worker is stuck in the pass before. `SLOTLINE_STATE`: a loaded state does not fit the pass.
+///
+/// # Safety
+///
+/// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_epoch(
+    loader: *mut slotline_loader,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            handle::enter(loader)?.any().epoch()?;
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Gives the next batch of the pass, which is the caller's to free; or `SLOTLINE_END` after the last one; or an error in a
+/// batch's place. `*out` is NULL unless there is a batch.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, no pass was begun, or the loader is in use. After `SLOTLINE_SAMPLE`,
+/// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index the pass goes on with the next call; after
+/// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD` that asks for the same batch again; after `SLOTLINE_SAMPLER` it is over.
+///
+/// # Safety
+///
+/// As of `slotline_loader_epoch`; `out` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_next(
+    loader: *mut slotline_loader,
+    out: *mut *mut slotline_batch,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            let mut inside = handle::enter(loader)?;
+            let Some(mut batch) = inside.next()? else { return Ok(SLOTLINE_END) };
+            if let Made::Collated(batch) = &mut batch {
+                let any = inside.any();
+                (batch.task, batch.epoch) = (any.given() - 1, any.next_epoch().wrapping_sub(1));
+            }
+            *out = slotline_batch::new(batch, inside.fields());
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Asks a loader for something that never changes, with an answer for NULL.
+///
+/// # Safety
+///
+/// `loader` must be NULL or a loader that was not freed.
+unsafe fn ask<T>(loader: *const slotline_loader, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
+    // SAFETY: the caller's word.
+    unsafe { loader.as_ref() }.map_or(otherwise, |loader| question(&loader.0.facts))
+}
+
+/// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+///
+/// # Safety
+///
+/// `loader` must be NULL or a loader that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> i64 {
+    // SAFETY: the caller's word.
+    unsafe { ask(loader, -1, |facts| facts.len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)) }
+}
+
+/// The most samples that a batch has. 0 for NULL. Any thread.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_loader) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(loader, 0, |facts| facts.batch_size) }
+}
+
+/// How many batches there can be at once: those being filled, those ready, and those held. 0 for NULL. Any thread.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(loader, 0, |facts| facts.depth) }
+}
+
+/// The bytes that the loader takes for batches and for the order of a pass. 0 for NULL. Any thread.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_loader) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(loader, 0, |facts| facts.memory_ceiling) }
+}
+
+/// The number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in use.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader) -> u32 {
+    // SAFETY: the caller's word.
+    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
+}
+
+/// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with
+/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
+/// Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
+///
+/// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
+    // SAFETY: the caller's word.
+    unsafe { handle::stop(loader) }
+}
+
+/// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
+/// within 5 s are left behind, with the memory that they can touch.
+///
+/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
+/// that call returns.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`; nobody may begin to use it from then on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
+    // SAFETY: it was made by `slotline_loader_new`; else the caller's word.
+    unsafe { handle::free(loader) }
+}
