@@ -1,0 +1,3 @@
+// How a loader loads.
+#ifndef SLOTLINE_OPTIONS_HPP
+#define SLOTLINE_OPTIONS_HPP

@@ -1,0 +1,74 @@
+//! Compiling and running C and C++ programs against the library that cargo built.
+
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Whether what these tests need has to be there.
+fn required() -> bool {
+    std::env::var_os("SLOTLINE_REQUIRE_CPP").is_some_and(|value| value == "1")
+}
+
+/// A program that these tests need: its name, or `None` (and a word) where it is missing.
+pub fn tool(variable: &str, name: &str) -> Option<String> {
+    let tool = std::env::var(variable).unwrap_or_else(|_| name.to_owned());
+    let runs = Command::new(&tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if runs.is_ok_and(|status| status.success()) {
+        return Some(tool);
+    }
+    missing(&tool);
+    None
+}
+
+/// Says that a test is skipped, or fails it.
+pub fn missing(what: &str) {
+    assert!(!required(), "{what} is missing, and SLOTLINE_REQUIRE_CPP=1");
+    eprintln!("skipped: {what} is missing");
+}
+
+/// This crate's folder.
+pub fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder for what a test makes, under the target folder, emptied.
+pub fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if let Err(error) = std::fs::remove_dir_all(&folder) {
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{}: {error}", folder.display());
+    }
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The static library, which lies beside the test program.
+pub fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let archive = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.starts_with("libslotline_ffi") && name.ends_with(".a")
+    };
+    let files = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|file| file.unwrap().path());
+    let newest = files.filter(archive).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo builds the static library with the tests")
+}
+
+/// Compiles one source file with the library, all warnings being errors.
+pub fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
+    let mut command = Command::new(compiler);
+    command.args(["-Wall", "-Wextra", "-Werror", "-pedantic"]).args(flags).arg("-I").arg(here().join("include"));
+    command.arg(source).arg(library()).args(["-pthread", "-ldl", "-lm", "-o"]).arg(program);
+    run(&mut command);
+}
+
+/// Runs a command that has to succeed; what it printed.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{said}\n{complained}", output.status);
+    said.into_owned()
+}
