@@ -102,7 +102,7 @@ class batch {
 
   /// A field by its number or name. Throws slotline::error where there is none.
   slotline::tensor tensor(std::size_t field) const { return slotline::tensor(raw_tensor(field)); }
-  slotline::tensor tensor(const char* field) const { return slotline::tensor(raw_tensor(field)); }
+  slotline::tensor tensor(const std::string& field) const { return slotline::tensor(raw_tensor(field)); }
 
   /// The same, where its type is known; throws slotline::error where it is another.
   template <class T>
@@ -110,7 +110,7 @@ class batch {
     return view<T>(raw_tensor(field));
   }
   template <class T>
-  view<T> field(const char* field) const {
+  view<T> field(const std::string& field) const {
     return view<T>(raw_tensor(field));
   }
 
@@ -122,16 +122,18 @@ class batch {
 
   /// A field as a DLPack tensor, which keeps the batch's memory for itself until its deleter is called (on any thread, also
   /// after the batch): `at::fromDLPackVersioned(batch.dlpack(0).release())`.
-  slotline::dlpack<DLManagedTensorVersioned> dlpack(std::size_t field) const {
-    DLManagedTensorVersioned* out = nullptr;
-    detail::check(slotline_batch_dlpack, raw_.get(), field, &out);
-    return slotline::dlpack<DLManagedTensorVersioned>(out);
+  template <class Managed = DLManagedTensorVersioned>
+  slotline::dlpack<Managed> dlpack(std::size_t field) const {
+    Managed* out = nullptr;
+    detail::check(slotline_batch_dlpack, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    return slotline::dlpack<Managed>(out);
   }
   /// The same in the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
-  slotline::dlpack<DLManagedTensor> dlpack_unversioned(std::size_t field) const {
-    DLManagedTensor* out = nullptr;
-    detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, &out);
-    return slotline::dlpack<DLManagedTensor>(out);
+  template <class Managed = DLManagedTensor>
+  slotline::dlpack<Managed> dlpack_unversioned(std::size_t field) const {
+    Managed* out = nullptr;
+    detail::check(slotline_batch_dlpack_unversioned, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    return slotline::dlpack<Managed>(out);
   }
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
@@ -143,10 +145,10 @@ class batch {
     detail::check(slotline_batch_field, static_cast<const slotline_batch*>(raw_.get()), field, &out);
     return out;
   }
-  slotline_tensor raw_tensor(const char* field) const {
+  slotline_tensor raw_tensor(const std::string& field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
-    detail::check(slotline_batch_field_by_name, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_field_by_name, static_cast<const slotline_batch*>(raw_.get()), field.c_str(), &out);
     return out;
   }
 
