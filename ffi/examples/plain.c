@@ -22,7 +22,7 @@ static void digits(void) {
   slotline_options options;
   slotline_options_init(&options, sizeof options);
   options.batch_size = 64;
-  options.shuffle = true;
+  options.shuffle = 1;
   options.num_workers = 2;
   slotline_loader *loader = NULL;
   check(slotline_loader_new(dataset, &options, &loader, &error), error);

@@ -44,7 +44,7 @@ fn wrapped(block: &str) -> String {
     let (types, statements) = block.split_once("\n// …\n").unwrap_or(("", block));
     format!(
         "#include <slotline.hpp>\n#include <chrono>\n#include <cmath>\n#include <cstdio>\n#include <numeric>\n\
-         #include <thread>\n{types}\nint main() {{\n\
+         #include <random>\n#include <thread>\n{types}\nint main() {{\n\
          slotline::loader loader(slotline::dataset::open(\"digits\"), slotline::options().batch_size(64));\n\
          {statements}\n}}\n"
     )

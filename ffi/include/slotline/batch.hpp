@@ -23,13 +23,14 @@ class tensor {
   const char* name() const noexcept { return raw_.name; }
   slotline::dtype dtype() const noexcept { return static_cast<slotline::dtype>(raw_.dtype); }
   slotline::kind kind() const noexcept { return static_cast<slotline::kind>(raw_.kind); }
-  /// The first dimension is the samples, or all rows of a packed field.
+  /// The first dimension is the samples, or the items of all samples of a packed field.
   span<const std::int64_t> shape() const noexcept { return {raw_.shape, raw_.ndim}; }
   /// In elements, not bytes.
   span<const std::int64_t> strides() const noexcept { return {raw_.strides, raw_.ndim}; }
   const void* data() const noexcept { return raw_.data; }
   std::size_t bytes() const noexcept { return raw_.bytes; }
-  /// Of a packed field where each sample ends in it, of a ragged one how many rows each has; else empty.
+  /// Of a ragged field how many elements each sample has; of a packed one where the items of each begin, and where those of
+  /// the last one end. Else empty.
   span<const std::int64_t> ends() const noexcept { return {raw_.ends, raw_.num_ends}; }
 
  protected:

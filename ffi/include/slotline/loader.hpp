@@ -74,8 +74,8 @@ class loader {
   /// Throws slotline::error where the options do not go together.
   explicit loader(const dataset& dataset, const options& options = {}) {
     slotline_loader* raw = nullptr;
-    const detail::raw_options given(options);
-    detail::check(slotline_loader_new, static_cast<const slotline_dataset*>(dataset.raw()), given.get(), &raw);
+    const slotline_options given = options.raw();
+    detail::check(slotline_loader_new, static_cast<const slotline_dataset*>(dataset.raw()), &given, &raw);
     raw_.reset(raw);
   }
 
@@ -111,6 +111,17 @@ class loader {
 
   /// From any thread: from now on `epoch` and `next` say code::stopped, one that waits at once.
   void stop() noexcept { slotline_loader_stop(raw_.get()); }
+
+  /// How many batches a pass has; -1 if only its end will tell.
+  std::int64_t size() const noexcept { return slotline_loader_len(raw_.get()); }
+  /// The most samples that a batch has.
+  std::size_t batch_size() const noexcept { return slotline_loader_batch_size(raw_.get()); }
+  /// How many batches there can be at once: being filled, ready, or held.
+  std::size_t depth() const noexcept { return slotline_loader_depth(raw_.get()); }
+  /// The bytes that the loader takes for batches and for the order of a pass.
+  std::size_t memory_ceiling() const noexcept { return slotline_loader_memory_ceiling(raw_.get()); }
+  /// The number of the pass that the next `epoch` starts, from 0.
+  std::uint32_t next_epoch() const noexcept { return slotline_loader_next_epoch(raw_.get()); }
 
   slotline_loader* raw() const noexcept { return raw_.get(); }
 

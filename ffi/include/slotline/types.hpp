@@ -80,9 +80,9 @@ inline const char* name_of(dtype type) noexcept {
 enum class kind : std::uint32_t {
   /// All of one shape: `[batch, ...shape]`.
   fixed = SLOTLINE_FIXED,
-  /// Up to so many rows each: padded, with the length of each.
+  /// Up to so many elements each: padded with zeros, with the length of each.
   ragged = SLOTLINE_RAGGED,
-  /// Any number of rows each, one sample after the other, with the offsets where each ends.
+  /// Any number of items each, one sample after the other, with the offsets where they begin and end.
   packed = SLOTLINE_PACKED,
 };
 
@@ -90,7 +90,7 @@ enum class kind : std::uint32_t {
 struct field {
   std::string name;
   dtype type;
-  /// Of one sample. Of a ragged field the first dimension is the most rows, of a packed one the rows to make room for.
+  /// Of one sample: `{max}` of a ragged field, `{room, item...}` of a packed one.
   std::vector<std::int64_t> shape;
   slotline::kind kind = kind::fixed;
 };
@@ -101,16 +101,17 @@ field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>, std::move(shape), kind::fixed};
 }
 
-/// A field of up to `shape[0]` rows, padded with zeros.
+/// A field of up to `max` elements, padded with zeros.
 template <class T>
-field ragged(std::string name, std::vector<std::int64_t> shape) {
-  return {std::move(name), dtype_of<T>, std::move(shape), kind::ragged};
+field ragged(std::string name, std::int64_t max) {
+  return {std::move(name), dtype_of<T>, {max}, kind::ragged};
 }
 
-/// A field of any number of rows, with room for `shape[0]` of them in a sample on average.
+/// A field of any number of items, of which a batch has room for `room` for each of its samples, which these share.
 template <class T>
-field packed(std::string name, std::vector<std::int64_t> shape) {
-  return {std::move(name), dtype_of<T>, std::move(shape), kind::packed};
+field packed(std::string name, std::int64_t room, std::vector<std::int64_t> item = {}) {
+  item.insert(item.begin(), room);
+  return {std::move(name), dtype_of<T>, std::move(item), kind::packed};
 }
 
 namespace detail {
