@@ -10,15 +10,15 @@ use clap::Args;
 use serde::Serialize;
 use slotline::Batch;
 use slotline::array::AnyArray;
-use slotline::dataset::Dataset;
+use slotline::dataset::{Dataset, TensorDataset};
 use slotline::loader::{Pass, Stats};
+use slotline::source::Source;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::files::check_apart;
 use crate::meter::{Meter, Tally};
-use crate::options::{LoaderOptions, TORCH};
+use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
-use crate::source::{Arrays, SOURCE_HELP, Source};
 use crate::stream::{Step, stream};
 
 /// The flags.
@@ -140,7 +140,7 @@ impl StatsFile {
 }
 
 /// The shape of a sample.
-fn fields(arrays: &Arrays) -> String {
+fn fields(arrays: &TensorDataset<Vec<AnyArray>>) -> String {
     let field = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
     arrays.rows().iter().map(field).collect::<Vec<_>>().join(", ")
 }

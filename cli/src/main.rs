@@ -1,7 +1,6 @@
 //! The `slotline` program: trains on the bundled digits, streams datasets, prints orders.
 //!
 //! - `options`: the loader's options as flags, the same for every command.
-//! - `source`: what a SOURCE argument names, loaded.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
 //! - `checkpoint`: files from which an interrupted run goes on; `files`: what is so of all that is written.
@@ -20,7 +19,6 @@ mod net;
 mod options;
 mod order;
 mod screen;
-mod source;
 mod stream;
 #[cfg(feature = "trace")]
 mod timeline;

@@ -7,6 +7,11 @@ use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, Builder};
 use slotline::{Loader, WaitStrategy};
 
+/// For `--help`: what a SOURCE is.
+pub(crate) const SOURCE_HELP: &str = "\
+digits (1797 images and labels that come with the program), idx:FILE[,FILE...] (as MNIST has them, such as \
+idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy's, memory-mapped); a sample is a row of each";
+
 /// What a command does where the flag is not given; the other defaults are the same for all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {

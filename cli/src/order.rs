@@ -5,12 +5,12 @@ use clap::Args;
 use slotline::Batch;
 use slotline::dataset::{Dataset, from_fn};
 use slotline::loader::Pass;
+use slotline::source::Source;
 
 use crate::checkpoint::BatchLine;
 use crate::meter::Meter;
-use crate::options::{LoaderOptions, TORCH};
+use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
 use crate::screen::{ReportOptions, Screen};
-use crate::source::{SOURCE_HELP, Source};
 use crate::stream::{Step, stream};
 
 /// The flags.

@@ -67,6 +67,7 @@ const SLOTS: usize = 3;
 /// | what | outcome |
 /// |---|---|
 /// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
+/// | the host's loader is [stopped](slotline::loader::Stopper) | [`Error::Loader`] with [`Stopped`](slotline::Error::Stopped), after the batches that are on the device already |
 /// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
 /// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed |
 /// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |

@@ -132,6 +132,11 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.peek()
     }
 
+    /// The way to the ring.
+    pub fn ring(&self) -> &R {
+        &self.handle
+    }
+
     /// Ends everything for both sides (see [`Ring::close`](super::Ring::close)).
     pub fn close(&self) {
         ring(&self.handle).close();

@@ -142,6 +142,11 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     /// Ends the stream; the same as dropping the producer.
     pub fn finish(self) {}
 
+    /// The way to the ring.
+    pub fn ring(&self) -> &R {
+        &self.handle
+    }
+
     /// Ends everything for both sides (see [`Ring::close`](super::Ring::close)).
     pub fn close(&self) {
         ring(&self.handle).close();

@@ -1,6 +1,8 @@
 //! [`AnyArray`]: an n-dimensional array whose type is known at run time.
 
+use std::any::Any;
 use std::fmt;
+use std::ptr::NonNull;
 
 use memmap2::Mmap;
 
@@ -9,7 +11,7 @@ use super::storage::Storage;
 use super::{Array, PinMemoryError};
 use crate::dtype::{DType, Element};
 use crate::prefetch::prefetch;
-use crate::shape::Shape;
+use crate::shape::{Shape, ShapeError};
 use crate::tensor::{AnyTensor, Tensor, describe, no_such_row};
 
 /// An array that owns its elements, in C order, in memory or in a memory-mapped file.
@@ -58,6 +60,49 @@ impl AnyArray {
         // Can only be cut off if there are no rows.
         let row_size = shape.row_elements().saturating_mul(dtype.size());
         AnyArray { storage, dtype, len: shape.rows(), row_size, shape }
+    }
+
+    /// An array over memory that another made and keeps, without a copy: elements from `start`, in C order. Once the array
+    /// is gone, `owner` is dropped, on whichever thread that is.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use std::sync::Arc;
+    ///
+    /// use slotline::array::AnyArray;
+    /// use slotline::dtype::DType;
+    /// use slotline::shape::Shape;
+    ///
+    /// let memory: Arc<[f32]> = [1.0, 2.0, 3.0, 4.0].into();
+    /// let start = NonNull::from(&memory[0]).cast();
+    /// // SAFETY: the slice has four numbers, and nobody can change them; a clone keeps them.
+    /// let array = unsafe { AnyArray::from_raw_parts(DType::F32, Shape::new(&[2, 2])?, start, memory.clone())? };
+    /// assert_eq!(array.typed::<f32>().unwrap().row(1).as_slice(), [3.0, 4.0]);
+    /// # Ok::<(), slotline::shape::ShapeError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::TooLarge`] if the shape has more bytes than memory can have.
+    ///
+    /// # Safety
+    ///
+    /// From `start` there must be as many elements as `shape` has, aligned to `dtype` (even if there are none), valid (for
+    /// `Bool`, only 0 and 1), in place and unchanged until `owner` is dropped.
+    pub unsafe fn from_raw_parts(
+        dtype: DType,
+        shape: Shape,
+        start: NonNull<u8>,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self, ShapeError> {
+        let bytes = shape.elements().and_then(|elements| elements.checked_mul(dtype.size()));
+        let Some(bytes) = bytes.filter(|&bytes| bytes <= isize::MAX as usize) else {
+            return Err(ShapeError::TooLarge { shape });
+        };
+        debug_assert_eq!(start.align_offset(dtype.align()), 0);
+        // SAFETY: the caller's word.
+        let storage = unsafe { Storage::foreign(start, bytes, Box::new(owner)) };
+        Ok(Self::from_checked(storage, dtype, shape))
     }
 
     /// The type of the elements.
@@ -161,8 +206,8 @@ impl AnyArray {
 
     /// The array with its type known to the compiler.
     ///
-    /// Without a copy if the elements are in ordinary memory. Those of a mapped file or of pinned memory are copied,
-    /// and the file or the memory is let go.
+    /// Without a copy if the elements are in ordinary memory. Those of a mapped file, of pinned memory or of another's are
+    /// copied, and the file or the memory is let go.
     ///
     /// # Errors
     ///
@@ -172,8 +217,7 @@ impl AnyArray {
         if self.dtype != T::DTYPE {
             return Err(self);
         }
-        let elsewhere = self.is_mapped() || self.is_pinned();
-        let copied = if elsewhere { self.typed::<T>().map(|view| view.as_slice().to_vec()) } else { None };
+        let copied = if !self.storage.is_vec() { self.typed::<T>().map(|view| view.as_slice().to_vec()) } else { None };
         let AnyArray { storage, dtype, shape, .. } = self;
         match copied.map_or_else(|| storage.into_vec(), Ok) {
             Ok(data) => Ok(Array::from_checked(data, shape)),

@@ -27,6 +27,8 @@ pub(super) struct Storage {
 enum Owner {
     /// A `Vec<T>` of some element type.
     Memory(Box<dyn Any + Send + Sync>),
+    /// Whatever keeps memory of another's in place, kept only to be dropped.
+    Foreign(#[expect(dead_code)] Box<dyn Any + Send + Sync>),
     /// Kept only to be dropped.
     File(#[expect(dead_code)] Mmap),
     /// Locked pages, kept only to be dropped.
@@ -54,6 +56,20 @@ impl Storage {
     /// The first `len` bytes of locked pages; all of them if there are fewer.
     pub(super) fn pinned(pages: Pages, len: usize) -> Self {
         Storage { start: pages.start(), len: len.min(pages.len()), owner: Owner::Pinned(pages) }
+    }
+
+    /// `len` bytes from `start`, which are another's.
+    ///
+    /// # Safety
+    ///
+    /// They must be initialised, in place and unchanged until `owner` is dropped.
+    pub(super) unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
+        Storage { start, len, owner: Owner::Foreign(owner) }
+    }
+
+    /// Whether the bytes are a `Vec`'s, and could be had as such.
+    pub(super) fn is_vec(&self) -> bool {
+        matches!(self.owner, Owner::Memory(_))
     }
 
     /// Whether the bytes are in locked pages.

@@ -50,6 +50,12 @@ impl<D: Loadable> Batch<D> {
 }
 
 impl<D> Batch<D> {
+    /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
+    /// any loader.
+    pub fn untyped(self) -> Batch<()> {
+        Batch { lease: self.lease, tag: self.tag, dataset: PhantomData }
+    }
+
     /// The batch field by field, whatever its samples' type.
     #[inline]
     pub fn columns(&self) -> Columns<'_> {

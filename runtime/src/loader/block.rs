@@ -11,6 +11,7 @@ use super::lanes::{LaneLoader, LanePass};
 use super::pass::Pass;
 use super::state::State;
 use super::stats::Stats;
+use super::stop::Stopper;
 use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::sample::{Field, Layout};
@@ -79,6 +80,9 @@ pub trait BatchLoader {
     /// How many batches can be held while the next one is asked for, at most, so that it is not
     /// [refused](Error::Held).
     fn most_held(&self) -> usize;
+
+    /// [`Loader::stopper`].
+    fn stopper(&self) -> Stopper;
 }
 
 /// A pass of a [`BatchLoader`].
@@ -125,6 +129,10 @@ macro_rules! batch_loader {
 
             fn most_held(&self) -> usize {
                 $most_held(self)
+            }
+
+            fn stopper(&self) -> Stopper {
+                $loader::stopper(self)
             }
         }
 

@@ -33,7 +33,7 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     bulk: usize,
     /// Written by the consumer between two passes, read by whoever has a claim.
     plan: UnsafeCell<Plan>,
-    pub(super) abandoned: Abandoned,
+    pub(super) abandoned: Arc<Abandoned>,
     on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(super) activities: Arc<[CachePadded<Activity>]>,
@@ -65,7 +65,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     pub(super) fn new(dataset: D, collate: C, rows: usize, batching: Batching, bulk: usize, workers: usize) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan, abandoned) = (UnsafeCell::default(), Abandoned::default());
+        let (plan, abandoned) = (UnsafeCell::default(), Arc::default());
         let on_error = OnError::Raise;
         Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, on_error, activities }
     }

@@ -141,7 +141,7 @@ pub enum BuildError {
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
 /// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
-/// still, the pass is over.
+/// still, the pass is over; after [`Stopped`](Self::Stopped) it is over at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -264,6 +264,9 @@ pub enum Error {
         /// Batches of the pass.
         tasks: usize,
     },
+    /// A [`Stopper`](super::Stopper) was used: there will be no more batches, of this pass or another one.
+    #[error("the loader was stopped; build a new one to go on, from its state if need be")]
+    Stopped,
     /// A batch was given up before it was whole, which no user code can cause.
     #[error("batch {task} was lost")]
     Lost {

@@ -71,7 +71,7 @@ impl Gate {
     }
 
     /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
-    /// long.
+    /// long, or the gate was closed.
     pub(super) fn begin(&self, seed: u64, timeout: Option<Duration>) -> Option<Vec<(usize, BoxError)>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut state = self.lock();
@@ -118,6 +118,9 @@ impl Gate {
         state: std::sync::MutexGuard<'a, State>,
         deadline: Option<Instant>,
     ) -> Option<std::sync::MutexGuard<'a, State>> {
+        if state.closed {
+            return None;
+        }
         let Some(deadline) = deadline else {
             return Some(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
         };

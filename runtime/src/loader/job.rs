@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use super::clock::{Laps, Watch};
 use super::error::By;
@@ -211,17 +211,40 @@ pub(super) enum ManyError {
 }
 
 /// Whether a pass is given up: whatever is still being filled will be thrown away.
+///
+/// One word for both reasons: a thread that sees it and leaves rows out publishes them after that, so that whoever takes
+/// these rows sees it, too.
 #[derive(Debug, Default)]
-pub(super) struct Abandoned(AtomicBool);
+pub(super) struct Abandoned(AtomicU8);
+
+/// The consumer wants no more of this pass.
+const GIVEN_UP: u8 = 1;
+/// The loader was stopped, for ever.
+const STOPPED: u8 = 1 << 1;
 
 impl Abandoned {
     #[inline]
     pub(super) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) != 0
     }
 
+    /// Gives the pass up, or begins one.
     pub(super) fn set(&self, abandoned: bool) {
-        self.0.store(abandoned, Ordering::Relaxed);
+        if abandoned {
+            self.0.fetch_or(GIVEN_UP, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!GIVEN_UP, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up this pass and all that could come after it.
+    pub(super) fn stop(&self) {
+        self.0.fetch_or(STOPPED, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & STOPPED != 0
     }
 }
 

@@ -40,6 +40,7 @@
 //! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is as it was; [`Error::State`] from `epoch` if only the drawn pass shows it |
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
 //! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
+//! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from `epoch`, for ever; workers end at their current sample; batches in hand stay good |
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
@@ -75,6 +76,7 @@ mod samples;
 mod spans;
 mod state;
 mod stats;
+mod stop;
 mod tolerant;
 mod verdict;
 mod watch;
@@ -108,6 +110,7 @@ pub use self::samples::Samples;
 pub use self::state::{State, StateError};
 use self::stats::{Known, Tally};
 pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
+pub use self::stop::Stopper;
 pub use self::verdict::{Bound, Verdict};
 use self::watch::Watchdog;
 use crate::arena::Memory;
@@ -198,7 +201,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
-    /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
+    /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
+    /// [`Error::Stopped`].
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
         // One that was leaked.
         self.tally.end(self.pass.delivered);
@@ -213,11 +217,14 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let bad = self.log.state().map_or(0, |state| state.bad_samples);
         self.ledger.begin(tasks.map(|_| positions), bad);
         let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.timed_out())?,
+            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.late())?,
             None => Vec::new(),
         };
         let delivered = self.log.state().map_or(0, State::batches);
         if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
+            if error == OpenError::Closed {
+                return Err(Error::Stopped);
+            }
             debug_assert_eq!(error, OpenError::TooMany);
             return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
         }
@@ -333,6 +340,28 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         &self.warnings
     }
 
+    /// What stops this loader, from whatever thread.
+    ///
+    /// ```
+    /// use slotline::{Error, Loader};
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).num_workers(1).build()?;
+    /// let stopper = loader.stopper();
+    /// let mut pass = loader.epoch()?;
+    /// assert_eq!(pass.next().expect("a batch")?.len(), 2);
+    /// std::thread::spawn(move || stopper.stop()).join().expect("no panic");
+    /// assert!(matches!(pass.next(), Some(Err(Error::Stopped))));
+    /// assert!(pass.next().is_none());
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stopper(&self) -> Stopper {
+        let shared = Arc::downgrade(&self.shared);
+        Stopper::new(move || {
+            shared.upgrade().inspect(|shared| shared.stop());
+        })
+    }
+
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
     #[inline]
     fn help(&mut self) -> bool {
@@ -374,12 +403,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                     Err(_) if self.consumer.wait(&deadline) => {}
                     Err(_) => return Err(self.timed_out()),
                 },
-                Err(NextError::Ended | NextError::Held | NextError::Closed) => break,
+                Err(NextError::Closed) => return Err(Error::Stopped),
+                Err(NextError::Ended | NextError::Held) => break,
             }
         }
         self.shared.engine.abandoned.set(false);
         self.pass = Progress::default();
         Ok(())
+    }
+
+    /// Why a wait for the workers came to nothing.
+    #[cold]
+    fn late(&self) -> Error {
+        if self.shared.engine.abandoned.is_stopped() { Error::Stopped } else { self.timed_out() }
     }
 
     #[cold]

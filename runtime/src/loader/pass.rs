@@ -7,7 +7,7 @@ use slotline_core::ordered::{self, NextError};
 
 use super::batch::Tag;
 use super::collate::Collate;
-use super::error::Error;
+use super::error::{Error, Warning};
 use super::lease::Lease;
 use super::plan::Drawn;
 use super::ring::Ring;
@@ -46,6 +46,11 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         self.loader.stats()
     }
 
+    /// What was noticed so far: [`Loader::warnings`].
+    pub fn warnings(&self) -> &[Warning] {
+        self.loader.warnings()
+    }
+
     /// How many batches of the pass are still to come, with those that have nothing but [bad samples](super::OnError::Skip);
     /// `None` if only its end will tell.
     pub fn remaining(&self) -> Option<usize> {
@@ -62,6 +67,15 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     /// end of the pass it never is.
     pub fn is_ready(&self) -> bool {
         !self.over && (!self.failures.is_empty() || self.loader.consumer.is_ready())
+    }
+
+    /// The end of a pass whose loader was stopped. What is ready stays where it is: it may lack rows, and does not count as
+    /// delivered.
+    #[cold]
+    fn stopped(&mut self) -> Option<Result<C::Batch, Error>> {
+        self.over = true;
+        self.loader.tally.end(self.loader.pass.delivered);
+        Some(Err(Error::Stopped))
     }
 
     /// The next worker that could not begin.
@@ -97,6 +111,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             let helped = loader.helps && !loader.consumer.is_ready() && loader.help();
             match loader.consumer.try_next() {
                 Ok(lease) => {
+                    if loader.shared.engine.abandoned.is_stopped() {
+                        return self.stopped();
+                    }
                     let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
                             // Without gaps they come one after the other.
@@ -163,7 +180,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     loader.tally.failed += 1;
                     return Some(Err(Error::Lost { task }));
                 }
-                Err(NextError::Ended | NextError::Closed) => {
+                Err(NextError::Closed) => return self.stopped(),
+                Err(NextError::Ended) => {
                     loader.pass.running = false;
                     loader.tally.end(loader.pass.delivered);
                     return None;

@@ -36,6 +36,13 @@ pub(super) struct Shared<D: Loadable, C: Collate<D>> {
 }
 
 impl<D: Loadable, C: Collate<D>> Shared<D, C> {
+    /// Stops the loader, from whatever thread.
+    pub(super) fn stop(&self) {
+        // First: who finds the ring closed must know why.
+        self.engine.abandoned.stop();
+        self.close();
+    }
+
     /// Sends the workers home.
     pub(super) fn close(&self) {
         self.ring.close();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
@@ -96,6 +97,31 @@ impl<'a> Row<'a> {
         // SAFETY: as for `fill`; a tensor has exactly the bytes of its shape, and its elements are valid.
         unsafe { std::ptr::copy_nonoverlapping(data.bytes().as_ptr(), self.place(column), column.stride) };
         Ok(())
+    }
+
+    /// Makes field `i`, in the order declared, the next one: for samples that have their fields in another order, or at once.
+    /// One that is never written keeps what an earlier batch has there, and nobody notices: whoever goes back and forth must
+    /// see to it, and [go](Self::go_to) behind the last field at the end.
+    pub fn go_to(&mut self, i: usize) {
+        self.next = i;
+    }
+
+    /// The memory of the next field, one of fixed shape, as bytes, of whatever dtype; it counts as written.
+    ///
+    /// A pointer, since it is for code that the compiler does not see: such code must leave valid elements of the dtype there
+    /// (for `Bool`, only 0 and 1), and may write only as long as the row is lent to it.
+    ///
+    /// # Errors
+    ///
+    /// If the field is ragged or packed, or there is none.
+    pub fn fill_raw(&mut self) -> Result<NonNull<[u8]>, Misfit> {
+        let column = self.column()?;
+        if column.field.kind != Kind::Fixed {
+            return Err(column.otherwise());
+        }
+        self.next += 1;
+        let start = NonNull::new(self.place(column)).expect("a slot is somewhere");
+        Ok(NonNull::slice_from_raw_parts(start, column.stride))
     }
 
     /// Writes the next field, a ragged one: `data`, then zeros up to the declared maximum, and its length.

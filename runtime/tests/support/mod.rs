@@ -64,6 +64,11 @@ impl<D: Dataset> IterableDataset for OneByOne<D> {
     fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
         write!(to, "{}..{}", left.start, left.end).is_ok()
     }
+
+    fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
+        let (start, end) = saved.split_once("..").ok_or("a range")?;
+        Ok(start.parse()?..end.parse()?)
+    }
 }
 
 /// Takes an unpredictable time for some samples, so that workers finish out of order.

@@ -20,7 +20,7 @@ use crate::loader::draw::Batching;
 use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
 use crate::loader::gate::Start;
-use crate::loader::job::{Abandoned, Reader};
+use crate::loader::job::Reader;
 use crate::loader::limit::{Bill, Size};
 use crate::loader::on_error::Ledger;
 use crate::loader::options::{Kind, Options};
@@ -78,7 +78,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
             collate: self.collate,
             batching,
             tolerant: !on_error.is_raise(),
-            abandoned: Abandoned::default(),
+            abandoned: Arc::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
             resume: Mutex::default(),
         });
@@ -238,7 +238,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         hands.push(move || worker.work());
     }
     let slab_len = slab.len();
-    let lanes = Lanes::new(lanes, slab, any, prefetch);
+    let lanes = Lanes::new(lanes, slab, any, prefetch, home.abandoned().clone());
     let cores = worker_cores(&options.affinity, workers)?;
     let watchdog = watchdog(options.watchdog, home.activities())?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
@@ -247,8 +247,8 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     }
     let own = (workers == 0).then(|| {
         let hand = Box::new(hand(None));
-        let (request, tickets, mark) = (Request::default(), Tickets::default(), Mark::new());
-        Own { hand, request, made: 0, tickets, tasks: None, over: true, mark }
+        let (request, tickets) = (Request::default(), Tickets::default());
+        Own { hand, request, made: 0, tickets, tasks: None, over: true, mark: Mark::new(), next_mark: Mark::new() }
     });
     let gaps = if options.in_order { 0 } else { slab_len };
     Ok(LaneLoader {

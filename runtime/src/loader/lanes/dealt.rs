@@ -9,7 +9,7 @@ use super::super::collate::Collate;
 use super::super::draw::Draw;
 use super::super::engine::{Engine, Task};
 use super::super::error::Error;
-use super::super::job::{Activity, Reader};
+use super::super::job::{Abandoned, Activity, Reader};
 use super::super::plan::Indices;
 use super::super::state::State;
 use super::super::work::Work;
@@ -23,8 +23,8 @@ impl<D: Dataset, C: Collate<D>> Home<D> for Engine<D, C> {
         &self.dataset
     }
 
-    fn set_abandoned(&self, abandoned: bool) {
-        self.abandoned.set(abandoned);
+    fn abandoned(&self) -> &Arc<Abandoned> {
+        &self.abandoned
     }
 
     fn dataset_len(&self) -> Option<usize> {

@@ -29,7 +29,7 @@ pub(super) struct Engine<D, C> {
     pub(super) batching: Batching,
     /// Whether bad samples are passed over.
     pub(super) tolerant: bool,
-    pub(super) abandoned: Abandoned,
+    pub(super) abandoned: Arc<Abandoned>,
     /// What each worker does, and last the consumer.
     pub(super) activities: Arc<[CachePadded<Activity>]>,
     /// Where the workers begin the pass, if that is not its start.
@@ -41,8 +41,8 @@ impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
         &self.dataset
     }
 
-    fn set_abandoned(&self, abandoned: bool) {
-        self.abandoned.set(abandoned);
+    fn abandoned(&self) -> &Arc<Abandoned> {
+        &self.abandoned
     }
 
     fn dataset_len(&self) -> Option<usize> {

@@ -44,11 +44,12 @@ use super::collate::{Collate, Stack};
 use super::crew::Crew;
 use super::draw::{Batching, Draw};
 use super::error::{Error, Warning};
-use super::job::Activity;
+use super::job::{Abandoned, Activity};
 use super::on_error::Ledger;
 use super::resume::{Log, Tickets};
 use super::state::State;
 use super::stats::{Known, Stats, Tally};
+use super::stop::Stopper;
 use super::watch::Watchdog;
 use crate::arena::Memory;
 use crate::dataset::Loadable;
@@ -116,6 +117,8 @@ struct Own<P> {
     /// Whether the pass is over.
     over: bool,
     mark: Mark,
+    /// Where the mark of the batch in the making goes, until it is one to be delivered.
+    next_mark: Mark,
 }
 
 /// What passes are made of.
@@ -144,7 +147,7 @@ trait Passes: Send {
 trait Home<D>: Send + Sync {
     fn dataset(&self) -> &D;
     fn dataset_len(&self) -> Option<usize>;
-    fn set_abandoned(&self, abandoned: bool);
+    fn abandoned(&self) -> &Arc<Abandoned>;
     fn activities(&self) -> &Arc<[CachePadded<Activity>]>;
 }
 
@@ -156,7 +159,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
-    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass.
+    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass; [`Error::Stopped`].
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
         // One that was leaked.
         self.tally.end(self.pass.delivered);
@@ -183,6 +186,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
                 if self.has_init {
                     let outcome = self.lanes.init(request, &deadline);
                     failures = outcome.ok_or_else(|| self.timed_out(0))?;
+                    self.check_not_stopped()?;
                 }
                 self.lanes.begin(request, left, self.has_init, self.log.state());
             }
@@ -269,13 +273,19 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         &self.warnings
     }
 
+    /// What stops this loader, from whatever thread; see [`Loader::stopper`](super::Loader::stopper).
+    pub fn stopper(&self) -> Stopper {
+        Stopper::new(self.lanes.stop())
+    }
+
     /// Sees the pass before to its end.
     fn drain(&mut self, deadline: &Until) -> Result<(), Error> {
-        self.home.set_abandoned(true);
+        self.home.abandoned().set(true);
         if !self.lanes.drain(deadline, C::discard) {
             return Err(self.timed_out(0));
         }
-        self.home.set_abandoned(false);
+        self.check_not_stopped()?;
+        self.home.abandoned().set(false);
         self.pass = Progress::default();
         Ok(())
     }
@@ -291,6 +301,10 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         begun.unwrap_or_else(|| self.lanes.task(self.pass.delivered))
     }
 
+    fn check_not_stopped(&self) -> Result<(), Error> {
+        if self.home.abandoned().is_stopped() { Err(Error::Stopped) } else { Ok(()) }
+    }
+
     #[cold]
     fn timed_out(&self, task: usize) -> Error {
         let workers = self.home.activities()[..self.crew.len()].iter().enumerate();
@@ -301,7 +315,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 
 impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
     fn drop(&mut self) {
-        self.home.set_abandoned(true);
+        self.home.abandoned().set(true);
         self.lanes.close();
         self.crew.join();
     }

@@ -54,6 +54,11 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         self.loader.stats()
     }
 
+    /// What was noticed so far; see [`LaneLoader::warnings`].
+    pub fn warnings(&self) -> &[Warning] {
+        self.loader.warnings()
+    }
+
     /// Whether the next batch, or an error in its place, is there already; see [`Pass::is_ready`](super::super::Pass::is_ready).
     /// Of an iterable dataset it may also be that a worker is at its end, and `next` then asks another one.
     pub fn is_ready(&self) -> bool {
@@ -64,6 +69,10 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
     fn try_next(&mut self) -> Next<C::Payload> {
         let loader = &mut *self.loader;
         let Some(own) = &mut loader.own else { return loader.lanes.try_next() };
+        let abandoned = &loader.lanes.abandoned;
+        if abandoned.is_stopped() {
+            return Next::Stopped;
+        }
         if own.over || own.tasks == Some(own.made) {
             return Next::End;
         }
@@ -71,7 +80,11 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         let Some(cell) = slab.take_free() else { return Next::Held };
         let cell = Taken::new(slab.clone(), cell);
         let task = own.tickets.task(own.made);
-        let outcome = own.hand.fill(Request { task: Some(task), ..own.request }, task, &cell, &mut own.mark);
+        let outcome = own.hand.fill(Request { task: Some(task), ..own.request }, task, &cell, &mut own.next_mark);
+        if abandoned.is_stopped() {
+            return Next::Stopped;
+        }
+        std::mem::swap(&mut own.mark, &mut own.next_mark);
         own.made += 1;
         match (cell.take_failure(), outcome) {
             (Some(failure), _) => Next::Failed { failure, task },
@@ -174,6 +187,11 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     self.loader.tally.failed += 1;
                     return Some(Err(failure.into_error(task)));
                 }
+                Next::Stopped => {
+                    self.over = true;
+                    self.loader.tally.end(self.loader.pass.delivered);
+                    return Some(Err(Error::Stopped));
+                }
                 Next::Lost => return Some(Err(Error::Lost { task: self.loader.pass.delivered })),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
@@ -185,7 +203,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 Next::Held if self.loader.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     let LaneLoader { tally, lanes, .. } = &mut *self.loader;
-                    if !tally.held(|| lanes.slab.wait_for_free(deadline)) {
+                    if !tally.held(|| lanes.wait_for_free(deadline)) {
                         return Some(Err(self.held()));
                     }
                 }
@@ -223,7 +241,7 @@ impl<D: Loadable, C: Collate<D>> LanePass<'_, D, C> {
 impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
     fn drop(&mut self) {
         // The next pass waits for them; they should not go on until then.
-        self.loader.home.set_abandoned(true);
+        self.loader.home.abandoned().set(true);
         self.loader.tally.end(self.loader.pass.delivered);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
+use super::super::job::Abandoned;
 use super::super::resume::Tickets;
 use super::super::state::State;
 use super::super::work::Failure;
@@ -45,6 +46,8 @@ impl Lane {
 pub(super) struct Lanes<P> {
     pub(super) lanes: Vec<Lane>,
     pub(super) slab: Arc<Slab<P>>,
+    /// Said to all workers.
+    pub(super) abandoned: Arc<Abandoned>,
     /// Where the consumer waits for any of them, if it takes batches as they are finished.
     pub(super) any: Option<Arc<Waiter>>,
     /// Requests that a lane may have outstanding.
@@ -79,6 +82,8 @@ pub(super) enum Next<P> {
     Lost,
     /// All cells are the user's.
     Held,
+    /// The loader was stopped. What it had made ahead stays where it is, so that nothing of it counts as delivered.
+    Stopped,
     Empty,
     End,
 }
@@ -87,10 +92,30 @@ impl<P> Lanes<P> {
     /// Bytes of what there is for each batch that a lane may be asked for.
     pub(super) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply>, usize)>();
 
-    pub(super) fn new(lanes: Vec<Lane>, slab: Arc<Slab<P>>, any: Option<Arc<Waiter>>, prefetch: usize) -> Self {
+    pub(super) fn new(
+        lanes: Vec<Lane>,
+        slab: Arc<Slab<P>>,
+        any: Option<Arc<Waiter>>,
+        prefetch: usize,
+        abandoned: Arc<Abandoned>,
+    ) -> Self {
         let asked = VecDeque::with_capacity(lanes.len() * prefetch);
         let (request, tickets) = (Request::default(), Tickets::default());
-        Self { lanes, slab, any, prefetch, asked, turn: 0, after: 0, look: 0, asks: 0, tickets, tasks: None, request }
+        Self {
+            lanes,
+            slab,
+            abandoned,
+            any,
+            prefetch,
+            asked,
+            turn: 0,
+            after: 0,
+            look: 0,
+            asks: 0,
+            tickets,
+            tasks: None,
+            request,
+        }
     }
 
     /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first.
@@ -178,11 +203,14 @@ impl<P> Lanes<P> {
         loop {
             let index = match self.ready() {
                 Ok(lane) => lane,
+                // Nobody is asked any more.
+                Err(_) if self.abandoned.is_stopped() => return Next::Stopped,
                 Err(nothing) => return nothing,
             };
             let lane = &mut self.lanes[index];
             let next = match lane.replies.peek() {
                 Err(NextError::Empty) => return Next::Empty,
+                _ if self.abandoned.is_stopped() => return Next::Stopped,
                 Err(_) => {
                     // Whatever it was asked for will not be answered.
                     (lane.alive, lane.outstanding) = (false, 1);
@@ -253,6 +281,11 @@ impl<P> Lanes<P> {
         }
     }
 
+    /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
+    pub(super) fn wait_for_free(&self, deadline: &Until) -> bool {
+        self.slab.wait_for_free(deadline, || self.abandoned.is_stopped())
+    }
+
     /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
     pub(super) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
         for lane in &mut self.lanes {
@@ -273,6 +306,25 @@ impl<P> Lanes<P> {
         }
         self.asked.clear();
         true
+    }
+
+    /// What stops the loader. It keeps none of its memory.
+    pub(super) fn stop(&self) -> impl Fn() + Send + Sync + use<P>
+    where
+        P: Send + Sync + 'static,
+    {
+        let weak = |lane: &Lane| (Arc::downgrade(lane.requests.ring()), Arc::downgrade(lane.replies.ring()));
+        let rings: Vec<_> = self.lanes.iter().map(weak).collect();
+        let (abandoned, slab) = (self.abandoned.clone(), Arc::downgrade(&self.slab));
+        move || {
+            // First: who finds a ring closed must know why.
+            abandoned.stop();
+            for (requests, replies) in &rings {
+                requests.upgrade().inspect(|ring| ring.close());
+                replies.upgrade().inspect(|ring| ring.close());
+            }
+            slab.upgrade().inspect(|slab| slab.wake());
+        }
     }
 
     /// Sends the workers home.

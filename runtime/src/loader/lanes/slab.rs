@@ -54,9 +54,15 @@ impl<P> Slab<P> {
         Some(i)
     }
 
-    /// Waits until there is a free cell; `false` if the deadline passed first.
-    pub(super) fn wait_for_free(&self, deadline: &Until) -> bool {
-        self.released.wait_until(deadline, || self.cells.iter().any(|cell| cell.free.load(Ordering::Acquire)))
+    /// Waits until there is a free cell, or `or` says so after a [`wake`](Self::wake); `false` if the deadline passed first.
+    pub(super) fn wait_for_free(&self, deadline: &Until, or: impl Fn() -> bool) -> bool {
+        let free = || self.cells.iter().any(|cell| cell.free.load(Ordering::Acquire));
+        self.released.wait_until(deadline, || free() || or())
+    }
+
+    /// Has who waits for a free cell look again.
+    pub(super) fn wake(&self) {
+        self.released.notify(|| true);
     }
 
     /// Gives cell `i` back.

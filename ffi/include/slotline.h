@@ -1,0 +1,562 @@
+/* slotline: data loading for training loops. Made by cbindgen from the library's sources; not to be edited.
+ *
+ * Every object belongs to whoever got it, and is freed by its own `_free`, which takes NULL, too. Functions that can fail give
+ * a status, and if `error` is not NULL, an error object that says what, where, why, and what to do; on success it becomes
+ * NULL. Callbacks must not throw. */
+
+#ifndef SLOTLINE_H
+#define SLOTLINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// For `batch_size`: no batches. A pass then gives the samples themselves, whose tensors lack the dimension of the rows.
+#define SLOTLINE_NO_BATCHES -1
+
+// For `help`: as is best, see there.
+#define SLOTLINE_HELP_AUTO -1
+
+// Workers run wherever the system puts them.
+#define SLOTLINE_AFFINITY_OFF 0
+
+// Worker i on the i-th core that this process may use, and so on from the start.
+#define SLOTLINE_AFFINITY_SPREAD 1
+
+// Worker i on the i-th of `cores`, and so on from the start.
+#define SLOTLINE_AFFINITY_CORES 2
+
+// Spin a little, yield a little, then sleep until woken.
+#define SLOTLINE_WAIT_PARK 0
+
+// Spin a little, then yield over and over.
+#define SLOTLINE_WAIT_BACKOFF 1
+
+// Spin: each waiting thread takes a whole core.
+#define SLOTLINE_WAIT_SPIN 2
+
+// A bad sample makes its batch an error.
+#define SLOTLINE_ON_ERROR_RAISE 0
+
+// A batch goes without its bad samples.
+#define SLOTLINE_ON_ERROR_SKIP 1
+
+// Another sample takes the place of a bad one. Not for streams.
+#define SLOTLINE_ON_ERROR_REPLACE 2
+
+// Packed samples that find no room in their batch are bad samples.
+#define SLOTLINE_OVERFLOW_ERROR 0
+
+// They get memory from the heap, for that batch.
+#define SLOTLINE_OVERFLOW_SPILL 1
+
+// The version of this header. A library with another one cannot be used with it.
+#define SLOTLINE_ABI_VERSION 1
+
+// The most dimensions that a tensor has.
+#define SLOTLINE_MAX_DIMS 8
+
+// A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
+// any order, also after its loader.
+typedef struct slotline_batch slotline_batch;
+
+// A dataset. Loaders keep what they need of it, so that it may be freed as soon as they are made. Any number of threads may
+// use it at once.
+typedef struct slotline_dataset slotline_dataset;
+
+// Why a call failed. It belongs to whoever got it, and may be read by any thread.
+typedef struct slotline_error slotline_error;
+
+// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
+typedef struct slotline_loader slotline_loader;
+
+// What a call came to: `SLOTLINE_OK`, `SLOTLINE_END`, or an error. There may be more of them in later versions.
+typedef int32_t slotline_status;
+
+// The type of an array's elements. There may be more of them in later versions.
+typedef uint32_t slotline_dtype;
+
+// How the samples of a batch lie in a field.
+typedef uint32_t slotline_kind;
+
+// A field of a batch, where it is: in C order, read only, until the batch is freed.
+typedef struct {
+  // `sizeof(slotline_tensor)`, set by the caller.
+  size_t struct_size;
+  // Its name, in UTF-8; it lives as long as the batch.
+  const char *name;
+  // The type of its elements.
+  slotline_dtype dtype;
+  // How many dimensions it has.
+  uint32_t ndim;
+  // Their lengths: `[rows, ...]` of a fixed field; `[rows, max]` of a ragged one, with zeros behind each row's own
+  // elements; `[items, ...]` of a packed one, with the items of all rows one after the other. Without batches the first
+  // two lack the dimension of the rows.
+  int64_t shape[SLOTLINE_MAX_DIMS];
+  // How many elements to go on by to raise the index of a dimension by one.
+  int64_t strides[SLOTLINE_MAX_DIMS];
+  // The elements, aligned to their type.
+  const void *data;
+  // Their bytes.
+  size_t bytes;
+  // Of a ragged field how many elements each row has; of a packed one where each row's items begin, and where the last
+  // one's end. NULL of a fixed one.
+  const int64_t *ends;
+  // How many `ends` there are.
+  size_t num_ends;
+  // How samples lie in it.
+  slotline_kind kind;
+} slotline_tensor;
+
+// Drops a user's pointer. It may run on any thread.
+typedef void (*slotline_drop)(void *user);
+
+// An array in the caller's memory, in C order. The first dimension counts the rows.
+typedef struct {
+  // `sizeof(slotline_array)`.
+  size_t struct_size;
+  // The name of its field, in UTF-8; NULL: its place among the arrays, such as "0". No two have the same.
+  const char *name;
+  // The type of its elements.
+  slotline_dtype dtype;
+  // The number of its dimensions, at most 8.
+  uint32_t ndim;
+  // Their lengths.
+  const int64_t *shape;
+  // Its elements, aligned to their type. They are not copied: nobody may change or free them before `drop` is called.
+  const void *data;
+  // What `drop` is called with.
+  void *user;
+  // Called once, when nobody needs the elements any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_array;
+
+// The options of a loader, with torch's names and meanings. Begin with `slotline_options_init`.
+//
+// Where a field says yes or no, 0 is no, and anything else yes.
+typedef struct {
+  // `sizeof(slotline_options)`; `slotline_options_init` sets it.
+  size_t struct_size;
+  // Samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
+  int64_t batch_size;
+  // How many threads load (0: all is done in the thread that asks for batches).
+  size_t num_workers;
+  // Batches that are loaded ahead for each worker (0: 2, or more if they are small).
+  size_t prefetch_factor;
+  // Batches that the caller keeps while it asks for the next one (1).
+  size_t hold;
+  // Samples that a worker claims at once (0: by measurement).
+  size_t part_size;
+  // The most bytes that the loader may take (0: no limit).
+  size_t memory_limit;
+  // How many milliseconds the wait for one batch may take (0: for ever).
+  uint64_t timeout_ms;
+  // How many milliseconds a sample may take before it is reported (0: for ever).
+  uint64_t watchdog_ms;
+  // Where the random numbers of orders and samples come from, if `has_seed` says so; else the process's own generator.
+  uint64_t seed;
+  // Whether there is a `seed` (no).
+  uint8_t has_seed;
+  // Whether each pass has a new random order (no).
+  uint8_t shuffle;
+  // Whether a last batch that is not full is left out (no).
+  uint8_t drop_last;
+  // Whether batches come in order (yes), or as they are finished.
+  uint8_t in_order;
+  // Whether the memory of batches is locked (no).
+  uint8_t pin_memory;
+  // Whether there is one base seed, and one `worker_init`, for all passes (no).
+  uint8_t persistent_workers;
+  // Whether to wait for another thread to free a batch where held ones leave no room (no: `SLOTLINE_HELD`).
+  uint8_t wait_for_release;
+  // Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
+  uint8_t dealt;
+  // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
+  // `in_order` off or a `worker_init`. With a timeout it never does.
+  int32_t help;
+  // How threads wait (`SLOTLINE_WAIT_PARK`).
+  uint32_t wait_strategy;
+  // Which cores the workers run on (`SLOTLINE_AFFINITY_OFF`).
+  uint32_t affinity;
+  // What becomes of packed samples that find no room (`SLOTLINE_OVERFLOW_ERROR`).
+  uint32_t on_overflow;
+  // For `SLOTLINE_AFFINITY_CORES`: cores by the system's numbers, read when the loader is made.
+  const size_t *cores;
+  // How many.
+  size_t num_cores;
+  // What becomes of bad samples (`SLOTLINE_ON_ERROR_RAISE`).
+  uint32_t on_error;
+  // How many bad samples a pass may have before their batches become `SLOTLINE_BAD_SAMPLES`: so many (`SIZE_MAX`).
+  size_t bad_samples;
+  // Or this share of its samples, from 0 to 1 (-1: `bad_samples` says).
+  double bad_share;
+} slotline_options;
+
+// `bool`: one byte, 0 or 1.
+#define SLOTLINE_BOOL 1
+
+// `uint8_t`.
+#define SLOTLINE_U8 2
+
+// `int8_t`.
+#define SLOTLINE_I8 3
+
+// `uint16_t`.
+#define SLOTLINE_U16 4
+
+// `int16_t`.
+#define SLOTLINE_I16 5
+
+// `uint32_t`.
+#define SLOTLINE_U32 6
+
+// `int32_t`.
+#define SLOTLINE_I32 7
+
+// `uint64_t`.
+#define SLOTLINE_U64 8
+
+// `int64_t`.
+#define SLOTLINE_I64 9
+
+// `float`.
+#define SLOTLINE_F32 10
+
+// `double`.
+#define SLOTLINE_F64 11
+
+// All samples have the field's shape, and are stacked along a new first dimension.
+#define SLOTLINE_FIXED 0
+
+// Each sample has its own number of elements, at most as many as the field's shape `[max]` says, and zeros from there on.
+#define SLOTLINE_RAGGED 1
+
+// Each sample has its own number of items, which begin where the sample before ends. The shape is `[room, item's shape…]`:
+// a batch has room for `room` items for each of its samples, which they share.
+#define SLOTLINE_PACKED 2
+
+// It is done.
+#define SLOTLINE_OK 0
+
+// The pass is over. There is no error object.
+#define SLOTLINE_END 1
+
+// An argument is wrong: a null pointer, a struct that is too short, a number out of range, a text that is not UTF-8.
+#define SLOTLINE_INVALID 2
+
+// There is no such loader: options that exclude each other, memory, threads.
+#define SLOTLINE_BUILD 3
+
+// A file cannot be read.
+#define SLOTLINE_SOURCE 4
+
+// A sample could not be read, or not be collated. The pass goes on with the next batch.
+#define SLOTLINE_SAMPLE 5
+
+// A panic in slotline, stopped at the boundary: a bug. If it has an index, the pass goes on.
+#define SLOTLINE_PANIC 6
+
+// More bad samples than `on_error` allows. The pass goes on.
+#define SLOTLINE_BAD_SAMPLES 7
+
+// No batch within the timeout. The next call waits again.
+#define SLOTLINE_TIMEOUT 8
+
+// Batches that were not freed leave no room for the next one. Free one and ask again.
+#define SLOTLINE_HELD 9
+
+// `worker_init` failed in a worker. The pass goes on with the others.
+#define SLOTLINE_WORKER_INIT 10
+
+// A sampler failed. The pass is over.
+#define SLOTLINE_SAMPLER 11
+
+// A state that is damaged, or does not fit the loader.
+#define SLOTLINE_STATE 12
+
+// The loader was stopped.
+#define SLOTLINE_STOPPED 13
+
+// A CUDA device, or its driver.
+#define SLOTLINE_DEVICE 14
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// How many samples it has: the batch size, or less for the last one, or where bad samples are skipped. 0 for NULL.
+//
+// # Safety
+//
+// `batch` must be NULL or a batch that was not freed.
+size_t slotline_batch_len(const slotline_batch *batch);
+
+// Its number in the pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_batch_len`.
+size_t slotline_batch_task(const slotline_batch *batch);
+
+// The number of its pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_batch_len`.
+uint32_t slotline_batch_epoch(const slotline_batch *batch);
+
+// The dataset index of each of its samples, as many as `slotline_batch_len` says; of a stream their numbers in what their
+// worker reads. It lives as long as the batch. NULL for NULL.
+//
+// # Safety
+//
+// As of `slotline_batch_len`.
+const int64_t *slotline_batch_indices(const slotline_batch *batch);
+
+// How many fields it has. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_batch_len`.
+size_t slotline_batch_num_fields(const slotline_batch *batch);
+
+// Says where field `i` is. `out->struct_size` must be set; what it points to belongs to the batch.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or no such field.
+//
+// # Safety
+//
+// As of `slotline_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` NULL or writable.
+slotline_status slotline_batch_field(const slotline_batch *batch,
+                                     size_t i,
+                                     slotline_tensor *out,
+                                     slotline_error **error);
+
+// Says where the field with this name is; see `slotline_batch_field`.
+//
+// # Errors
+//
+// As of `slotline_batch_field`.
+//
+// # Safety
+//
+// As of `slotline_batch_field`; `name` must be NULL or end with a NUL.
+slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
+                                             const char *name,
+                                             slotline_tensor *out,
+                                             slotline_error **error);
+
+// Frees a batch: its memory goes back to the loader, for another one, unless a tensor that was exported still has it. Any
+// thread, in any order, also after the loader; NULL is fine.
+//
+// # Safety
+//
+// As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
+void slotline_batch_free(slotline_batch *batch);
+
+// Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
+// library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
+// sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
+// different numbers of rows.
+//
+// # Safety
+//
+// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL.
+slotline_status slotline_dataset_open(const char *source,
+                                      slotline_dataset **out,
+                                      slotline_error **error);
+
+// Makes a dataset of `n` arrays of equal length: a sample is a row of each, and a field's shape is that of a row. Nothing is
+// copied. Any thread.
+//
+// The arrays are the dataset's from here on, also if this fails: each one's `drop` is called when it is not needed any more
+// (but not if its struct is too short to have one). `*out` is NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no arrays, a short struct, a dtype, shape or name that is none, data that is not
+// aligned, `bool`s other than 0 and 1, different numbers of rows, or two fields of one name.
+//
+// # Safety
+//
+// `arrays` must point to `n` structs, whose pointers are what they are said to be; `out` and `error` must be writable, or
+// NULL.
+slotline_status slotline_dataset_from_arrays(const slotline_array *arrays,
+                                             size_t n,
+                                             slotline_dataset **out,
+                                             slotline_error **error);
+
+// How many samples it has; -1 if that is not known, or for NULL. Any thread.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed.
+int64_t slotline_dataset_len(const slotline_dataset *dataset);
+
+// Frees a dataset; NULL is fine. Loaders made of it go on. Any thread.
+//
+// # Safety
+//
+// As of `slotline_dataset_len`; nobody may use it from then on.
+void slotline_dataset_free(slotline_dataset *dataset);
+
+// The status that came with it; `SLOTLINE_OK` for NULL.
+//
+// # Safety
+//
+// `error` must be NULL or an error that was not freed.
+slotline_status slotline_error_code(const slotline_error *error);
+
+// What happened, at what, why, and what to do: the whole chain of causes, in UTF-8. It lives as long as the error; NULL for
+// NULL.
+//
+// # Safety
+//
+// As of `slotline_error_code`.
+const char *slotline_error_message(const slotline_error *error);
+
+// The dataset index of the sample at fault; -1 if there is none.
+//
+// # Safety
+//
+// As of `slotline_error_code`.
+int64_t slotline_error_index(const slotline_error *error);
+
+// The number of the batch in its pass; -1 if there is none.
+//
+// # Safety
+//
+// As of `slotline_error_code`.
+int64_t slotline_error_task(const slotline_error *error);
+
+// The number of the worker that it happened in; -1 if it was the calling thread, or nobody knows.
+//
+// # Safety
+//
+// As of `slotline_error_code`.
+int64_t slotline_error_worker(const slotline_error *error);
+
+// Frees an error; NULL is fine. Any thread.
+//
+// # Safety
+//
+// As of `slotline_error_code`; nobody may use it from then on.
+void slotline_error_free(slotline_error *error);
+
+// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. Any thread; `*out` is
+// NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or an option that is none of its values. `SLOTLINE_BUILD`: options
+// that exclude each other, or memory or threads that are not to be had.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed; `options` NULL, or as `slotline_options` says, for
+// `options->struct_size` bytes; `out` and `error` writable, or NULL.
+slotline_status slotline_loader_new(const slotline_dataset *dataset,
+                                    const slotline_options *options,
+                                    slotline_loader **out,
+                                    slotline_error **error);
+
+// Starts a pass; a pass before it that is not over is given up.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: NULL, or the loader is in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
+// worker is stuck in the pass before. `SLOTLINE_STATE`: a loaded state does not fit the pass.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+slotline_status slotline_loader_epoch(slotline_loader *loader,
+                                      slotline_error **error);
+
+// Gives the next batch of the pass, which is the caller's to free; or `SLOTLINE_END` after the last one; or an error in a
+// batch's place. `*out` is NULL unless there is a batch.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no pass was begun, or the loader is in use. After `SLOTLINE_SAMPLE`,
+// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index the pass goes on with the next call; after
+// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD` that asks for the same batch again; after `SLOTLINE_SAMPLER` it is over.
+//
+// # Safety
+//
+// As of `slotline_loader_epoch`; `out` must be NULL or writable.
+slotline_status slotline_loader_next(slotline_loader *loader,
+                                     slotline_batch **out,
+                                     slotline_error **error);
+
+// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed.
+int64_t slotline_loader_len(const slotline_loader *loader);
+
+// The most samples that a batch has. 0 for NULL. Any thread.
+//
+// # Safety
+//
+// As of `slotline_loader_len`.
+size_t slotline_loader_batch_size(const slotline_loader *loader);
+
+// How many batches there can be at once: those being filled, those ready, and those held. 0 for NULL. Any thread.
+//
+// # Safety
+//
+// As of `slotline_loader_len`.
+size_t slotline_loader_depth(const slotline_loader *loader);
+
+// The bytes that the loader takes for batches and for the order of a pass. 0 for NULL. Any thread.
+//
+// # Safety
+//
+// As of `slotline_loader_len`.
+size_t slotline_loader_memory_ceiling(const slotline_loader *loader);
+
+// The number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in use.
+//
+// # Safety
+//
+// As of `slotline_loader_len`.
+uint32_t slotline_loader_next_epoch(slotline_loader *loader);
+
+// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
+// within 5 s are left behind, with the memory that they can touch.
+//
+// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then it goes when that call
+// returns.
+//
+// # Safety
+//
+// As of `slotline_loader_len`; nobody may begin to use it from then on.
+void slotline_loader_free(slotline_loader *loader);
+
+// Sets options to their defaults, and their `struct_size` to this one: `sizeof(slotline_options)`. Does nothing with NULL, or
+// a size that is too short for a `struct_size`. Any thread.
+//
+// # Safety
+//
+// `options` must be NULL or writable for `struct_size` bytes.
+void slotline_options_init(slotline_options *options,
+                           size_t struct_size);
+
+// The version of the library's header, to be compared with `SLOTLINE_ABI_VERSION`. Any thread.
+uint32_t slotline_abi_version(void);
+
+// The library's version, such as "0.1.0". Any thread; the text is there for ever.
+const char *slotline_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SLOTLINE_H */

@@ -1,0 +1,239 @@
+//! Batches: what they say of themselves, and how they are let go.
+//!
+//! A handle counts its holds: the one that `slotline_loader_next` gave, and one for each tensor that was exported. The batch
+//! goes when the last one does, on whichever thread. So that a loop allocates nothing, each thread keeps the memory of some
+//! handles that it freed.
+
+use std::cell::RefCell;
+use std::ffi::c_char;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::null;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use slotline::Batch;
+use slotline::sample::Columns;
+
+use crate::boundary::{boundary, guarded};
+use crate::check;
+use crate::error::slotline_error;
+use crate::failure::Failure;
+use crate::field::About;
+use crate::status::{SLOTLINE_OK, slotline_status};
+use crate::tensor::{slotline_tensor, tensor};
+use crate::versioned;
+
+/// A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
+/// any order, also after its loader.
+pub struct slotline_batch {
+    holds: AtomicUsize,
+    batch: Batch<()>,
+    fields: Arc<[About]>,
+}
+
+/// Handles of which a thread keeps the memory.
+const SPARES: usize = 16;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Box<MaybeUninit<slotline_batch>>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl slotline_batch {
+    /// A handle with one hold, which is the caller's.
+    #[inline]
+    pub(crate) fn new(batch: Batch<()>, fields: &Arc<[About]>) -> *mut Self {
+        // A thread that is about to end has no such memory any more.
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let memory = spare.unwrap_or_else(Box::new_uninit);
+        let fields = fields.clone();
+        Box::into_raw(Box::write(memory, Self { holds: AtomicUsize::new(1), batch, fields }))
+    }
+
+    /// Field by field.
+    #[inline]
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        self.batch.columns()
+    }
+
+    /// Field `i` as a tensor.
+    #[inline]
+    pub(crate) fn tensor(&self, i: usize) -> Result<slotline_tensor, Failure> {
+        let about = self.fields.get(i).and_then(|about| tensor(&self.columns(), about, i));
+        about.ok_or_else(|| Failure::invalid(format!("field is {i}, and there are {} fields", self.fields.len())))
+    }
+
+    /// Gives up one hold; with the last one the batch goes.
+    ///
+    /// # Safety
+    ///
+    /// `batch` must be a handle, and one hold the caller's.
+    #[inline]
+    pub(crate) unsafe fn release(batch: *mut Self) {
+        // SAFETY: as long as there is a hold, the handle is there.
+        let holds = unsafe { &(*batch).holds };
+        // With the only hold there is nobody else to count. The fences are those of `Arc`: whatever others did with the
+        // batch comes before it goes.
+        if holds.load(Ordering::Acquire) != 1 {
+            if holds.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            fence(Ordering::Acquire);
+        }
+        // SAFETY: it was made by `new`, and nobody else has a hold.
+        let memory = unsafe {
+            batch.drop_in_place();
+            Box::from_raw(batch.cast::<MaybeUninit<Self>>())
+        };
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARES {
+                spare.push(memory);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for slotline_batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.batch.fmt(f)
+    }
+}
+
+/// Asks a batch for something, with an answer for NULL.
+///
+/// # Safety
+///
+/// `batch` must be NULL or a batch that was not freed.
+#[inline]
+unsafe fn ask<T>(batch: *const slotline_batch, otherwise: T, question: impl FnOnce(&slotline_batch) -> T) -> T {
+    // SAFETY: the caller's word.
+    unsafe { batch.as_ref() }.map_or(otherwise, question)
+}
+
+/// How many samples it has: the batch size, or less for the last one, or where bad samples are skipped. 0 for NULL.
+///
+/// # Safety
+///
+/// `batch` must be NULL or a batch that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, 0, |batch| batch.batch.len()) }
+}
+
+/// Its number in the pass, from 0. 0 for NULL.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, 0, |batch| batch.batch.task()) }
+}
+
+/// The number of its pass, from 0. 0 for NULL.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u32 {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, 0, |batch| batch.batch.epoch()) }
+}
+
+/// The dataset index of each of its samples, as many as `slotline_batch_len` says; of a stream their numbers in what their
+/// worker reads. It lives as long as the batch. NULL for NULL.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) -> *const i64 {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, null(), |batch| batch.batch.indices().as_ptr()) }
+}
+
+/// How many fields it has. 0 for NULL.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, 0, |batch| batch.fields.len()) }
+}
+
+/// Says where field `i` is. `out->struct_size` must be set; what it points to belongs to the batch.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, a short struct, or no such field.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_field(
+    batch: *const slotline_batch,
+    i: usize,
+    out: *mut slotline_tensor,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let tensor = check::reference(batch, "batch")?.tensor(i)?;
+            versioned::write(out, &tensor, "out")?;
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Says where the field with this name is; see `slotline_batch_field`.
+///
+/// # Errors
+///
+/// As of `slotline_batch_field`.
+///
+/// # Safety
+///
+/// As of `slotline_batch_field`; `name` must be NULL or end with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_field_by_name(
+    batch: *const slotline_batch,
+    name: *const c_char,
+    out: *mut slotline_tensor,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let (batch, name) = (check::reference(batch, "batch")?, check::text(name, "name")?);
+            let i = batch.fields.iter().position(|about| about.name.to_bytes() == name.as_bytes());
+            let i = i.ok_or_else(|| {
+                let known: Vec<_> = batch.fields.iter().map(|about| about.name.to_string_lossy()).collect();
+                Failure::invalid(format!("no field is called {name:?}; there are {}", known.join(", ")))
+            })?;
+            versioned::write(out, &batch.tensor(i)?, "out")?;
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Frees a batch: its memory goes back to the loader, for another one, unless a tensor that was exported still has it. Any
+/// thread, in any order, also after the loader; NULL is fine.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_free(batch: *mut slotline_batch) {
+    if !batch.is_null() {
+        // SAFETY: the caller gives its hold up.
+        guarded((), || unsafe { slotline_batch::release(batch) });
+    }
+}

@@ -1,0 +1,72 @@
+//! The types of elements, as numbers.
+
+use slotline::dtype::DType;
+
+use crate::failure::Failure;
+
+/// The type of an array's elements. There may be more of them in later versions.
+pub type slotline_dtype = u32;
+
+/// `bool`: one byte, 0 or 1.
+pub const SLOTLINE_BOOL: slotline_dtype = 1;
+/// `uint8_t`.
+pub const SLOTLINE_U8: slotline_dtype = 2;
+/// `int8_t`.
+pub const SLOTLINE_I8: slotline_dtype = 3;
+/// `uint16_t`.
+pub const SLOTLINE_U16: slotline_dtype = 4;
+/// `int16_t`.
+pub const SLOTLINE_I16: slotline_dtype = 5;
+/// `uint32_t`.
+pub const SLOTLINE_U32: slotline_dtype = 6;
+/// `int32_t`.
+pub const SLOTLINE_I32: slotline_dtype = 7;
+/// `uint64_t`.
+pub const SLOTLINE_U64: slotline_dtype = 8;
+/// `int64_t`.
+pub const SLOTLINE_I64: slotline_dtype = 9;
+/// `float`.
+pub const SLOTLINE_F32: slotline_dtype = 10;
+/// `double`.
+pub const SLOTLINE_F64: slotline_dtype = 11;
+
+/// All of them, in both directions.
+macro_rules! dtypes {
+    ($($name:ident $dtype:ident),* $(,)?) => {
+        /// The number of a dtype.
+        pub(crate) fn number(dtype: DType) -> slotline_dtype {
+            match dtype {
+                $(DType::$dtype => $name,)*
+                // None that this library does not know: they come from the same sources.
+                _ => 0,
+            }
+        }
+
+        /// The dtype with this number.
+        pub(crate) fn dtype(number: slotline_dtype, name: &str) -> Result<DType, Failure> {
+            match number {
+                $($name => Ok(DType::$dtype),)*
+                _ => Err(Failure::invalid(format!("{name} is {number}, which is no dtype"))),
+            }
+        }
+    };
+}
+
+dtypes! {
+    SLOTLINE_BOOL Bool,
+    SLOTLINE_U8 U8,
+    SLOTLINE_I8 I8,
+    SLOTLINE_U16 U16,
+    SLOTLINE_I16 I16,
+    SLOTLINE_U32 U32,
+    SLOTLINE_I32 I32,
+    SLOTLINE_U64 U64,
+    SLOTLINE_I64 I64,
+    SLOTLINE_F32 F32,
+    SLOTLINE_F64 F64,
+}
+
+/// Whether bytes are elements of a dtype, as any are but of `bool`.
+pub(crate) fn valid(dtype: DType, bytes: &[u8]) -> bool {
+    dtype != DType::Bool || bytes.iter().all(|&byte| byte <= 1)
+}

@@ -1,0 +1,108 @@
+//! Why a call failed, before it becomes an error object.
+
+use std::error::Error as StdError;
+use std::fmt::Write;
+
+use slotline::Error;
+use slotline::loader::{BuildError, By};
+
+use crate::status::*;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: slotline_status,
+    pub(crate) message: String,
+    pub(crate) index: Option<usize>,
+    pub(crate) task: Option<usize>,
+    pub(crate) worker: Option<usize>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: slotline_status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), index: None, task: None, worker: None }
+    }
+
+    /// An argument that is wrong.
+    #[cold]
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(SLOTLINE_INVALID, message)
+    }
+
+    /// An error, with all that it comes from.
+    #[cold]
+    pub(crate) fn of(status: slotline_status, error: &(dyn StdError + 'static)) -> Self {
+        Self::new(status, chain(error))
+    }
+
+    /// The same of one element of a list that a function was given.
+    pub(crate) fn within(mut self, list: &str, place: usize) -> Self {
+        self.message = format!("{list}[{place}]: {}", self.message);
+        self
+    }
+}
+
+/// What an error says, and what each of its sources says that is not said already.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            let _ = write!(message, ": {text}");
+        }
+        source = error.source();
+    }
+    message
+}
+
+impl From<BuildError> for Failure {
+    #[cold]
+    fn from(error: BuildError) -> Self {
+        let mut failure = Self::of(SLOTLINE_BUILD, &error);
+        if let BuildError::Probe { index, .. } = error {
+            failure.index = Some(index);
+        }
+        failure
+    }
+}
+
+impl From<Error> for Failure {
+    #[cold]
+    fn from(error: Error) -> Self {
+        Self { message: chain(&error), ..about(&error) }
+    }
+}
+
+/// What an error is about; without a message.
+fn about(error: &Error) -> Failure {
+    let of = |status| Failure::new(status, "");
+    let by = |by: &By| match *by {
+        By::Worker(worker) => Some(worker),
+        By::Consumer => None,
+    };
+    match error {
+        Error::Sample { index, task, by: who, .. } => {
+            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) }
+        }
+        Error::Panic { index, task, by: who, .. } => {
+            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_PANIC) }
+        }
+        Error::BadSamples { source, .. } => Failure { status: SLOTLINE_BAD_SAMPLES, ..about(source) },
+        Error::Timeout { task, busy, .. } => {
+            let first = busy.first().copied();
+            let (worker, index) = (first.map(|first| first.0), first.map(|first| first.1));
+            Failure { index, task: Some(*task), worker, ..of(SLOTLINE_TIMEOUT) }
+        }
+        Error::Held { .. } => of(SLOTLINE_HELD),
+        Error::WorkerInit { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_INIT) },
+        Error::Start { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) },
+        Error::Sampler { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLER) },
+        Error::LongBatch { task, .. } => Failure { task: Some(*task), ..of(SLOTLINE_SAMPLER) },
+        Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
+        Error::Stopped => of(SLOTLINE_STOPPED),
+        Error::State(_) => of(SLOTLINE_STATE),
+        Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
+        _ => of(SLOTLINE_PANIC),
+    }
+}

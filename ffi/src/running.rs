@@ -1,0 +1,148 @@
+//! A loader with the pass that it is in, whatever their types.
+//!
+//! A [`Pass`] borrows its loader, and here both are kept side by side. That is sound for this reason, which every `unsafe`
+//! block below stands on:
+//!
+//! > `loader` is a box's, which is not moved and nobody else has. While there is a `pass`, nothing but the pass uses the
+//! > loader; it goes before the loader does, and before the loader is used again.
+
+use std::ptr::NonNull;
+
+use slotline::dataset::{Dataset, Loadable};
+use slotline::loader::{LaneLoader, LanePass, Pass};
+use slotline::{Batch, Error, Loader};
+
+use crate::field::About;
+
+/// What a pass gives.
+pub(crate) type Item = Result<Batch<()>, Error>;
+
+/// A loader of any kind, with its pass.
+pub(crate) trait AnyLoader: Send {
+    /// Starts a pass; one before it is given up.
+    fn epoch(&mut self) -> Result<(), Error>;
+
+    /// The next batch of the pass, or `None` at its end; no answer at all if no pass was begun.
+    fn next(&mut self) -> Option<Option<Item>>;
+
+    /// The number of the pass that the next `epoch` gives.
+    fn next_epoch(&self) -> u32;
+}
+
+/// What is known of a loader from its beginning.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Batches of a pass, if that is known.
+    pub(crate) len: Option<usize>,
+    pub(crate) batch_size: usize,
+    pub(crate) depth: usize,
+    pub(crate) memory_ceiling: usize,
+    pub(crate) fields: Box<[About]>,
+}
+
+/// What [`Running`] needs of a loader.
+pub(crate) trait Loads: Send + 'static {
+    type Pass<'l>: Passes + Send
+    where
+        Self: 'l;
+
+    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
+    fn next_epoch(&self) -> u32;
+    fn facts(&self) -> Facts;
+}
+
+/// And of its pass.
+pub(crate) trait Passes {
+    fn next(&mut self) -> Option<Item>;
+}
+
+/// Both loaders have what it takes, under the same names.
+macro_rules! loads {
+    ($loader:ident, $pass:ident, $dataset:ident) => {
+        impl<D: $dataset> Loads for $loader<D> {
+            type Pass<'l> = $pass<'l, D>;
+
+            fn epoch(&mut self) -> Result<$pass<'_, D>, Error> {
+                $loader::epoch(self)
+            }
+
+            fn next_epoch(&self) -> u32 {
+                $loader::next_epoch(self)
+            }
+
+            fn facts(&self) -> Facts {
+                Facts {
+                    len: self.len(),
+                    batch_size: self.batch_size(),
+                    depth: self.depth(),
+                    memory_ceiling: self.memory_ceiling(),
+                    fields: self.fields().into_iter().flatten().map(About::from).collect(),
+                }
+            }
+        }
+
+        impl<D: $dataset> Passes for $pass<'_, D> {
+            #[inline]
+            fn next(&mut self) -> Option<Item> {
+                Iterator::next(self).map(|batch| batch.map(Batch::untyped))
+            }
+        }
+    };
+}
+
+loads!(Loader, Pass, Dataset);
+loads!(LaneLoader, LanePass, Loadable);
+
+/// A loader with its pass.
+pub(crate) struct Running<L: Loads> {
+    pass: Option<L::Pass<'static>>,
+    /// Whether a pass was begun, and is over.
+    over: bool,
+    /// What the loader says while it cannot be asked.
+    next_epoch: u32,
+    loader: NonNull<L>,
+}
+
+// SAFETY: it has the loader alone, as a box would; and the pass.
+unsafe impl<L: Loads> Send for Running<L> {}
+
+impl<L: Loads> Running<L> {
+    pub(crate) fn new(loader: L) -> Self {
+        let next_epoch = loader.next_epoch();
+        let loader = NonNull::from(Box::leak(Box::new(loader)));
+        Self { pass: None, over: false, next_epoch, loader }
+    }
+}
+
+impl<L: Loads> AnyLoader for Running<L> {
+    fn epoch(&mut self) -> Result<(), Error> {
+        (self.pass, self.over) = (None, false);
+        // SAFETY: there is no pass, and the next one ends before this is used again.
+        let loader: &'static mut L = unsafe { self.loader.as_mut() };
+        self.pass = Some(loader.epoch()?);
+        self.next_epoch = self.next_epoch.wrapping_add(1);
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Option<Item>> {
+        let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
+        let item = pass.next();
+        if item.is_none() {
+            (self.pass, self.over) = (None, true);
+        }
+        Some(item)
+    }
+
+    fn next_epoch(&self) -> u32 {
+        self.next_epoch
+    }
+}
+
+impl<L: Loads> Drop for Running<L> {
+    fn drop(&mut self) {
+        self.pass = None;
+        // SAFETY: there is no pass, it was made by a box, and this is the end of it.
+        drop(unsafe { Box::from_raw(self.loader.as_ptr()) });
+    }
+}

@@ -1,0 +1,133 @@
+//! Structs that begin with their own size, so that they can grow.
+//!
+//! The caller's struct may be of an earlier version, and shorter: what it lacks takes its default. Or of a later one, and
+//! longer: what we do not know must be zero, which is every later field's "as before".
+
+use std::mem::MaybeUninit;
+
+use crate::check::{misaligned, reference};
+use crate::failure::Failure;
+
+/// A struct whose first field is its size, a `usize`.
+///
+/// # Safety
+///
+/// It must be `repr(C)` and begin with a `usize`; copying its bytes from C must give a valid one: numbers and pointers only.
+pub(crate) unsafe trait Versioned: Copy {
+    /// Its size in the first version that had it.
+    const FIRST: usize = size_of::<Self>();
+
+    /// One with all defaults.
+    fn defaults() -> Self;
+}
+
+/// Copies a struct from outside.
+///
+/// # Safety
+///
+/// Unless it is null or not aligned, `pointer` must point to a size, and as many bytes as it says, if that is at least
+/// `FIRST`.
+#[inline]
+pub(crate) unsafe fn read<T: Versioned>(pointer: *const T, name: &str) -> Result<T, Failure> {
+    // SAFETY: the caller's word.
+    let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
+    if !pointer.is_aligned() {
+        return Err(misaligned(name, align_of::<T>()));
+    }
+    check(size, T::FIRST, name)?;
+    let mut known = MaybeUninit::new(T::defaults());
+    // SAFETY: the caller's word; the copy is within both. Whatever of it is copied, it stays valid (`Versioned`).
+    let known = unsafe {
+        std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), known.as_mut_ptr().cast(), size.min(size_of::<T>()));
+        known.assume_init()
+    };
+    if let Some(more) = size.checked_sub(size_of::<T>()).filter(|&more| more > 0) {
+        // SAFETY: the caller's word.
+        let rest = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), more) };
+        if rest.iter().any(|&byte| byte != 0) {
+            return Err(newer(name));
+        }
+    }
+    Ok(known)
+}
+
+/// Copies a list of structs from outside. They lie as far from each other as the first one says that it is long; each can fail
+/// by itself.
+///
+/// # Safety
+///
+/// As of `read`, for each of `len` structs.
+pub(crate) unsafe fn list<T: Versioned>(
+    pointer: *const T,
+    len: usize,
+    name: &str,
+) -> Result<Vec<Result<T, Failure>>, Failure> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller's word.
+    let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
+    check(size, T::FIRST, name)?;
+    if !size.is_multiple_of(align_of::<T>()) || size.checked_mul(len).is_none_or(|bytes| bytes > isize::MAX as usize) {
+        return Err(Failure::invalid(format!("{name}: struct_size is {size}, which {len} structs cannot have")));
+    }
+    let each = |i: usize| {
+        // SAFETY: the caller's word: all of them are of one size.
+        let element = unsafe { pointer.byte_add(i * size) };
+        // SAFETY: the caller's word.
+        let own = *unsafe { reference(element.cast::<usize>(), name)? };
+        if own != size {
+            return Err(Failure::invalid(format!("struct_size is {own}, and that of the first one {size}")));
+        }
+        // SAFETY: the caller's word.
+        unsafe { read(element, name) }
+    };
+    Ok((0..len).map(each).collect())
+}
+
+/// Writes a struct to outside, as far as it has room there; what we do not know becomes zero.
+///
+/// # Safety
+///
+/// `to` must be writable for as many bytes as the size there says.
+#[inline]
+pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> Result<(), Failure> {
+    // SAFETY: the caller's word.
+    let size = *unsafe { reference(to.cast::<usize>(), name)? };
+    if !to.is_aligned() {
+        return Err(misaligned(name, align_of::<T>()));
+    }
+    check(size, T::FIRST, name)?;
+    // SAFETY: the caller's word; the copy is within both. The size stays the caller's.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast(), size.min(size_of::<T>()));
+        to.cast::<usize>().write(size);
+        if let Some(more) = size.checked_sub(size_of::<T>()) {
+            to.cast::<u8>().add(size_of::<T>()).write_bytes(0, more);
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn check(size: usize, first: usize, name: &str) -> Result<(), Failure> {
+    if size < first {
+        return Err(short(size, first, name));
+    }
+    Ok(())
+}
+
+#[cold]
+fn short(size: usize, first: usize, name: &str) -> Failure {
+    Failure::invalid(format!(
+        "{name}: struct_size is {size}, and the struct has {first} bytes at least; set it to sizeof"
+    ))
+}
+
+#[cold]
+fn newer(name: &str) -> Failure {
+    Failure::invalid(format!(
+        "{name} is of a later version of slotline.h than this library, and sets a field that the library does not know; \
+         use the library that the header came with"
+    ))
+}
