@@ -36,9 +36,8 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
     let here = weights(run(Command::new(&program).args(["3", "2"])));
     assert_eq!(weights(run(Command::new(&program).args(["3", "0"]))), here);
 
-    let mut demo = Command::new(env!("CARGO"));
-    demo.args(["run", "--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "3"]);
-    assert_eq!(weights(run(demo.current_dir(native::here()))), here);
+    let demo = native::cargo(&["run", "--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "3"]);
+    assert_eq!(weights(demo), here);
 }
 
 /// Where the torch package of a Python (`SLOTLINE_PYTHON`, or `python3`) has its headers and libraries.

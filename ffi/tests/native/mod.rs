@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Whether what these tests need has to be there.
 fn required() -> bool {
@@ -44,16 +45,30 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// The static library, which lies beside the test program.
-pub fn library() -> PathBuf {
+/// The static library, which cargo builds for the first test that asks, with the profile and in the folder of the tests.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        cargo(&["build", "--quiet", "--package", "slotline-c"]);
+        profile().join("libslotline.a")
+    })
+}
+
+/// Where cargo puts what it builds with the profile of the tests: this program lies below, in `deps`.
+fn profile() -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let archive = |path: &PathBuf| {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.starts_with("libslotline_ffi") && name.ends_with(".a")
-    };
-    let files = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|file| file.unwrap().path());
-    let newest = files.filter(archive).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo builds the static library with the tests")
+    program.ancestors().nth(2).expect("a test lies two folders deep").to_owned()
+}
+
+/// Runs cargo for another package of this workspace, with the profile and in the folder of the tests; what it printed.
+#[track_caller]
+pub fn cargo(arguments: &[&str]) -> String {
+    let profile = profile();
+    let name = profile.file_name().and_then(OsStr::to_str).unwrap();
+    let (command, rest) = arguments.split_first().expect("a command of cargo's");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([command, "--profile", if name == "debug" { "dev" } else { name }, "--target-dir"]);
+    run(cargo.arg(profile.parent().unwrap()).args(rest).current_dir(here()))
 }
 
 /// Compiles one source file with the library, all warnings being errors.
