@@ -49,26 +49,34 @@ pub fn scratch(name: &str) -> PathBuf {
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        cargo(&["build", "--quiet", "--package", "slotline-c"]);
-        profile().join("libslotline.a")
+        cargo("build", &["--quiet", "--package", "slotline-c"]);
+        built().join("libslotline.a")
     })
 }
 
 /// Where cargo puts what it builds with the profile of the tests: this program lies below, in `deps`.
-fn profile() -> PathBuf {
+fn built() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.ancestors().nth(2).expect("a test lies two folders deep").to_owned()
 }
 
-/// Runs cargo for another package of this workspace, with the profile and in the folder of the tests; what it printed.
+/// Cargo's folder for what it builds.
+pub fn target() -> PathBuf {
+    built().parent().unwrap().to_owned()
+}
+
+/// The name of the profile that the tests are built with.
+pub fn profile() -> String {
+    let folder = built().file_name().and_then(OsStr::to_str).unwrap().to_owned();
+    if folder == "debug" { "dev".to_owned() } else { folder }
+}
+
+/// Runs a command of cargo's in this workspace, with the profile and in the folder of the tests; what it printed.
 #[track_caller]
-pub fn cargo(arguments: &[&str]) -> String {
-    let profile = profile();
-    let name = profile.file_name().and_then(OsStr::to_str).unwrap();
-    let (command, rest) = arguments.split_first().expect("a command of cargo's");
+pub fn cargo(command: &str, arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([command, "--profile", if name == "debug" { "dev" } else { name }, "--target-dir"]);
-    run(cargo.arg(profile.parent().unwrap()).args(rest).current_dir(here()))
+    cargo.args([command, "--profile", &profile(), "--target-dir"]).arg(target());
+    run(cargo.args(arguments).current_dir(here()))
 }
 
 /// Compiles one source file with the library, all warnings being errors.
