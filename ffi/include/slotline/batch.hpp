@@ -126,14 +126,14 @@ class batch {
   template <class Managed = DLManagedTensorVersioned>
   slotline::dlpack<Managed> dlpack(std::size_t field) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_dlpack, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
   }
   /// The same in the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
   template <class Managed = DLManagedTensor>
   slotline::dlpack<Managed> dlpack_unversioned(std::size_t field) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack_unversioned, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
   }
 
@@ -143,13 +143,13 @@ class batch {
   slotline_tensor raw_tensor(std::size_t field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
-    detail::check(slotline_batch_field, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_field, raw_.get(), field, &out);
     return out;
   }
   slotline_tensor raw_tensor(const std::string& field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
-    detail::check(slotline_batch_field_by_name, static_cast<const slotline_batch*>(raw_.get()), field.c_str(), &out);
+    detail::check(slotline_batch_field_by_name, raw_.get(), field.c_str(), &out);
     return out;
   }
 

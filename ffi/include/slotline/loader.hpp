@@ -75,7 +75,7 @@ class loader {
   explicit loader(const dataset& dataset, const options& options = {}) {
     slotline_loader* raw = nullptr;
     const slotline_options given = options.raw();
-    detail::check(slotline_loader_new, static_cast<const slotline_dataset*>(dataset.raw()), &given, &raw);
+    detail::check(slotline_loader_new, dataset.raw(), &given, &raw);
     raw_.reset(raw);
   }
 
