@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 
 #include "error.hpp"
@@ -66,6 +67,18 @@ class view : public tensor {
 };
 
 namespace detail {
+
+/// What a collate function made, whatever its type.
+struct collated {
+  explicit collated(const std::type_info& type) noexcept : type(type) {}
+  virtual ~collated() = default;
+  const std::type_info& type;
+};
+template <class T>
+struct collated_as : collated {
+  explicit collated_as(T&& made) : collated(typeid(T)), made(std::move(made)) {}
+  T made;
+};
 
 /// A DLPack tensor's own way to go.
 struct dlpack_deleter {
@@ -135,6 +148,15 @@ class batch {
     Managed* out = nullptr;
     detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
+  }
+
+  /// What the collate function made; throws slotline::error where it made nothing, or something else.
+  template <class T>
+  T& made() const {
+    auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
+    if (!base) throw error(code::invalid, "the batch was made by no collate function");
+    if (base->type != typeid(T)) throw error(code::invalid, "the collate function makes batches of another type");
+    return static_cast<detail::collated_as<T>*>(base)->made;
   }
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
