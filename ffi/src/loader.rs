@@ -111,8 +111,8 @@ impl fmt::Debug for slotline_loader {
     }
 }
 
-/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. Any thread; `*out` is
-/// NULL if it fails.
+/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
+/// `collate` in them are called with is taken over, also if this fails. Any thread; `*out` is NULL if it fails.
 ///
 /// # Errors
 ///
@@ -133,20 +133,30 @@ pub unsafe extern "C" fn slotline_loader_new(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            let dataset = check::reference(dataset, "dataset")?;
             let options = match options.is_null() {
                 true => slotline_options::defaults(),
                 false => versioned::read(options, "options")?,
             };
-            *out = match &dataset.0 {
-                Data::Arrays(arrays) => {
-                    let builder = options.apply(Loader::builder(arrays.clone()))?;
-                    match options.dealt != 0 {
-                        true => slotline_loader::boxed(builder.build_dealt()?),
-                        false => slotline_loader::boxed(builder.build()?),
+            let owned = options.own();
+            let out = check::place(out, null_mut(), "out")?;
+            let data = &check::reference(dataset, "dataset")?.0;
+            // Each is a loader of its own type.
+            macro_rules! build {
+                ($builder:expr, $build:ident) => {{
+                    let (builder, collator) = options.apply(owned, data, $builder)?;
+                    match collator {
+                        Some(collator) => slotline_loader::boxed(builder.collate(collator.function()).$build()?),
+                        None => slotline_loader::boxed(builder.$build()?),
                     }
-                }
+                }};
+            }
+            *out = match (data, options.dealt != 0) {
+                (Data::Arrays(arrays), false) => build!(Loader::builder(arrays.clone()), build),
+                (Data::Arrays(arrays), true) => build!(Loader::builder(arrays.clone()), build_dealt),
+                (Data::Map(map), false) => build!(Loader::builder(map.clone()), build),
+                (Data::Map(map), true) => build!(Loader::builder(map.clone()), build_dealt),
+                // A stream's batches are dealt out in any case.
+                (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
             };
             Ok(SLOTLINE_OK)
         })

@@ -9,14 +9,15 @@
 use std::ptr::NonNull;
 
 use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
-use slotline::{Batch, Error, Loader};
+use slotline::loader::{Collate, LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
+use slotline::{Error, Loader};
 
+use crate::batch::Made;
 use crate::failure::Failure;
 use crate::field::About;
 
 /// What a pass gives.
-pub(crate) type Item = Result<Batch<()>, Error>;
+pub(crate) type Item = Result<Made, Error>;
 
 /// A loader of any kind, with its pass.
 pub(crate) trait AnyLoader: Send {
@@ -80,10 +81,10 @@ pub(crate) trait Passes {
 /// Both loaders have what it takes, under the same names.
 macro_rules! loads {
     ($loader:ident, $pass:ident, $dataset:ident) => {
-        impl<D: $dataset> Loads for $loader<D> {
-            type Pass<'l> = $pass<'l, D>;
+        impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Loads for $loader<D, C> {
+            type Pass<'l> = $pass<'l, D, C>;
 
-            fn epoch(&mut self) -> Result<$pass<'_, D>, Error> {
+            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Error> {
                 $loader::epoch(self)
             }
 
@@ -122,10 +123,10 @@ macro_rules! loads {
             }
         }
 
-        impl<D: $dataset> Passes for $pass<'_, D> {
+        impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Passes for $pass<'_, D, C> {
             #[inline]
             fn next(&mut self) -> Option<Item> {
-                Iterator::next(self).map(|batch| batch.map(Batch::untyped))
+                Iterator::next(self).map(|batch| batch.map(Into::into))
             }
 
             fn state(&self) -> State {
@@ -151,6 +152,8 @@ pub(crate) struct Running<L: Loads> {
     pass: Option<L::Pass<'static>>,
     /// Whether a pass was begun, and is over.
     over: bool,
+    /// Batches and errors that it gave.
+    given: usize,
     /// What the loader says while it cannot be asked.
     next_epoch: u32,
     loader: NonNull<L>,
@@ -163,7 +166,7 @@ impl<L: Loads> Running<L> {
     pub(crate) fn new(loader: L) -> Self {
         let next_epoch = loader.next_epoch();
         let loader = NonNull::from(Box::leak(Box::new(loader)));
-        Self { pass: None, over: false, next_epoch, loader }
+        Self { pass: None, over: false, given: 0, next_epoch, loader }
     }
 
     /// Asks the pass, or, without one, the loader.
@@ -178,7 +181,7 @@ impl<L: Loads> Running<L> {
 
 impl<L: Loads> AnyLoader for Running<L> {
     fn epoch(&mut self) -> Result<(), Error> {
-        (self.pass, self.over) = (None, false);
+        (self.pass, self.over, self.given) = (None, false, 0);
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
         self.pass = Some(loader.epoch()?);
@@ -189,10 +192,15 @@ impl<L: Loads> AnyLoader for Running<L> {
     #[inline]
     fn next(&mut self) -> Option<Option<Item>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
-        let item = pass.next();
-        if item.is_none() {
-            (self.pass, self.over) = (None, true);
+        let mut item = pass.next();
+        match &mut item {
+            Some(Ok(Made::Collated(batch))) => {
+                (batch.task, batch.epoch) = (self.given, self.next_epoch.wrapping_sub(1))
+            }
+            Some(_) => {}
+            None => (self.pass, self.over) = (None, true),
         }
+        self.given += 1;
         Some(item)
     }
 
