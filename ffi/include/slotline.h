@@ -72,6 +72,20 @@ typedef struct slotline_bytes slotline_bytes;
 // use it at once.
 typedef struct slotline_dataset slotline_dataset;
 
+#if defined(SLOTLINE_CUDA)
+// A batch on a device, or on its way there. Several threads may use it at once, and any may free it, in any order, also after
+// its loader.
+//
+// Its handle is one hold of an `Arc`, and each tensor that was exported has one more.
+typedef struct slotline_device_batch slotline_device_batch;
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// A loader whose batches come out on a device. One thread at a time may use it, unless a function says otherwise; it may be
+// another one each time.
+typedef struct slotline_device_loader slotline_device_loader;
+#endif
+
 // Why a call failed. It belongs to whoever got it, and may be read by any thread.
 typedef struct slotline_error slotline_error;
 
@@ -372,23 +386,21 @@ typedef struct {
   slotline_drop_batch collate_drop_batch;
 } slotline_options;
 
-// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
-// thread that starts the pass; a resumed loader does not draw the passes before again.
-typedef int32_t (*slotline_order)(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure);
-
-// A sampler of one's own. Loaders that share it call it at once.
+#if defined(SLOTLINE_CUDA)
+// How batches get to the device. All zeros, but for the size, are the defaults.
 typedef struct {
-  // `sizeof(slotline_order_callback)`.
+  // `sizeof(slotline_device_options)`.
   size_t struct_size;
-  // What the callbacks are called with.
-  void *user;
-  // How many indices a pass has.
-  size_t len;
-  // Draws a pass.
-  slotline_order order;
-  // Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
-  slotline_drop drop;
-} slotline_order_callback;
+  // The device's number (0).
+  size_t ordinal;
+  // Batches that there can be on the device at once (0: 3). The options' `hold` is raised to as many.
+  size_t slots;
+  // How many milliseconds the wait for one copy may take (0: for ever).
+  uint64_t timeout_ms;
+  // Whether a state is kept for each batch, so that `slotline_device_loader_state` can be asked in a pass (no).
+  uint8_t resumable;
+} slotline_device_options;
+#endif
 
 // What a loader has done since it was made. Times are in seconds.
 typedef struct {
@@ -437,6 +449,24 @@ typedef struct {
   // How long it wrote samples into their rows.
   double caller_writing;
 } slotline_stats;
+
+// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
+// thread that starts the pass; a resumed loader does not draw the passes before again.
+typedef int32_t (*slotline_order)(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure);
+
+// A sampler of one's own. Loaders that share it call it at once.
+typedef struct {
+  // `sizeof(slotline_order_callback)`.
+  size_t struct_size;
+  // What the callbacks are called with.
+  void *user;
+  // How many indices a pass has.
+  size_t len;
+  // Draws a pass.
+  slotline_order order;
+  // Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_order_callback;
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -794,6 +824,327 @@ int64_t slotline_dataset_len(const slotline_dataset *dataset);
 //
 // As of `slotline_dataset_len`; nobody may use it from then on.
 void slotline_dataset_free(slotline_dataset *dataset);
+
+#if defined(SLOTLINE_CUDA)
+// How many samples it has. 0 for NULL.
+//
+// # Safety
+//
+// `batch` must be NULL or a batch that was neither freed nor released.
+size_t slotline_device_batch_len(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Its number in the pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+size_t slotline_device_batch_task(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The number of its pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+uint32_t slotline_device_batch_epoch(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The dataset index of each sample, in host memory that lives as long as the batch. NULL for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+const int64_t *slotline_device_batch_indices(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// How many fields it has. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+size_t slotline_device_batch_num_fields(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says where field `i` is: `data` and `ends` are addresses on the device, to be read on streams that the batch was made ready
+// on. `out->struct_size` must be set.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or no such field.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` NULL or writable.
+slotline_status slotline_device_batch_field(const slotline_device_batch *batch,
+                                            size_t i,
+                                            slotline_tensor *out,
+                                            slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Has `stream`, a `cudaStream_t`, wait for the copy: what is launched on it from now on may read the batch. The host does
+// not wait. The stream is noted: freeing the batch is as much as releasing it on each such stream.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: a fifth stream, or what the driver says.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `stream` must be one of the device's primary context, or one of CUDA's default streams
+// (0, 1, 2), and not be destroyed before the batch, and all tensors exported of it, are gone.
+slotline_status slotline_device_batch_ready_on(const slotline_device_batch *batch,
+                                               void *stream,
+                                               slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, and the last tensor that was
+// exported of it is gone. All reads must be before that, on this stream or on others that it has waited for.
+//
+// # Errors
+//
+// As of `slotline_device_batch_ready_on`; what the driver says may also mean that the memory is leaked, as nobody can tell when
+// it is free.
+//
+// # Safety
+//
+// As of `slotline_device_batch_ready_on`; nobody may use the handle from then on.
+slotline_status slotline_device_batch_release_on(slotline_device_batch *batch,
+                                                 void *stream,
+                                                 slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Waits, in this thread, for the copy.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: what the driver says.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `error` must be NULL or writable.
+slotline_status slotline_device_batch_wait(const slotline_device_batch *batch, slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Exports field `i` as a DLPack tensor on the device, without a copy, to be used on `stream`, which waits for the batch as by
+// `slotline_device_batch_ready_on`. Its memory is filled again when the batch and all its tensors are gone, and the stream has
+// come to that point: the `deleter` may be called, on any thread, as soon as all that reads the tensor is launched there.
+//
+// `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_device_batch_ready_on`, or no such field.
+//
+// # Safety
+//
+// As of `slotline_device_batch_ready_on`; `out` must be NULL or writable.
+slotline_status slotline_device_batch_dlpack(const slotline_device_batch *batch,
+                                             size_t i,
+                                             void *stream,
+                                             struct DLManagedTensorVersioned **out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The same as a tensor without a version, for importers from before DLPack 1.0.
+//
+// # Errors
+//
+// As of `slotline_device_batch_dlpack`.
+//
+// # Safety
+//
+// As of `slotline_device_batch_dlpack`.
+slotline_status slotline_device_batch_dlpack_unversioned(const slotline_device_batch *batch,
+                                                         size_t i,
+                                                         void *stream,
+                                                         struct DLManagedTensor **out,
+                                                         slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a batch; NULL is fine. Its memory is filled again once all streams that it was made ready on have come to this point,
+// and the last tensor that was exported of it is gone. Any thread, in any order; after its loader it waits for these streams,
+// at most 5 s.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; nobody may use it from then on.
+void slotline_device_batch_free(slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Looks for a driver, and says how many devices it has. Any thread; `*devices` is 0 if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_DEVICE`: there is no driver, it is too old, it will not start, or it has no
+// device; the message says which.
+//
+// # Safety
+//
+// `devices` and `error` must be writable, or NULL.
+slotline_status slotline_device_probe(size_t *devices,
+                                      slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Makes a loader whose batches come out on a device: as `slotline_loader_new`, with page-locked memory on the host. `device`
+// may be NULL: then its options are the defaults. Any thread; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_loader_new`; `SLOTLINE_DEVICE`: no driver, no such device, or no memory there.
+//
+// # Safety
+//
+// As of `slotline_loader_new`; `device` must be NULL or readable for `device->struct_size` bytes.
+slotline_status slotline_device_loader_new(const slotline_dataset *dataset,
+                                           const slotline_options *options,
+                                           const slotline_device_options *device,
+                                           slotline_device_loader **out,
+                                           slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Starts a pass; see `slotline_loader_epoch`.
+//
+// # Errors
+//
+// As of `slotline_loader_epoch`.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+slotline_status slotline_device_loader_epoch(slotline_device_loader *loader, slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Gives the next batch of the pass, which is the caller's to free or release; or `SLOTLINE_END` after the last one; or an
+// error in a batch's place. It may still be on its way to the device. `*out` is NULL unless there is a batch.
+//
+// # Errors
+//
+// As of `slotline_loader_next`, where `SLOTLINE_HELD` is also for batches on the device and `SLOTLINE_TIMEOUT` also for copies;
+// `SLOTLINE_DEVICE`: the driver refused a copy. Then the next batch comes, but after two such errors one after the other the
+// pass is over.
+//
+// # Safety
+//
+// As of `slotline_device_loader_epoch`; `out` must be NULL or writable.
+slotline_status slotline_device_loader_next(slotline_device_loader *loader,
+                                            slotline_device_batch **out,
+                                            slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already still come before `SLOTLINE_STOPPED`.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed.
+void slotline_device_loader_stop(const slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says where the loader is; see `slotline_loader_state`. The same bytes may be loaded into a loader on the host.
+//
+// # Errors
+//
+// As of `slotline_loader_state`; `SLOTLINE_STATE`: in a pass, unless the loader is `resumable`.
+//
+// # Safety
+//
+// As of `slotline_loader_state`.
+slotline_status slotline_device_loader_state(slotline_device_loader *loader,
+                                             slotline_bytes **out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Puts the loader where a state is; see `slotline_loader_load_state`.
+//
+// # Errors
+//
+// As of `slotline_loader_load_state`.
+//
+// # Safety
+//
+// As of `slotline_loader_load_state`.
+slotline_status slotline_device_loader_load_state(slotline_device_loader *loader,
+                                                  const uint8_t *data,
+                                                  size_t len,
+                                                  slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says what the host's side of the loader has done so far; see `slotline_loader_stats`.
+//
+// # Errors
+//
+// As of `slotline_loader_stats`.
+//
+// # Safety
+//
+// As of `slotline_loader_stats`.
+slotline_status slotline_device_loader_stats(slotline_device_loader *loader,
+                                             slotline_stats *out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// What was noticed when the loader was made, and since; see `slotline_loader_warnings`.
+//
+// # Errors
+//
+// As of `slotline_loader_warnings`.
+//
+// # Safety
+//
+// As of `slotline_loader_warnings`.
+slotline_status slotline_device_loader_warnings(slotline_device_loader *loader,
+                                                slotline_bytes **out,
+                                                slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed.
+int64_t slotline_device_loader_len(const slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
+// use.
+//
+// # Safety
+//
+// As of `slotline_device_loader_len`.
+uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a loader; NULL is fine. Its batches live on; see `slotline_loader_free`. It waits for copies that are on their way, at
+// most 5 s, and leaks what they may still use then.
+//
+// # Safety
+//
+// As of `slotline_loader_free`.
+void slotline_device_loader_free(slotline_device_loader *loader);
+#endif
 
 // Exports field `i` of a batch as a DLPack tensor, without a copy: for `torch::from_dlpack` and whatever else takes one of
 // version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.

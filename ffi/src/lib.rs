@@ -10,8 +10,9 @@
 //! - [`dataset`], of [`arrays`] or of callbacks, by index ([`map`]) or one sample after the other ([`stream`], [`saved`]), that
 //!   write a [`sample`]; [`callback`], [`owner`]: what all callbacks have;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how it is loaded;
-//! - [`running`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
-//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did.
+//! - [`running`], [`handle`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
+//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
+//! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
 //! too short are errors that name the parameter.
@@ -28,11 +29,14 @@ pub mod callback;
 mod check;
 pub mod collate;
 pub mod dataset;
+#[cfg(feature = "cuda")]
+pub mod device;
 pub mod dlpack;
 pub mod dtype;
 pub mod error;
 mod failure;
 pub mod field;
+mod handle;
 pub mod loader;
 pub mod map;
 pub mod options;

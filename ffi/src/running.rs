@@ -8,27 +8,27 @@
 
 use std::ptr::NonNull;
 
+use slotline::Loader;
 use slotline::dataset::{Dataset, Loadable};
 use slotline::loader::{Collate, LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
-use slotline::{Error, Loader};
 
 use crate::batch::Made;
 use crate::failure::Failure;
 use crate::field::About;
 
-/// What a pass gives.
-pub(crate) type Item = Result<Made, Error>;
-
-/// A loader of any kind, with its pass.
-pub(crate) trait AnyLoader: Send {
+/// A loader of any kind whose passes give `T`, with its pass.
+pub(crate) trait AnyLoader<T>: Send {
     /// Starts a pass; one before it is given up.
-    fn epoch(&mut self) -> Result<(), Error>;
+    fn epoch(&mut self) -> Result<(), Failure>;
 
     /// The next batch of the pass, or `None` at its end; no answer at all if no pass was begun.
-    fn next(&mut self) -> Option<Option<Item>>;
+    fn next(&mut self) -> Option<Option<Result<T, Failure>>>;
 
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
+
+    /// How many batches and errors the pass has given.
+    fn given(&self) -> usize;
 
     /// Where it is.
     fn state(&self) -> Result<State, Failure>;
@@ -56,15 +56,17 @@ pub(crate) struct Facts {
 
 /// What [`Running`] needs of a loader.
 pub(crate) trait Loads: Send + 'static {
-    type Pass<'l>: Passes + Send
+    /// What its passes give.
+    type Item: 'static;
+    type Pass<'l>: Passes<Item = Self::Item> + Send
     where
         Self: 'l;
 
-    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
+    fn epoch(&mut self) -> Result<Self::Pass<'_>, Failure>;
     fn next_epoch(&self) -> u32;
     fn facts(&self) -> Facts;
     fn stopper(&self) -> Stopper;
-    fn state(&self) -> State;
+    fn state(&self) -> Result<State, Failure>;
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
@@ -72,8 +74,10 @@ pub(crate) trait Loads: Send + 'static {
 
 /// And of its pass.
 pub(crate) trait Passes {
-    fn next(&mut self) -> Option<Item>;
-    fn state(&self) -> State;
+    type Item;
+
+    fn next(&mut self) -> Option<Result<Self::Item, Failure>>;
+    fn state(&self) -> Result<State, Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
 }
@@ -82,10 +86,11 @@ pub(crate) trait Passes {
 macro_rules! loads {
     ($loader:ident, $pass:ident, $dataset:ident) => {
         impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Loads for $loader<D, C> {
+            type Item = Made;
             type Pass<'l> = $pass<'l, D, C>;
 
-            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Error> {
-                $loader::epoch(self)
+            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Failure> {
+                Ok($loader::epoch(self)?)
             }
 
             fn next_epoch(&self) -> u32 {
@@ -96,8 +101,8 @@ macro_rules! loads {
                 $loader::stopper(self)
             }
 
-            fn state(&self) -> State {
-                $loader::state(self)
+            fn state(&self) -> Result<State, Failure> {
+                Ok($loader::state(self))
             }
 
             fn load_state(&mut self, state: &State) -> Result<(), Failure> {
@@ -124,13 +129,18 @@ macro_rules! loads {
         }
 
         impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Passes for $pass<'_, D, C> {
+            type Item = Made;
+
             #[inline]
-            fn next(&mut self) -> Option<Item> {
-                Iterator::next(self).map(|batch| batch.map(Into::into))
+            fn next(&mut self) -> Option<Result<Made, Failure>> {
+                Some(match Iterator::next(self)? {
+                    Ok(batch) => Ok(batch.into()),
+                    Err(error) => Err(error.into()),
+                })
             }
 
-            fn state(&self) -> State {
-                $pass::state(self)
+            fn state(&self) -> Result<State, Failure> {
+                Ok($pass::state(self))
             }
 
             fn stats(&self) -> Stats {
@@ -179,8 +189,8 @@ impl<L: Loads> Running<L> {
     }
 }
 
-impl<L: Loads> AnyLoader for Running<L> {
-    fn epoch(&mut self) -> Result<(), Error> {
+impl<L: Loads> AnyLoader<L::Item> for Running<L> {
+    fn epoch(&mut self) -> Result<(), Failure> {
         (self.pass, self.over, self.given) = (None, false, 0);
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
@@ -190,17 +200,13 @@ impl<L: Loads> AnyLoader for Running<L> {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Option<Item>> {
+    fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
-        let mut item = pass.next();
-        match &mut item {
-            Some(Ok(Made::Collated(batch))) => {
-                (batch.task, batch.epoch) = (self.given, self.next_epoch.wrapping_sub(1))
-            }
-            Some(_) => {}
+        let item = pass.next();
+        match item {
+            Some(_) => self.given += 1,
             None => (self.pass, self.over) = (None, true),
         }
-        self.given += 1;
         Some(item)
     }
 
@@ -208,8 +214,12 @@ impl<L: Loads> AnyLoader for Running<L> {
         self.next_epoch
     }
 
+    fn given(&self) -> usize {
+        self.given
+    }
+
     fn state(&self) -> Result<State, Failure> {
-        Ok(self.ask(Passes::state, Loads::state))
+        self.ask(Passes::state, Loads::state)
     }
 
     fn load_state(&mut self, state: &State) -> Result<(), Failure> {
