@@ -1,0 +1,20 @@
+# The targets, for an installed slotline and for one in the same build.
+
+# slotline_targets(INCLUDE STATIC SHARED): slotline::static and slotline::shared for these files, and slotline::slotline, which
+# is the static one unless BUILD_SHARED_LIBS is on.
+function(slotline_targets include static shared)
+  add_library(slotline::static STATIC IMPORTED GLOBAL)
+  add_library(slotline::shared SHARED IMPORTED GLOBAL)
+  set_target_properties(slotline::static PROPERTIES IMPORTED_LOCATION "${static}")
+  set_target_properties(slotline::shared PROPERTIES IMPORTED_LOCATION "${shared}")
+  foreach(library slotline::static slotline::shared)
+    set_target_properties(${library} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${include}")
+  endforeach()
+  set_target_properties(slotline::static PROPERTIES INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
+  add_library(slotline::slotline INTERFACE IMPORTED GLOBAL)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(slotline::slotline PROPERTIES INTERFACE_LINK_LIBRARIES slotline::shared)
+  else()
+    set_target_properties(slotline::slotline PROPERTIES INTERFACE_LINK_LIBRARIES slotline::static)
+  endif()
+endfunction()

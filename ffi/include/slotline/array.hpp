@@ -1,0 +1,68 @@
+// Arrays in memory, for datasets that need no code.
+#ifndef SLOTLINE_ARRAY_HPP
+#define SLOTLINE_ARRAY_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+#include "types.hpp"
+
+namespace slotline {
+
+/// Numbers of one type and a shape, whose rows are samples. Its memory is not copied, and is let go of (by any thread) when
+/// the last loader of it, and the last batch, are gone.
+class array {
+ public:
+  /// Takes over a vector's memory.
+  template <class T>
+  array(std::string name, std::vector<T> values, std::vector<std::int64_t> shape = {})
+      : array(std::move(name), std::make_shared<const std::vector<T>>(std::move(values)), std::move(shape)) {}
+
+  /// Shares somebody's memory, which is kept alive by `keeper` (null: it outlives all loaders by itself).
+  template <class T>
+  array(std::string name, const T* data, std::vector<std::int64_t> shape, std::shared_ptr<const void> keeper)
+      : name_(std::move(name)), type_(dtype_of<T>), shape_(std::move(shape)), data_(data), keeper_(std::move(keeper)) {}
+
+  /// As the C API takes it, which takes a share of the memory, too: its `drop` has to be called. It points into the array.
+  slotline_array release() const {
+    slotline_array raw{};
+    raw.struct_size = sizeof raw;
+    raw.name = name_.c_str();
+    raw.dtype = static_cast<std::uint32_t>(type_);
+    raw.ndim = static_cast<std::uint32_t>(shape_.size());
+    raw.shape = shape_.data();
+    raw.data = data_;
+    raw.user = new std::shared_ptr<const void>(keeper_);
+    raw.drop = detail::deleted<std::shared_ptr<const void>>;
+    return raw;
+  }
+
+ private:
+  template <class T>
+  array(std::string name, std::shared_ptr<const std::vector<T>> values, std::vector<std::int64_t> shape)
+      : array(std::move(name), values->data(), std::move(shape), values) {
+    static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no bools in memory: use std::uint8_t");
+    if (shape_.empty()) shape_ = {static_cast<std::int64_t>(values->size())};
+    std::size_t size = 1;
+    for (const std::int64_t each : shape_) size *= static_cast<std::size_t>(each);
+    if (size != values->size())
+      throw std::invalid_argument("array " + name_ + " has " + std::to_string(values->size()) +
+                                  " elements, and its shape asks for " + std::to_string(size));
+  }
+
+  std::string name_;
+  dtype type_;
+  std::vector<std::int64_t> shape_;
+  const void* data_;
+  std::shared_ptr<const void> keeper_;
+};
+
+}  // namespace slotline
+
+#endif

@@ -1,0 +1,134 @@
+// The loader: batches, pass after pass.
+#ifndef SLOTLINE_LOADER_HPP
+#define SLOTLINE_LOADER_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch.hpp"
+#include "dataset.hpp"
+#include "error.hpp"
+#include "options.hpp"
+#include "span.hpp"
+
+namespace slotline {
+
+class loader;
+
+/// One pass over the dataset, for a range-for. It is the loader's: asking that for another pass ends this one.
+///
+/// An exception is in the place of one batch. After it, a range-for over the same pass goes on with the batch behind.
+class pass {
+ public:
+  /// Holds one batch, which goes when the next is asked for unless it was moved away.
+  class iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = batch*;
+    using reference = batch&;
+
+    iterator() noexcept = default;
+    explicit iterator(slotline_loader* loader) : loader_(loader) { ++*this; }
+
+    batch& operator*() noexcept { return batch_; }
+    batch* operator->() noexcept { return &batch_; }
+    iterator& operator++() {
+      batch_ = batch();
+      slotline_batch* raw = nullptr;
+      slotline_error* error = nullptr;
+      const slotline_status code = slotline_loader_next(loader_, &raw, &error);
+      if (code == SLOTLINE_OK) batch_ = batch(raw);
+      else if (code == SLOTLINE_END) loader_ = nullptr;
+      else status(code, error).raise();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    /// Only with the end.
+    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.loader_ == b.loader_; }
+    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
+
+   private:
+    slotline_loader* loader_ = nullptr;
+    batch batch_;
+  };
+
+  iterator begin() { return iterator(loader_); }
+  iterator end() noexcept { return {}; }
+
+ private:
+  friend class loader;
+  explicit pass(slotline_loader* loader) noexcept : loader_(loader) {}
+  slotline_loader* loader_;
+};
+
+/// Loads a dataset's batches. Moving it is fine, also within a pass; only `stop` may be called while another thread uses it.
+class loader {
+ public:
+  /// Throws slotline::error where the options do not go together.
+  explicit loader(const dataset& dataset, const options& options = {}) {
+    slotline_loader* raw = nullptr;
+    const slotline_options given = options.raw();
+    detail::check(slotline_loader_new, static_cast<const slotline_dataset*>(dataset.raw()), &given, &raw);
+    raw_.reset(raw);
+  }
+
+  /// Starts a pass: `for (auto& batch : loader.epoch())`.
+  pass epoch() {
+    detail::check(slotline_loader_epoch, raw_.get());
+    return pass(raw_.get());
+  }
+  /// The same, without `.epoch()`.
+  pass::iterator begin() { return epoch().begin(); }
+  pass::iterator end() noexcept { return {}; }
+
+  /// The next batch of the pass, or none at its end. Throws slotline::error in the place of a batch that failed.
+  std::optional<batch> next() {
+    batch out;
+    const status said = try_next(out);
+    if (said.at_end()) return std::nullopt;
+    said.raise();
+    return out;
+  }
+
+  /// Starts a pass, without exceptions.
+  status try_epoch() noexcept { return detail::call(slotline_loader_epoch, raw_.get()); }
+
+  /// The next batch, without exceptions: OK and a batch, the end, or what failed in its place.
+  status try_next(batch& out) noexcept {
+    out = batch();
+    slotline_batch* raw = nullptr;
+    status said = detail::call(slotline_loader_next, raw_.get(), &raw);
+    if (raw) out = batch(raw);
+    return said;
+  }
+
+  /// From any thread: from now on `epoch` and `next` say code::stopped, one that waits at once.
+  void stop() noexcept { slotline_loader_stop(raw_.get()); }
+
+  /// How many batches a pass has; -1 if only its end will tell.
+  std::int64_t size() const noexcept { return slotline_loader_len(raw_.get()); }
+  /// The most samples that a batch has.
+  std::size_t batch_size() const noexcept { return slotline_loader_batch_size(raw_.get()); }
+  /// How many batches there can be at once: being filled, ready, or held.
+  std::size_t depth() const noexcept { return slotline_loader_depth(raw_.get()); }
+  /// The bytes that the loader takes for batches and for the order of a pass.
+  std::size_t memory_ceiling() const noexcept { return slotline_loader_memory_ceiling(raw_.get()); }
+  /// The number of the pass that the next `epoch` starts, from 0.
+  std::uint32_t next_epoch() const noexcept { return slotline_loader_next_epoch(raw_.get()); }
+
+  slotline_loader* raw() const noexcept { return raw_.get(); }
+
+ private:
+  detail::owned<slotline_loader, slotline_loader_free> raw_;
+};
+
+}  // namespace slotline
+
+#endif

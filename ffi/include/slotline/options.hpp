@@ -1,0 +1,142 @@
+// How a loader loads.
+#ifndef SLOTLINE_OPTIONS_HPP
+#define SLOTLINE_OPTIONS_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+
+namespace slotline {
+
+/// How threads wait.
+enum class wait_strategy : std::uint32_t {
+  /// Spin a little, yield a little, then sleep until woken.
+  park = SLOTLINE_WAIT_PARK,
+  /// Spin a little, then yield over and over.
+  backoff = SLOTLINE_WAIT_BACKOFF,
+  /// Spin: each waiting thread takes a whole core.
+  spin = SLOTLINE_WAIT_SPIN,
+};
+
+/// How many bad samples a pass may have.
+class budget {
+ public:
+  /// Any number of them.
+  budget() = default;
+  static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
+  /// A share of the pass's samples, from 0 to 1.
+  static budget share(double share) noexcept { return {SIZE_MAX, share}; }
+
+ private:
+  friend class options;
+  budget(std::size_t samples, double share) noexcept : samples_(samples), share_(share) {}
+  std::size_t samples_ = SIZE_MAX;
+  double share_ = -1;
+};
+
+/// The options of a loader, with torch's names and meanings: `options().batch_size(64).shuffle(true).num_workers(4)`.
+class options {
+ public:
+  options() noexcept { slotline_options_init(&raw_, sizeof raw_); }
+
+  /// Samples in a batch (1).
+  options& batch_size(std::size_t samples) {
+    raw_.batch_size = static_cast<std::int64_t>(samples);
+    return *this;
+  }
+  /// The samples themselves instead of batches: tensors lack the first dimension.
+  options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
+  /// How many threads load (0: all is done in the thread that asks for batches).
+  options& num_workers(std::size_t threads) { return set(raw_.num_workers, threads); }
+  /// Batches that are loaded ahead for each worker (2, or more if they are small).
+  options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, some("prefetch_factor", batches)); }
+  /// Batches that are kept while the next one is asked for (1).
+  options& hold(std::size_t batches) { return set(raw_.hold, batches); }
+  /// Whether each pass has a new random order (no).
+  options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
+  /// Where the random numbers of orders and samples come from (the process's own generator).
+  options& seed(std::uint64_t seed) {
+    raw_.has_seed = 1;
+    return set(raw_.seed, seed);
+  }
+  /// Whether a last batch that is not full is left out (no).
+  options& drop_last(bool on = true) { return set(raw_.drop_last, on); }
+  /// Whether batches come in order (yes), or as they are finished.
+  options& in_order(bool on) { return set(raw_.in_order, on); }
+  /// How long the wait for one batch may take (for ever). Rounded up to milliseconds.
+  options& timeout(std::chrono::nanoseconds time) { return set(raw_.timeout_ms, milliseconds(time)); }
+  /// How long a sample may take before it is reported (for ever). Rounded up to milliseconds.
+  options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
+  /// Whether the memory of batches is locked (no).
+  options& pin_memory(bool on = true) { return set(raw_.pin_memory, on); }
+  /// Whether there is one base seed, and one worker_init, for all passes (no).
+  options& persistent_workers(bool on = true) { return set(raw_.persistent_workers, on); }
+  /// The most bytes that the loader may take (no limit).
+  options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, some("memory_limit", bytes)); }
+  /// Samples that a worker claims at once (by measurement).
+  options& part_size(std::size_t samples) { return set(raw_.part_size, some("part_size", samples)); }
+  /// Whether to wait for another thread to free a batch where held ones leave no room (no: an error).
+  options& wait_for_release(bool on = true) { return set(raw_.wait_for_release, on); }
+  /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
+  options& dealt(bool on = true) { return set(raw_.dealt, on); }
+  /// Whether the thread that asks for batches loads while it waits (yes but with in_order off or a worker_init).
+  options& help(bool on) { return set(raw_.help, on); }
+  options& wait_strategy(slotline::wait_strategy how) { return set(raw_.wait_strategy, static_cast<std::uint32_t>(how)); }
+  /// Worker i runs on the i-th core that this process may use, and so on from the start.
+  options& affinity_spread() { return set(raw_.affinity, SLOTLINE_AFFINITY_SPREAD); }
+  /// Worker i runs on the i-th of these cores, and so on from the start.
+  options& affinity(std::vector<std::size_t> cores) {
+    cores_ = std::move(cores);
+    return set(raw_.affinity, SLOTLINE_AFFINITY_CORES);
+  }
+  /// Packed samples that find no room in their batch get memory from the heap, for that batch (they are bad samples).
+  options& spill_overflow() { return set(raw_.on_overflow, SLOTLINE_OVERFLOW_SPILL); }
+  /// A batch goes without its bad samples, instead of being an error.
+  options& skip_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_SKIP, most); }
+  /// Another sample takes the place of a bad one. Not for streams.
+  options& replace_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_REPLACE, most); }
+
+ private:
+  friend class loader;
+
+  template <class Field, class Value>
+  options& set(Field& field, Value value) noexcept {
+    field = static_cast<Field>(value);
+    return *this;
+  }
+  options& on_error(std::uint32_t what, const budget& most) noexcept {
+    raw_.on_error = what;
+    raw_.bad_samples = most.samples_;
+    return set(raw_.bad_share, most.share_);
+  }
+  /// 0 would stand for the default there.
+  static std::size_t some(const char* option, std::size_t value) {
+    if (value == 0) throw error(code::build, std::string(option) + " is 0; leave it out, or say at least 1");
+    return value;
+  }
+  static std::uint64_t milliseconds(std::chrono::nanoseconds time) {
+    if (time.count() < 0) throw error(code::build, "a time is negative; leave it out, or say 0, for none");
+    return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
+  }
+
+  /// What the C API is told; it points into these options.
+  slotline_options raw() const {
+    slotline_options raw = raw_;
+    raw.cores = cores_.data();
+    raw.num_cores = cores_.size();
+    return raw;
+  }
+
+  slotline_options raw_{};
+  std::vector<std::size_t> cores_;
+};
+
+}  // namespace slotline
+
+#endif

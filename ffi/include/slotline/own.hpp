@@ -1,0 +1,140 @@
+// Classes of one's own as datasets: the callbacks of the C API for them.
+#ifndef SLOTLINE_OWN_HPP
+#define SLOTLINE_OWN_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+#include "sample.hpp"
+#include "types.hpp"
+
+namespace slotline {
+
+/// One worker of a loader, as a stream or worker_init is told.
+class worker {
+ public:
+  explicit worker(const slotline_worker& raw) noexcept : raw_(raw) {}
+  /// Its number, from 0.
+  std::size_t id() const noexcept { return raw_.id; }
+  std::size_t num_workers() const noexcept { return raw_.num_workers; }
+  /// Torch's: the base seed of the pass, and its number more.
+  std::uint64_t seed() const noexcept { return raw_.seed; }
+  std::uint32_t epoch() const noexcept { return raw_.epoch; }
+
+ private:
+  slotline_worker raw_;
+};
+
+namespace detail {
+
+template <class Own, class = void>
+inline constexpr bool is_map = false;
+template <class Own>
+inline constexpr bool is_map<Own, std::void_t<decltype(std::declval<const Own&>().read(std::size_t(), std::declval<sample&>()))>> =
+    true;
+
+template <class Own, class = void>
+inline constexpr bool is_stream = false;
+template <class Own>
+inline constexpr bool is_stream<Own, std::void_t<decltype(std::declval<const Own&>().open(std::declval<const worker&>()))>> =
+    true;
+
+template <class Own, class = void>
+inline constexpr bool has_size = false;
+template <class Own>
+inline constexpr bool has_size<Own, std::void_t<decltype(std::declval<const Own&>().size())>> = true;
+
+/// A user's dataset with what the C API's callbacks need to know of it.
+template <class Own>
+struct own {
+  Own dataset;
+  std::vector<field> fields;
+
+  explicit own(Own&& given) : dataset(std::move(given)), fields(dataset.fields()) {}
+  static const own& at(void* user) noexcept { return *static_cast<const own*>(user); }
+};
+
+template <class Own>
+struct map_calls {
+  static std::int32_t read(void* user, std::size_t index, slotline_sample* raw) noexcept {
+    return guarded(
+        [&] {
+          const own<Own>& self = own<Own>::at(user);
+          sample row(raw, self.fields);
+          self.dataset.read(index, row);
+          return 0;
+        },
+        [&](const char* what) { slotline_sample_fail(raw, what); });
+  }
+};
+
+template <class Own>
+struct stream_calls {
+  using cursor = decltype(std::declval<const Own&>().open(std::declval<const worker&>()));
+
+  static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_sample* failing) noexcept {
+    return guarded(
+        [&] {
+          *out = new cursor(own<Own>::at(user).dataset.open(worker(*raw)));
+          return 0;
+        },
+        [&](const char* what) { slotline_sample_fail(failing, what); });
+  }
+
+  static std::int32_t next(void* user, void* at, slotline_sample* raw) noexcept {
+    return guarded(
+        [&] {
+          sample row(raw, own<Own>::at(user).fields);
+          return static_cast<cursor*>(at)->next(row) ? 0 : 1;
+        },
+        [&](const char* what) { slotline_sample_fail(raw, what); });
+  }
+
+  static void close(void*, void* at) noexcept { delete static_cast<cursor*>(at); }
+};
+
+template <class Given>
+slotline_dataset* own_dataset(Given&& given) {
+  using Own = std::decay_t<Given>;
+  static_assert(is_map<Own> || is_stream<Own>,
+                "a dataset has `void read(std::size_t, slotline::sample&) const`, or is a stream that has "
+                "`open(const slotline::worker&) const`");
+  auto self = std::make_unique<own<Own>>(Own(std::forward<Given>(given)));
+  const std::vector<slotline_field> fields = raw_fields(self->fields);
+  slotline_dataset* out = nullptr;
+  if constexpr (is_map<Own>) {
+    slotline_map_dataset raw{};
+    raw.struct_size = sizeof raw;
+    raw.len = self->dataset.size();
+    raw.fields = fields.data();
+    raw.num_fields = fields.size();
+    raw.read = map_calls<Own>::read;
+    raw.drop = deleted<own<Own>>;
+    raw.user = self.release();
+    check(slotline_dataset_from_callbacks, &raw, &out);
+  } else {
+    slotline_stream_dataset raw{};
+    raw.struct_size = sizeof raw;
+    raw.len = -1;
+    if constexpr (has_size<Own>) raw.len = static_cast<std::int64_t>(self->dataset.size());
+    raw.fields = fields.data();
+    raw.num_fields = fields.size();
+    raw.open = stream_calls<Own>::open;
+    raw.next = stream_calls<Own>::next;
+    raw.close = stream_calls<Own>::close;
+    raw.drop = deleted<own<Own>>;
+    raw.user = self.release();
+    check(slotline_dataset_from_stream, &raw, &out);
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace slotline
+
+#endif

@@ -1,0 +1,50 @@
+// Elements that lie one after the other in somebody else's memory (C++17 has no std::span).
+#ifndef SLOTLINE_SPAN_HPP
+#define SLOTLINE_SPAN_HPP
+
+#include <cstddef>
+#include <iterator>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+namespace slotline {
+
+template <class T>
+class span {
+ public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+  using iterator = T*;
+
+  constexpr span() noexcept = default;
+  constexpr span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
+
+  /// Of an array, a std::vector, a std::array: of whatever has data() and size().
+  template <class Range, class Element = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
+            class = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]> &&
+                                     !std::is_same_v<std::remove_cv_t<Range>, span>>>
+  constexpr span(Range& range) noexcept : data_(std::data(range)), size_(std::size(range)) {}
+
+  constexpr T* data() const noexcept { return data_; }
+  constexpr std::size_t size() const noexcept { return size_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
+  constexpr T* begin() const noexcept { return data_; }
+  constexpr T* end() const noexcept { return data_ + size_; }
+  /// Not checked, as in std::vector.
+  constexpr T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+  /// `count` elements from `first` on. Throws std::out_of_range where there are not so many.
+  constexpr span subspan(std::size_t first, std::size_t count) const {
+    if (first > size_ || count > size_ - first) throw std::out_of_range("slotline::span::subspan");
+    return {data_ + first, count};
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace slotline
+
+#endif

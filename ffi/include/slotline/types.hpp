@@ -1,0 +1,138 @@
+// What a batch is made of: elements, and fields of them.
+#ifndef SLOTLINE_TYPES_HPP
+#define SLOTLINE_TYPES_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../slotline.h"
+
+namespace slotline {
+
+/// The type of elements.
+enum class dtype : std::uint32_t {
+  boolean = SLOTLINE_BOOL,
+  u8 = SLOTLINE_U8,
+  i8 = SLOTLINE_I8,
+  u16 = SLOTLINE_U16,
+  i16 = SLOTLINE_I16,
+  u32 = SLOTLINE_U32,
+  i32 = SLOTLINE_I32,
+  u64 = SLOTLINE_U64,
+  i64 = SLOTLINE_I64,
+  f32 = SLOTLINE_F32,
+  f64 = SLOTLINE_F64,
+};
+
+namespace detail {
+
+/// Of integers the size and the sign count: `long` and `long long` are both i64 where both have 64 bits.
+template <class T>
+constexpr dtype dtype_of() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, bool>) {
+    static_assert(sizeof(bool) == 1, "a bool has to be one byte");
+    return dtype::boolean;
+  } else if constexpr (std::is_same_v<U, float>) {
+    return dtype::f32;
+  } else if constexpr (std::is_same_v<U, double>) {
+    return dtype::f64;
+  } else if constexpr (std::is_same_v<U, std::byte>) {
+    return dtype::u8;
+  } else {
+    static_assert(std::is_integral_v<U> && sizeof(U) <= 8, "no dtype of slotline: use bool, an integer, float or double");
+    if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? dtype::i8 : dtype::u8;
+    else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? dtype::i16 : dtype::u16;
+    else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? dtype::i32 : dtype::u32;
+    else return std::is_signed_v<U> ? dtype::i64 : dtype::u64;
+  }
+}
+
+}  // namespace detail
+
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`.
+template <class T>
+inline constexpr dtype dtype_of = detail::dtype_of<T>();
+
+/// Its name, such as "f32".
+inline const char* name_of(dtype type) noexcept {
+  switch (type) {
+    case dtype::boolean: return "bool";
+    case dtype::u8: return "u8";
+    case dtype::i8: return "i8";
+    case dtype::u16: return "u16";
+    case dtype::i16: return "i16";
+    case dtype::u32: return "u32";
+    case dtype::i32: return "i32";
+    case dtype::u64: return "u64";
+    case dtype::i64: return "i64";
+    case dtype::f32: return "f32";
+    case dtype::f64: return "f64";
+  }
+  return "unknown";
+}
+
+/// How samples of a field become a tensor.
+enum class kind : std::uint32_t {
+  /// All of one shape: `[batch, ...shape]`.
+  fixed = SLOTLINE_FIXED,
+  /// Up to so many elements each: padded with zeros, with the length of each.
+  ragged = SLOTLINE_RAGGED,
+  /// Any number of items each, one sample after the other, with the offsets where they begin and end.
+  packed = SLOTLINE_PACKED,
+};
+
+/// A field of a dataset's samples.
+struct field {
+  std::string name;
+  dtype type;
+  /// Of one sample: `{max}` of a ragged field, `{room, item...}` of a packed one.
+  std::vector<std::int64_t> shape;
+  slotline::kind kind = kind::fixed;
+};
+
+/// A field of one shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")` for one number.
+template <class T>
+field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
+  return {std::move(name), dtype_of<T>, std::move(shape), kind::fixed};
+}
+
+/// A field of up to `max` elements, padded with zeros.
+template <class T>
+field ragged(std::string name, std::int64_t max) {
+  return {std::move(name), dtype_of<T>, {max}, kind::ragged};
+}
+
+/// A field of any number of items, of which a batch has room for `room` for each of its samples, which these share.
+template <class T>
+field packed(std::string name, std::int64_t room, std::vector<std::int64_t> item = {}) {
+  item.insert(item.begin(), room);
+  return {std::move(name), dtype_of<T>, std::move(item), kind::packed};
+}
+
+namespace detail {
+
+/// Fields as the C API takes them; they point into `fields`.
+inline std::vector<slotline_field> raw_fields(const std::vector<field>& fields) {
+  std::vector<slotline_field> raw;
+  for (const field& each : fields) {
+    slotline_field field{};
+    field.struct_size = sizeof field;
+    field.name = each.name.c_str();
+    field.dtype = static_cast<std::uint32_t>(each.type);
+    field.kind = static_cast<std::uint32_t>(each.kind);
+    field.ndim = static_cast<std::uint32_t>(each.shape.size());
+    field.shape = each.shape.data();
+    raw.push_back(field);
+  }
+  return raw;
+}
+
+}  // namespace detail
+}  // namespace slotline
+
+#endif

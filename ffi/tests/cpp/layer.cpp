@@ -1,0 +1,245 @@
+// What slotline.hpp promises beyond the C API: types, exceptions, ownership, classes as datasets.
+
+#include <slotline.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define CHECK(what)                                                     \
+  do {                                                                  \
+    if (!(what)) {                                                      \
+      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #what);   \
+      std::exit(1);                                                     \
+    }                                                                   \
+  } while (false)
+
+/// The error that a function throws.
+template <class Function>
+slotline::error thrown(Function function) {
+  try {
+    function();
+  } catch (const slotline::error& error) {
+    return error;
+  }
+  std::fprintf(stderr, "nothing was thrown\n");
+  std::exit(1);
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+using Options = slotline::options;
+
+static_assert(std::is_nothrow_move_constructible_v<slotline::batch> && !std::is_copy_constructible_v<slotline::batch>);
+static_assert(std::is_nothrow_move_constructible_v<slotline::loader> && !std::is_copy_constructible_v<slotline::loader>);
+static_assert(slotline::dtype_of<long> == slotline::dtype_of<long long> || sizeof(long) == 4);
+static_assert(slotline::dtype_of<const float> == slotline::dtype::f32);
+
+/// Numbers, of which one is refused, and one too many fields for another.
+struct numbers {
+  std::size_t refused = 1000;
+  std::function<void(std::size_t, slotline::sample&)> also = [](std::size_t, slotline::sample&) {};
+  std::size_t size() const { return 10; }
+  std::vector<slotline::field> fields() const {
+    return {slotline::fixed<std::int64_t>("number"), slotline::ragged<float>("ragged", 3),
+            slotline::packed<std::uint8_t>("packed", 2, {2})};
+  }
+  void read(std::size_t index, slotline::sample& sample) const {
+    if (index == refused) throw std::runtime_error("no such number");
+    also(index, sample);
+    sample.write(0, static_cast<std::int64_t>(index));
+    sample.write(1, std::vector<float>(index % 4, 0.5f));
+    sample.write(2, std::vector<std::uint8_t>(2 * (index % 2 + 1), static_cast<std::uint8_t>(index)));
+  }
+};
+
+void fields_are_typed_spans_with_shapes() {
+  slotline::loader loader(numbers{}, Options().batch_size(4));
+  CHECK(loader.size() == 3 && loader.batch_size() == 4 && loader.depth() >= 2 && loader.memory_ceiling() > 0);
+  CHECK(loader.next_epoch() == 0);
+  std::size_t batches = 0;
+  for (auto& batch : loader) {
+    auto [numbers, ragged] = batch.fields<std::int64_t, float>();
+    CHECK(batch.task() == batches && batch.epoch() == 0 && batch.num_fields() == 3);
+    CHECK(numbers.size() == batch.size() && batch.indices().size() == batch.size());
+    CHECK(numbers[0] == batch.indices()[0] && numbers.shape().size() == 1);
+    CHECK(ragged.shape()[1] == 3 && ragged.strides()[0] == 3 && ragged.kind() == slotline::kind::ragged);
+    CHECK(ragged.ends()[1] == (batches == 2 ? 1 : batch.indices()[1] % 4));
+    CHECK(ragged.row(1).size() == 3 && ragged.row(0)[2] == 0.0f);
+    auto packed = batch.field<std::uint8_t>("packed");
+    CHECK(packed.ends().size() == batch.size() + 1 && packed.ends()[1] == 1 && packed.ends()[2] == 3);
+    CHECK(packed.row(1)[0] == batch.indices()[1]);
+    CHECK(std::string(batch.tensor("ragged").name()) == "ragged" && batch.tensor(2).dtype() == slotline::dtype::u8);
+
+    const slotline::error type = thrown([&] { batch.field<double>(0); });
+    CHECK(type.code() == slotline::code::invalid && has(type.what(), "number is i64, not f64"));
+    CHECK(has(thrown([&] { batch.tensor("image"); }).what(), "image"));
+    CHECK(thrown([&] { batch.tensor(3); }).code() == slotline::code::invalid);
+    try {
+      numbers.row(batch.size());
+      CHECK(!"a row behind the last one");
+    } catch (const std::out_of_range&) {
+    }
+    ++batches;
+  }
+  CHECK(batches == 3 && loader.next_epoch() == 1);
+}
+
+void exceptions_of_a_dataset_come_out_in_the_place_of_their_batch() {
+  slotline::loader loader(numbers{5}, Options().batch_size(2).num_workers(2));
+  slotline::pass pass = loader.epoch();
+  std::vector<std::size_t> tasks;
+  const auto go_on = [&] {
+    for (auto& batch : pass) tasks.push_back(batch.task());
+  };
+  const slotline::error error = thrown(go_on);
+  CHECK(error.code() == slotline::code::sample && error.index() == 5 && error.task() == 2);
+  CHECK(has(error.what(), "no such number"));
+  go_on();
+  CHECK((tasks == std::vector<std::size_t>{0, 1, 3, 4}));
+
+  slotline::loader skipping(numbers{5}, Options().batch_size(2).skip_errors(slotline::budget::samples(1)));
+  std::size_t samples = 0;
+  for (auto& batch : skipping) samples += batch.size();
+  CHECK(samples == 9);
+  slotline::loader strict(numbers{5}, Options().batch_size(2).skip_errors(slotline::budget::share(0)));
+  CHECK(thrown([&] { for (auto& batch : strict) (void)batch; }).code() == slotline::code::bad_samples);
+}
+
+void mistakes_in_a_dataset_are_errors_that_name_the_field() {
+  const auto error_of = [](std::function<void(std::size_t, slotline::sample&)> also) {
+    slotline::loader loader(numbers{1000, std::move(also)});
+    return std::string(thrown([&] { loader.epoch().begin(); }).what());
+  };
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(3, 1.0); }), "field 3 of a sample that has 3"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(0, 1.0); }), "number is i64, not f64"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.row<float>(1); }), "ragged"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(1, std::vector<float>(4)); }), "ragged"));
+  CHECK(has(error_of([](std::size_t, slotline::sample&) { throw 5; }), "no std::exception"));
+}
+
+void without_exceptions_a_status_says_it_all() {
+  slotline::loader loader(numbers{1}, Options().batch_size(5));
+  slotline::batch batch;
+  CHECK(!batch && loader.try_next(batch).code() == slotline::code::invalid);
+  CHECK(loader.try_epoch());
+  const slotline::status failed = loader.try_next(batch);
+  CHECK(!failed && !failed.at_end() && failed.index() == 1 && failed.task() == 0 && has(failed.message(), "number"));
+  CHECK(loader.try_next(batch).ok() && batch && batch.size() == 5);
+  CHECK(loader.try_next(batch).at_end() && !batch);
+  CHECK(!loader.next());
+}
+
+void batches_and_datasets_outlive_whom_they_came_from() {
+  auto values = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6});
+  std::weak_ptr<std::vector<float>> watched = values;
+  std::vector<slotline::batch> kept;
+  {
+    auto loader = std::make_unique<slotline::loader>(
+        slotline::dataset::of({slotline::array("x", values->data(), {3, 2}, values),
+                               slotline::array("y", std::vector<std::int64_t>{7, 8, 9})}),
+        Options().batch_size(1).hold(3));
+    const float* data = values->data();
+    values.reset();
+    CHECK(!watched.expired() && watched.lock()->data() == data);
+    for (auto& batch : *loader) kept.push_back(std::move(batch));
+  }
+  CHECK(kept.size() == 3 && kept[1].field<float>("x")[1] == 4 && kept[2].field<std::int64_t>(1)[0] == 9);
+  std::thread([kept = std::move(kept)]() mutable { kept.erase(kept.begin()); }).join();
+  CHECK(watched.expired());
+  CHECK(thrown([] { slotline::dataset::open("nothing:x"); }).what() != nullptr);
+  try {
+    slotline::array("x", std::vector<float>(5), {2, 3});
+    CHECK(!"a shape of six for five");
+  } catch (const std::invalid_argument&) {
+  }
+}
+
+void held_batches_are_an_error_and_options_that_clash_too() {
+  slotline::loader loader(slotline::dataset::open("digits"), Options().batch_size(64));
+  std::vector<slotline::batch> kept;
+  CHECK(thrown([&] { for (auto& batch : loader) kept.push_back(std::move(batch)); }).code() == slotline::code::held);
+  CHECK(thrown([] { Options().part_size(0); }).code() == slotline::code::build);
+  CHECK(thrown([] { slotline::loader(numbers{}, Options().prefetch_factor(2)); }).code() == slotline::code::build);
+}
+
+/// A stream whose workers each count down, and fail where they are told to.
+struct countdown {
+  std::int64_t refused;
+  std::shared_ptr<std::atomic<int>> open_cursors;
+  struct cursor {
+    const countdown* of;
+    std::int64_t left;
+    cursor(const countdown* of, std::int64_t left) : of(of), left(left) { ++*of->open_cursors; }
+    ~cursor() { --*of->open_cursors; }
+    bool next(slotline::sample& sample) {
+      if (left == of->refused) throw std::runtime_error("not that one");
+      if (left == 0) return false;
+      sample.write(0, left--);
+      return true;
+    }
+  };
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("left")}; }
+  cursor open(const slotline::worker& worker) const {
+    if (refused == -2) throw std::runtime_error("closed");
+    return cursor(this, 3 + static_cast<std::int64_t>(worker.id()));
+  }
+};
+
+void streams_are_read_by_each_worker() {
+  auto open_cursors = std::make_shared<std::atomic<int>>(0);
+  {
+    slotline::loader loader(countdown{-1, open_cursors}, Options().batch_size(2).num_workers(2));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::int64_t sum = 0;
+      for (auto& batch : loader)
+        for (const std::int64_t left : batch.field<std::int64_t>(0)) sum += left;
+      CHECK(sum == 3 + 2 + 1 + 4 + 3 + 2 + 1);
+    }
+    slotline::loader failing(countdown{2, open_cursors});
+    slotline::pass pass = failing.epoch();
+    const slotline::error error = thrown([&] { for (auto& batch : pass) CHECK(batch.size() == 1); });
+    CHECK(error.code() == slotline::code::sample && has(error.what(), "not that one"));
+    slotline::loader closed(countdown{-2, open_cursors}, Options().num_workers(1));
+    CHECK(has(thrown([&] { for (auto& batch : closed) (void)batch; }).what(), "closed"));
+  }
+  CHECK(*open_cursors == 0);
+}
+
+void any_thread_can_stop_a_loader() {
+  std::atomic<bool> reading{false}, done{false};
+  slotline::loader loader(numbers{1000,
+                                  [&](std::size_t, slotline::sample&) {
+                                    reading = true;
+                                    while (!done) std::this_thread::yield();
+                                  }},
+                          Options().num_workers(1).help(false));
+  std::thread stopper([&] {
+    while (!reading) std::this_thread::yield();
+    loader.stop();
+  });
+  CHECK(thrown([&] { loader.epoch().begin(); }).code() == slotline::code::stopped);
+  CHECK(thrown([&] { loader.epoch(); }).code() == slotline::code::stopped);
+  done = true;
+  stopper.join();
+}
+
+int main() {
+  fields_are_typed_spans_with_shapes();
+  exceptions_of_a_dataset_come_out_in_the_place_of_their_batch();
+  mistakes_in_a_dataset_are_errors_that_name_the_field();
+  without_exceptions_a_status_says_it_all();
+  batches_and_datasets_outlive_whom_they_came_from();
+  held_batches_are_an_error_and_options_that_clash_too();
+  streams_are_read_by_each_worker();
+  any_thread_can_stop_a_loader();
+  std::puts("ok");
+}

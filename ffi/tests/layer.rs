@@ -1,0 +1,38 @@
+//! The C++ layer, from C++.
+
+mod native;
+
+use std::process::Command;
+
+use native::{compile, here, run, scratch, tool};
+
+#[test]
+fn the_cpp_layer_keeps_its_promises() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let program = scratch("layer").join("layer");
+    compile(&cxx, &["-std=c++17", "-O1"], &here().join("tests/cpp/layer.cpp"), &program);
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
+}
+
+/// Each header stands by itself, and the C header is C99.
+#[test]
+fn headers_compile_by_themselves() {
+    let (Some(cc), Some(cxx)) = (tool("CC", "gcc"), tool("CXX", "g++")) else { return };
+    let folder = scratch("headers");
+    let layer = std::fs::read_dir(here().join("include/slotline")).unwrap();
+    let mut headers: Vec<String> =
+        layer.map(|file| format!("slotline/{}", file.unwrap().file_name().into_string().unwrap())).collect();
+    headers.extend(["slotline.h".to_owned(), "slotline.hpp".to_owned()]);
+    let check = |compiler: &str, flags: &[&str], source: &str, header: &str| {
+        let path = folder.join(source);
+        std::fs::write(&path, format!("#include <{header}>\n#include <{header}>\n")).unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]).args(flags);
+        run(command.arg("-I").arg(here().join("include")).arg(path));
+    };
+    for header in headers {
+        check(&cxx, &["-std=c++17"], "header.cpp", &header);
+        check(&cxx, &["-std=c++20"], "header.cpp", &header);
+    }
+    check(&cc, &["-std=c99"], "header.c", "slotline.h");
+}
