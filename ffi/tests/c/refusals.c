@@ -1,0 +1,281 @@
+/* Every function of slotline.h with what it must not be given: nulls, structs that are too short or know more than the
+ * library, pointers that are not aligned. Prints the names of the functions in the table, which sanitized.rs compares with
+ * those in the header. */
+
+#include "proof.h"
+
+/* A call that is an error, with an error object (`E`), whose message has `word`, and without one. */
+#define REFUSED(word, call)                                                                       \
+  do {                                                                                            \
+    slotline_error *error = NULL, **E = &error;                                                   \
+    const slotline_status gave = (call);                                                          \
+    if (gave != SLOTLINE_INVALID || !error || slotline_error_code(error) != SLOTLINE_INVALID ||   \
+        !strstr(slotline_error_message(error), word)) {                                           \
+      fprintf(stderr, "%s:%d: %s gave %d: %s\n", __FILE__, __LINE__, #call, (int)gave,            \
+              error ? slotline_error_message(error) : "no message");                              \
+      exit(1);                                                                                    \
+    }                                                                                             \
+    slotline_error_free(error);                                                                   \
+    E = NULL;                                                                                     \
+    CHECK((call) == SLOTLINE_INVALID);                                                            \
+  } while (0)
+
+/* A struct of a version that is `size` bytes long, in memory that ends with it: zeros but for its size. */
+static void *sized(size_t size) {
+  void *memory = calloc(1, size < sizeof size ? sizeof size : size);
+  CHECK(memory);
+  memcpy(memory, &size, sizeof size);
+  return memory;
+}
+
+/* A call is refused with a struct of each length that it cannot have. */
+#define REFUSED_WHEN_SHORT(type, word, call)                                 \
+  do {                                                                       \
+    const size_t sizes[] = {0, 1, sizeof(size_t), sizeof(type) - 1};         \
+    for (size_t each = 0; each < sizeof sizes / sizeof *sizes; ++each) {     \
+      type *S = sized(sizes[each]);                                          \
+      REFUSED(word, call);                                                   \
+      free(S);                                                               \
+    }                                                                        \
+  } while (0)
+
+/* An address that nothing but bytes can have. */
+static void *crooked(void) {
+  static uint64_t place[2];
+  return (char *)place + 1;
+}
+
+static slotline_dataset *dataset;
+static slotline_loader *loader;
+static slotline_batch *batch;
+
+static void dataset_open(void) {
+  slotline_dataset *out = dataset;
+  REFUSED("source", slotline_dataset_open(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("UTF-8", slotline_dataset_open("digits\xff", &out, E));
+  REFUSED("source", slotline_dataset_open("", &out, E));
+  REFUSED("source", slotline_dataset_open("nothing:file", &out, E));
+  REFUSED("out", slotline_dataset_open("digits", NULL, E));
+  REFUSED("aligned", slotline_dataset_open("digits", crooked(), E));
+}
+
+static int dropped;
+static void drop(void *user) {
+  CHECK(user == &dropped);
+  ++dropped;
+}
+
+static const int64_t two[] = {2, 3}, nine[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, negative[] = {-1}, huge[] = {INT64_MAX, INT64_MAX}, none[] = {0};
+static const float six[6];
+static const uint8_t bools[6] = {0, 1, 2, 0, 1, 0};
+
+static slotline_array array(void) {
+  slotline_array array;
+  memset(&array, 0, sizeof array);
+  array.struct_size = sizeof array;
+  array.dtype = SLOTLINE_F32;
+  array.ndim = 2;
+  array.shape = two;
+  array.data = six;
+  array.user = &dropped;
+  array.drop = drop;
+  return array;
+}
+
+static void dataset_from_arrays(void) {
+  slotline_dataset *out = dataset;
+  REFUSED("arrays", slotline_dataset_from_arrays(NULL, 1, &out, E));
+  CHECK(out == NULL);
+  REFUSED("arrays", slotline_dataset_from_arrays(NULL, 0, &out, E));
+  REFUSED_WHEN_SHORT(slotline_array, "struct_size", slotline_dataset_from_arrays(S, 1, &out, E));
+  CHECK(dropped == 0);
+
+  /* From here on each array has its drop called, once for each of two calls. */
+  slotline_array a[2];
+#define REFUSED_ARRAY(word, change)                                       \
+  do {                                                                    \
+    a[0] = a[1] = array();                                                \
+    change;                                                               \
+    dropped = 0;                                                          \
+    REFUSED(word, slotline_dataset_from_arrays(a, 2, &out, E));           \
+    CHECK(dropped == 4 && out == NULL);                                   \
+  } while (0)
+  REFUSED_ARRAY("name", a[0].name = a[1].name = "x");
+  REFUSED_ARRAY("UTF-8", a[1].name = "\xff");
+  REFUSED_ARRAY("dtype", a[0].dtype = 0);
+  REFUSED_ARRAY("dtype", a[1].dtype = UINT32_MAX);
+  REFUSED_ARRAY("shape", a[1].shape = NULL);
+  REFUSED_ARRAY("arrays[1]", a[1].ndim = 9; a[1].shape = nine);
+  REFUSED_ARRAY("rows", a[0].ndim = 0);
+  REFUSED_ARRAY("-1", a[1].ndim = 1; a[1].shape = negative);
+  REFUSED_ARRAY("arrays[1]", a[1].shape = huge);
+  REFUSED_ARRAY("data", a[1].data = NULL);
+  REFUSED_ARRAY("aligned", a[1].data = crooked());
+  REFUSED_ARRAY("bool", a[1].dtype = SLOTLINE_BOOL; a[1].data = bools);
+  REFUSED_ARRAY("", a[1].ndim = 1; a[1].shape = none);
+#undef REFUSED_ARRAY
+  a[0] = a[1] = array();
+  dropped = 0;
+  REFUSED("out", slotline_dataset_from_arrays(a, 2, NULL, E));
+  CHECK(dropped == 4);
+  a[1].struct_size = sizeof a[1] + 8;
+  dropped = 0;
+  REFUSED("struct_size", slotline_dataset_from_arrays(a, 2, &out, E));
+  CHECK(dropped == 2);
+}
+
+static void loader_new(void) {
+  slotline_loader *out = loader;
+  slotline_options o = options_of(1, 0);
+  REFUSED("dataset", slotline_loader_new(NULL, &o, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_new(dataset, &o, NULL, E));
+  REFUSED("options", slotline_loader_new(dataset, crooked(), &out, E));
+  REFUSED_WHEN_SHORT(slotline_options, "struct_size", slotline_loader_new(dataset, S, &out, E));
+
+  struct {
+    slotline_options known;
+    uint64_t later;
+  } newer = {options_of(1, 0), 1};
+  newer.known.struct_size = sizeof newer;
+  REFUSED("later version", slotline_loader_new(dataset, &newer.known, &out, E));
+  newer.later = 0;
+  OK(slotline_loader_new(dataset, &newer.known, &out, &error));
+  slotline_loader_free(out);
+
+#define REFUSED_OPTION(word, change)                             \
+  do {                                                           \
+    o = options_of(1, 0);                                        \
+    change;                                                      \
+    REFUSED(word, slotline_loader_new(dataset, &o, &out, E));    \
+    CHECK(out == NULL);                                          \
+  } while (0)
+  REFUSED_OPTION("batch_size", o.batch_size = -2);
+  REFUSED_OPTION("help", o.help = 2);
+  REFUSED_OPTION("wait_strategy", o.wait_strategy = 3);
+  REFUSED_OPTION("affinity", o.affinity = 3);
+  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES);
+  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
+  REFUSED_OPTION("on_overflow", o.on_overflow = 2);
+  REFUSED_OPTION("on_error", o.on_error = 3);
+#undef REFUSED_OPTION
+}
+
+static void loader_epoch(void) {
+  REFUSED("loader", slotline_loader_epoch(NULL, E));
+  REFUSED("aligned", slotline_loader_epoch(crooked(), E));
+}
+
+static void loader_next(void) {
+  slotline_batch *out = batch;
+  REFUSED("loader", slotline_loader_next(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_next(loader, NULL, E));
+  REFUSED("aligned", slotline_loader_next(loader, crooked(), E));
+  /* No pass was begun. */
+  slotline_loader *idle = digits(NULL);
+  REFUSED("epoch", slotline_loader_next(idle, &out, E));
+  slotline_loader_free(idle);
+}
+
+static void batch_field(void) {
+  slotline_tensor out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("batch", slotline_batch_field(NULL, 0, &out, E));
+  REFUSED("out", slotline_batch_field(batch, 0, NULL, E));
+  REFUSED("aligned", slotline_batch_field(batch, 0, crooked(), E));
+  REFUSED("2 fields", slotline_batch_field(batch, 2, &out, E));
+  REFUSED("2 fields", slotline_batch_field(batch, SIZE_MAX, &out, E));
+  REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field(batch, 0, S, E));
+  slotline_tensor *longer = sized(sizeof *longer + 16);
+  OK(slotline_batch_field(batch, 1, longer, &error));
+  CHECK(longer->struct_size == sizeof *longer + 16 && longer->dtype == SLOTLINE_I64);
+  free(longer);
+}
+
+static void batch_field_by_name(void) {
+  slotline_tensor out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("batch", slotline_batch_field_by_name(NULL, "0", &out, E));
+  REFUSED("name", slotline_batch_field_by_name(batch, NULL, &out, E));
+  REFUSED("UTF-8", slotline_batch_field_by_name(batch, "\xff", &out, E));
+  REFUSED("image", slotline_batch_field_by_name(batch, "image", &out, E));
+  REFUSED("out", slotline_batch_field_by_name(batch, "0", NULL, E));
+  REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field_by_name(batch, "0", S, E));
+}
+
+static void options_init(void) {
+  slotline_options_init(NULL, sizeof(slotline_options));
+  slotline_options_init(crooked(), sizeof(slotline_options));
+  for (size_t size = 0; size < sizeof(slotline_options); ++size) {
+    unsigned char *options = malloc(size ? size : 1);
+    memset(options, 0xaa, size);
+    slotline_options_init((void *)options, size);
+    /* It got its size at most. */
+    for (size_t i = sizeof size; i < size; ++i) CHECK(options[i] == 0xaa);
+    free(options);
+  }
+}
+
+/* What cannot fail has an answer for NULL. */
+static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
+static void batch_task(void) { CHECK(slotline_batch_task(NULL) == 0); }
+static void batch_epoch(void) { CHECK(slotline_batch_epoch(NULL) == 0); }
+static void batch_indices(void) { CHECK(slotline_batch_indices(NULL) == NULL); }
+static void batch_num_fields(void) { CHECK(slotline_batch_num_fields(NULL) == 0); }
+static void batch_free(void) { slotline_batch_free(NULL); }
+static void dataset_len(void) { CHECK(slotline_dataset_len(NULL) == -1); }
+static void dataset_free(void) { slotline_dataset_free(NULL); }
+static void error_code(void) { CHECK(slotline_error_code(NULL) == SLOTLINE_OK); }
+static void error_message(void) { CHECK(slotline_error_message(NULL) == NULL); }
+static void error_index(void) { CHECK(slotline_error_index(NULL) == -1); }
+static void error_task(void) { CHECK(slotline_error_task(NULL) == -1); }
+static void error_worker(void) { CHECK(slotline_error_worker(NULL) == -1); }
+static void error_free(void) { slotline_error_free(NULL); }
+static void loader_len(void) { CHECK(slotline_loader_len(NULL) == -1); }
+static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 0); }
+static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
+static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
+static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
+static void loader_free(void) { slotline_loader_free(NULL); }
+
+/* And some take nothing. */
+static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
+static void version(void) { CHECK(strchr(slotline_version(), '.')); }
+
+#define ROW(name) {"slotline_" #name, name}
+static const struct {
+  const char *name;
+  void (*refusals)(void);
+} rows[] = {
+    ROW(abi_version),     ROW(batch_epoch),   ROW(batch_field),       ROW(batch_field_by_name),   ROW(batch_free),
+    ROW(batch_indices),   ROW(batch_len),     ROW(batch_num_fields),  ROW(batch_task),            ROW(dataset_free),
+    ROW(dataset_from_arrays), ROW(dataset_len), ROW(dataset_open),    ROW(error_code),            ROW(error_free),
+    ROW(error_index),     ROW(error_message), ROW(error_task),        ROW(error_worker),          ROW(loader_batch_size),
+    ROW(loader_depth),    ROW(loader_epoch),  ROW(loader_free),       ROW(loader_len),            ROW(loader_memory_ceiling),
+    ROW(loader_new),      ROW(loader_next),   ROW(loader_next_epoch), ROW(options_init),          ROW(version),
+};
+
+int main(void) {
+  const slotline_options options = options_of(64, 1);
+  OK(slotline_dataset_open("digits", &dataset, &error));
+  loader = digits(&options);
+  OK(slotline_loader_epoch(loader, &error));
+  OK(slotline_loader_next(loader, &batch, &error));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    rows[i].refusals();
+    puts(rows[i].name);
+  }
+  /* None of it did harm. */
+  CHECK(slotline_batch_len(batch) == 64);
+  slotline_batch_free(batch);
+  OK(slotline_loader_next(loader, &batch, &error));
+  CHECK(slotline_batch_task(batch) == 1 && slotline_dataset_len(dataset) == 1797);
+  slotline_batch_free(batch);
+  slotline_loader_free(loader);
+  slotline_dataset_free(dataset);
+  return 0;
+}
