@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 // For `batch_size`: no batches. A pass then gives the samples themselves, whose tensors lack the dimension of the rows.
 #define SLOTLINE_NO_BATCHES -1
@@ -58,6 +60,9 @@
 // A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
 // any order, also after its loader.
 typedef struct slotline_batch slotline_batch;
+
+// Bytes that belong to whoever got them; any thread may read them. Behind them is a NUL, so that a text can be used as such.
+typedef struct slotline_bytes slotline_bytes;
 
 // A dataset. Loaders keep what they need of it, so that it may be freed as soon as they are made. Any number of threads may
 // use it at once.
@@ -190,6 +195,54 @@ typedef struct {
   // Or this share of its samples, from 0 to 1 (-1: `bad_samples` says).
   double bad_share;
 } slotline_options;
+
+// What a loader has done since it was made. Times are in seconds.
+typedef struct {
+  // `sizeof(slotline_stats)`, set by the caller.
+  size_t struct_size;
+  // Passes begun.
+  uint64_t passes;
+  // Batches given.
+  uint64_t batches;
+  // Samples in them.
+  uint64_t samples;
+  // Bytes of these.
+  uint64_t bytes;
+  // Batches in whose place there was an error.
+  uint64_t errors;
+  // Samples that were skipped or replaced.
+  uint64_t bad_samples;
+  // Batches that had more than their room.
+  uint64_t spilled_batches;
+  // Bytes that were taken for them.
+  uint64_t spilled_bytes;
+  // How many batches there can be at once.
+  uint64_t depth;
+  // How many workers there are.
+  uint64_t num_workers;
+  // Within passes.
+  double elapsed;
+  // Of `elapsed`, in `slotline_loader_epoch`.
+  double starting;
+  // Of `elapsed`, how long the caller waited for batches.
+  double waiting;
+  // Of `elapsed`, how long it waited until another thread freed batches.
+  double held;
+  // How many finished batches the caller found when it asked for one, on average.
+  double ready;
+  // How long the workers were in the dataset's code, all together.
+  double worker_reading;
+  // How long they wrote samples into their rows, or were in the collate function's code.
+  double worker_writing;
+  // How long they waited, since all that may be loaded ahead was.
+  double worker_waiting;
+  // How long they left batches to the caller, which made them faster than they could have been passed on.
+  double worker_resting;
+  // How long the calling thread was in the dataset's code.
+  double caller_reading;
+  // How long it wrote samples into their rows.
+  double caller_writing;
+} slotline_stats;
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -355,6 +408,27 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
 // As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
 void slotline_batch_free(slotline_batch *batch);
 
+// The bytes, which live as long as the object. NULL for NULL.
+//
+// # Safety
+//
+// `bytes` must be NULL or an object that was not freed.
+const uint8_t *slotline_bytes_data(const slotline_bytes *bytes);
+
+// How many there are, without the NUL behind them. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_bytes_data`.
+size_t slotline_bytes_len(const slotline_bytes *bytes);
+
+// Frees them; NULL is fine. Any thread.
+//
+// # Safety
+//
+// As of `slotline_bytes_data`; nobody may use them from then on.
+void slotline_bytes_free(slotline_bytes *bytes);
+
 // Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
 // library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
 // sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
@@ -404,6 +478,39 @@ int64_t slotline_dataset_len(const slotline_dataset *dataset);
 //
 // As of `slotline_dataset_len`; nobody may use it from then on.
 void slotline_dataset_free(slotline_dataset *dataset);
+
+// Exports field `i` of a batch as a DLPack tensor, without a copy: for `torch::from_dlpack` and whatever else takes one of
+// version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.
+//
+// The tensor is the caller's, who calls its `deleter`, or gives it to an importer that will. It keeps the batch's memory, so
+// that the batch may be freed before it. It may be written as long as nobody else reads the field. Any thread; `*out` is
+// NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or no such field.
+//
+// # Safety
+//
+// `batch` must be NULL or a batch that was not freed; `out` and `error` NULL or writable.
+slotline_status slotline_batch_dlpack(const slotline_batch *batch,
+                                      size_t i,
+                                      struct DLManagedTensorVersioned **out,
+                                      slotline_error **error);
+
+// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one.
+//
+// # Errors
+//
+// As of `slotline_batch_dlpack`.
+//
+// # Safety
+//
+// As of `slotline_batch_dlpack`.
+slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
+                                                  size_t i,
+                                                  struct DLManagedTensor **out,
+                                                  slotline_error **error);
 
 // The status that came with it; `SLOTLINE_OK` for NULL.
 //
@@ -529,11 +636,22 @@ size_t slotline_loader_memory_ceiling(const slotline_loader *loader);
 // As of `slotline_loader_len`.
 uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 
+// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with
+// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
+// Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
+//
+// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine.
+//
+// # Safety
+//
+// As of `slotline_loader_len`.
+void slotline_loader_stop(const slotline_loader *loader);
+
 // Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
 // within 5 s are left behind, with the memory that they can touch.
 //
-// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then it goes when that call
-// returns.
+// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
+// that call returns.
 //
 // # Safety
 //
@@ -548,6 +666,88 @@ void slotline_loader_free(slotline_loader *loader);
 // `options` must be NULL or writable for `struct_size` bytes.
 void slotline_options_init(slotline_options *options,
                            size_t struct_size);
+
+// Says where the loader is: behind what it has given, at any time in a pass or between two. The bytes are the caller's; they
+// can be loaded by another process, on any machine. `*out` is NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `out` and `error` NULL or writable.
+slotline_status slotline_loader_state(slotline_loader *loader,
+                                      slotline_bytes **out,
+                                      slotline_error **error);
+
+// Puts the loader where `slotline_loader_state` was called, of this loader or of another one over the same data with the
+// same options (but for the number of workers and the like): the next `slotline_loader_epoch` gives the rest of that pass. A
+// pass that is not over is given up, in any case.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_STATE`: the bytes are damaged, or of a loader that
+// does not fit; but for its pass the loader is as it was.
+//
+// # Safety
+//
+// As of `slotline_loader_state`; `data` must be NULL or have `len` bytes.
+slotline_status slotline_loader_load_state(slotline_loader *loader,
+                                           const uint8_t *data,
+                                           size_t len,
+                                           slotline_error **error);
+
+// Says what the loader has done so far. `out->struct_size` must be set.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or the loader is in use.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `out` NULL or writable for `out->struct_size` bytes; `error` NULL or
+// writable.
+slotline_status slotline_loader_stats(slotline_loader *loader,
+                                      slotline_stats *out,
+                                      slotline_error **error);
+
+// All that is known of it, as JSON: what each worker did, the slowest samples, those that are bad or stuck. The text is the
+// caller's; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `out` and `error` NULL or writable.
+slotline_status slotline_loader_stats_json(slotline_loader *loader,
+                                           slotline_bytes **out,
+                                           slotline_error **error);
+
+// What held the loader back so far, in words. The text is the caller's; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_loader_stats_json`.
+//
+// # Safety
+//
+// As of `slotline_loader_stats_json`.
+slotline_status slotline_loader_verdict(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
+
+// What was noticed when the loader was made, and since: a line for each warning, and none as a rule. The text is the
+// caller's; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_loader_stats_json`.
+//
+// # Safety
+//
+// As of `slotline_loader_stats_json`.
+slotline_status slotline_loader_warnings(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
 
 // The version of the library's header, to be compared with `SLOTLINE_ABI_VERSION`. Any thread.
 uint32_t slotline_abi_version(void);

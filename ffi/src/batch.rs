@@ -63,6 +63,12 @@ impl slotline_batch {
         about.ok_or_else(|| Failure::invalid(format!("field is {i}, and there are {} fields", self.fields.len())))
     }
 
+    /// One hold more, to be [released](Self::release).
+    pub(crate) fn hold(&self) {
+        // As of `Arc`: who has a hold can give one.
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Gives up one hold; with the last one the batch goes.
     ///
     /// # Safety

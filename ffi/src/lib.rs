@@ -9,7 +9,8 @@
 //! - [`dtype`], [`field`], [`tensor`]: elements, fields and tensors, as C has them;
 //! - [`dataset`], [`arrays`]: what is loaded;
 //! - [`options`]: how;
-//! - [`running`], [`loader`], [`batch`]: a loader with its pass, and what comes out.
+//! - [`running`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
+//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
 //! too short are errors that name the parameter.
@@ -20,8 +21,10 @@
 pub mod arrays;
 pub mod batch;
 mod boundary;
+pub mod bytes;
 mod check;
 pub mod dataset;
+pub mod dlpack;
 pub mod dtype;
 pub mod error;
 mod failure;
@@ -30,6 +33,8 @@ pub mod loader;
 pub mod options;
 pub mod owner;
 mod running;
+pub mod state;
+pub mod stats;
 pub mod status;
 pub mod tensor;
 mod versioned;

@@ -8,9 +8,10 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use slotline::Loader;
+use slotline::loader::Stopper;
+use slotline::{Error, Loader};
 
 use crate::batch::slotline_batch;
 use crate::boundary::{boundary, guarded};
@@ -32,6 +33,8 @@ pub struct slotline_loader {
     inner: UnsafeCell<Box<dyn AnyLoader>>,
     fields: Arc<[About]>,
     facts: Facts,
+    stopper: Stopper,
+    stopped: AtomicBool,
 }
 
 const BUSY: u8 = 1;
@@ -46,6 +49,8 @@ impl slotline_loader {
         Box::into_raw(Box::new(Self {
             state: AtomicU8::new(0),
             fields: std::mem::take(&mut facts.fields).into(),
+            stopper: loader.stopper(),
+            stopped: AtomicBool::new(false),
             facts,
             inner: UnsafeCell::new(Box::new(Running::new(loader))),
         }))
@@ -200,6 +205,7 @@ pub unsafe extern "C" fn slotline_loader_next(
                     *out = slotline_batch::new(batch?, inside.fields());
                     Ok(SLOTLINE_OK)
                 }
+                _ if (*inside.loader).stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
                 Some(None) => Ok(SLOTLINE_END),
                 None => Err(Failure::invalid("loader is in no pass; call slotline_loader_epoch first")),
             }
@@ -272,11 +278,31 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
     guarded(0, || unsafe { slotline_loader::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
 }
 
+/// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with
+/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
+/// Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
+///
+/// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine.
+///
+/// # Safety
+///
+/// As of `slotline_loader_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
+    // SAFETY: the caller's word.
+    if let Some(loader) = unsafe { loader.as_ref() } {
+        guarded((), || {
+            loader.stopped.store(true, Ordering::Release);
+            loader.stopper.stop();
+        });
+    }
+}
+
 /// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
 /// within 5 s are left behind, with the memory that they can touch.
 ///
-/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then it goes when that call
-/// returns.
+/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
+/// that call returns.
 ///
 /// # Safety
 ///
@@ -287,6 +313,9 @@ pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
         return;
     }
     guarded((), || {
+        // Else a call that waits in it would go on waiting.
+        // SAFETY: the caller's word.
+        unsafe { &(*loader).stopper }.stop();
         // SAFETY: the caller's word.
         let before = unsafe { &(*loader).state }.fetch_or(FREED, Ordering::AcqRel);
         if before & BUSY == 0 {

@@ -9,9 +9,10 @@
 use std::ptr::NonNull;
 
 use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{LaneLoader, LanePass, Pass};
+use slotline::loader::{LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
 use slotline::{Batch, Error, Loader};
 
+use crate::failure::Failure;
 use crate::field::About;
 
 /// What a pass gives.
@@ -27,6 +28,18 @@ pub(crate) trait AnyLoader: Send {
 
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
+
+    /// Where it is.
+    fn state(&self) -> Result<State, Failure>;
+
+    /// Goes on from there; a pass before it is given up.
+    fn load_state(&mut self, state: &State) -> Result<(), Failure>;
+
+    /// What it did.
+    fn stats(&self) -> Stats;
+
+    /// What it noticed.
+    fn warnings(&self) -> &[Warning];
 }
 
 /// What is known of a loader from its beginning.
@@ -49,11 +62,19 @@ pub(crate) trait Loads: Send + 'static {
     fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
     fn next_epoch(&self) -> u32;
     fn facts(&self) -> Facts;
+    fn stopper(&self) -> Stopper;
+    fn state(&self) -> State;
+    fn load_state(&mut self, state: &State) -> Result<(), Failure>;
+    fn stats(&self) -> Stats;
+    fn warnings(&self) -> &[Warning];
 }
 
 /// And of its pass.
 pub(crate) trait Passes {
     fn next(&mut self) -> Option<Item>;
+    fn state(&self) -> State;
+    fn stats(&self) -> Stats;
+    fn warnings(&self) -> &[Warning];
 }
 
 /// Both loaders have what it takes, under the same names.
@@ -68,6 +89,26 @@ macro_rules! loads {
 
             fn next_epoch(&self) -> u32 {
                 $loader::next_epoch(self)
+            }
+
+            fn stopper(&self) -> Stopper {
+                $loader::stopper(self)
+            }
+
+            fn state(&self) -> State {
+                $loader::state(self)
+            }
+
+            fn load_state(&mut self, state: &State) -> Result<(), Failure> {
+                Ok($loader::load_state(self, state)?)
+            }
+
+            fn stats(&self) -> Stats {
+                $loader::stats(self)
+            }
+
+            fn warnings(&self) -> &[Warning] {
+                $loader::warnings(self)
             }
 
             fn facts(&self) -> Facts {
@@ -85,6 +126,18 @@ macro_rules! loads {
             #[inline]
             fn next(&mut self) -> Option<Item> {
                 Iterator::next(self).map(|batch| batch.map(Batch::untyped))
+            }
+
+            fn state(&self) -> State {
+                $pass::state(self)
+            }
+
+            fn stats(&self) -> Stats {
+                $pass::stats(self)
+            }
+
+            fn warnings(&self) -> &[Warning] {
+                $pass::warnings(self)
             }
         }
     };
@@ -112,6 +165,15 @@ impl<L: Loads> Running<L> {
         let loader = NonNull::from(Box::leak(Box::new(loader)));
         Self { pass: None, over: false, next_epoch, loader }
     }
+
+    /// Asks the pass, or, without one, the loader.
+    fn ask<'a, T: 'a>(&'a self, pass: impl FnOnce(&'a L::Pass<'static>) -> T, loader: impl FnOnce(&'a L) -> T) -> T {
+        match &self.pass {
+            Some(now) => pass(now),
+            // SAFETY: there is no pass, and none can begin as long as this is borrowed.
+            None => loader(unsafe { self.loader.as_ref() }),
+        }
+    }
 }
 
 impl<L: Loads> AnyLoader for Running<L> {
@@ -136,6 +198,27 @@ impl<L: Loads> AnyLoader for Running<L> {
 
     fn next_epoch(&self) -> u32 {
         self.next_epoch
+    }
+
+    fn state(&self) -> Result<State, Failure> {
+        Ok(self.ask(Passes::state, Loads::state))
+    }
+
+    fn load_state(&mut self, state: &State) -> Result<(), Failure> {
+        (self.pass, self.over) = (None, false);
+        // SAFETY: there is no pass.
+        let loader = unsafe { self.loader.as_mut() };
+        let outcome = loader.load_state(state);
+        self.next_epoch = loader.next_epoch();
+        outcome
+    }
+
+    fn stats(&self) -> Stats {
+        self.ask(Passes::stats, Loads::stats)
+    }
+
+    fn warnings(&self) -> &[Warning] {
+        self.ask(Passes::warnings, Loads::warnings)
     }
 }
 
