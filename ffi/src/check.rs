@@ -84,6 +84,16 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     text.to_str().map_err(|error| Failure::invalid(format!("{name} is not UTF-8: {error}")))
 }
 
+/// A text that ends with a NUL, as well as it can be read; `None` for NULL.
+///
+/// # Safety
+///
+/// As of `text`.
+pub(crate) unsafe fn lossy(pointer: *const c_char) -> Option<String> {
+    // SAFETY: the caller's word.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
+}
+
 /// A shape.
 ///
 /// # Safety

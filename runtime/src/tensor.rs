@@ -235,6 +235,12 @@ impl<'a> AnyTensor<'a> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
+    /// The first `len` elements, in one dimension. There must be as many.
+    pub(crate) fn first_elements(&self, len: usize) -> AnyTensor<'a> {
+        let shape = Shape::default().stacked(len).unwrap_or_default();
+        AnyTensor { dtype: self.dtype, shape, bytes: &self.bytes[..len * self.dtype.size()] }
+    }
+
     /// This view with its type known to the compiler; `None` if `T` isn't the dtype.
     #[inline]
     pub fn typed<T: Element>(&self) -> Option<Tensor<'a, T>> {

@@ -45,6 +45,7 @@
 //! [`write`](Sample::write) for each, then [`tensors`](Sample::tensors) for each. That is for structs whose batches are
 //! to look otherwise.
 
+mod apart;
 mod close_up;
 mod columns;
 mod derive;
@@ -58,6 +59,7 @@ mod spill;
 #[cfg(test)]
 mod tests;
 
+pub use self::apart::{Apart, ApartError};
 pub(crate) use self::close_up::close_up;
 pub use self::columns::{Columns, Place};
 #[doc(inline)]

@@ -124,6 +124,37 @@ impl<'a> Row<'a> {
         Ok(NonNull::slice_from_raw_parts(start, column.stride))
     }
 
+    /// Writes the next field, of whatever kind, from all elements of `data` in C order, whatever its shape: exactly those that
+    /// a field of fixed shape has, at most as many as a ragged one, whole items of a packed one.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`write`](Self::write), [`write_ragged`](Self::write_ragged) and [`write_packed`](Self::write_packed).
+    pub fn write_elements(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+        fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            match column.field.kind {
+                Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
+                Kind::Padded => row.write_ragged(data.as_slice()),
+                Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
+            }
+        }
+        let column = self.column()?;
+        match column.field.dtype {
+            DType::Bool => typed::<bool>(self, column, data),
+            DType::U8 => typed::<u8>(self, column, data),
+            DType::I8 => typed::<i8>(self, column, data),
+            DType::U16 => typed::<u16>(self, column, data),
+            DType::I16 => typed::<i16>(self, column, data),
+            DType::U32 => typed::<u32>(self, column, data),
+            DType::I32 => typed::<i32>(self, column, data),
+            DType::U64 => typed::<u64>(self, column, data),
+            DType::I64 => typed::<i64>(self, column, data),
+            DType::F32 => typed::<f32>(self, column, data),
+            DType::F64 => typed::<f64>(self, column, data),
+        }
+    }
+
     /// Writes the next field, a ragged one: `data`, then zeros up to the declared maximum, and its length.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::dtype::{DType, Element};
 use crate::tensor::{AnyTensor, Tensor};
 
 /// A slot for samples like the one it is made for.
-struct Slot {
+pub(super) struct Slot {
     layout: Layout,
     pages: Pages,
 }
@@ -20,13 +20,13 @@ impl Slot {
     }
 
     /// A slot whose packed fields may go to the heap.
-    fn spilling(like: &impl Sample, rows: usize) -> Self {
+    pub(super) fn spilling(like: &impl Sample, rows: usize) -> Self {
         let layout = Layout::new(Fields::of(like), rows).unwrap().spilling().unwrap();
         let pages = Pages::new(layout.size).unwrap();
         Self { layout, pages }
     }
 
-    fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
+    pub(super) fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
         assert!(row < self.layout.rows);
         // SAFETY: the pages are zeroed, aligned and this slot's alone, and nobody else has it while it is borrowed.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) };
@@ -35,7 +35,7 @@ impl Slot {
     }
 
     /// The first `rows` rows. Those that were not written are zeros.
-    fn batch(&self, rows: usize) -> Columns<'_> {
+    pub(super) fn batch(&self, rows: usize) -> Columns<'_> {
         assert!(rows <= self.layout.rows);
         // SAFETY: nobody writes while the slot is borrowed.
         unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }

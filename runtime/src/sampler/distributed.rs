@@ -139,6 +139,13 @@ impl DistributedSampler {
         self
     }
 
+    /// Has the epoch be that of a handle that there is already, for samplers that are to follow one.
+    #[must_use]
+    pub fn follow(mut self, epoch: &EpochHandle) -> Self {
+        self.epoch = epoch.clone();
+        self
+    }
+
     /// Sets the epoch, as its [handle](Self::epoch) does.
     pub fn set_epoch(&self, epoch: u64) {
         self.epoch.set(epoch);

@@ -1,0 +1,126 @@
+//! Datasets whose samples a callback writes, by index.
+
+use std::ffi::c_void;
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, OutOfRange};
+use slotline::sample::{Columns, Fields, Row, Sample};
+
+use crate::failure::Failure;
+use crate::field::{Declared, declare, fields, slotline_field};
+use crate::owner::{Owner, slotline_drop};
+use crate::sample::slotline_sample;
+use crate::versioned::{self, Versioned};
+
+/// Writes sample `index` (below `len`): each of its fields by `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
+/// something else if there is no such sample; `slotline_sample_fail` says why. Called by several threads at once.
+pub type slotline_read =
+    Option<unsafe extern "C" fn(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32>;
+
+/// A dataset of one's own, by index.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_map_dataset {
+    /// `sizeof(slotline_map_dataset)`.
+    pub struct_size: usize,
+    /// What the callbacks are called with.
+    pub user: *mut c_void,
+    /// How many samples there are.
+    pub len: usize,
+    /// The fields of every sample, read when the dataset is made; at most 64.
+    pub fields: *const slotline_field,
+    /// How many.
+    pub num_fields: usize,
+    /// Writes a sample.
+    pub read: slotline_read,
+    /// Called once, when nobody needs the dataset any more, on whichever thread that is; may be NULL.
+    pub drop: slotline_drop,
+}
+
+// SAFETY: numbers and pointers, the first one the size.
+unsafe impl Versioned for slotline_map_dataset {
+    fn defaults() -> Self {
+        Self {
+            struct_size: 0,
+            user: std::ptr::null_mut(),
+            len: 0,
+            fields: std::ptr::null(),
+            num_fields: 0,
+            read: None,
+            drop: None,
+        }
+    }
+}
+
+/// A dataset of callbacks.
+#[derive(Debug)]
+pub(crate) struct Map {
+    owner: Owner,
+    len: usize,
+    read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32,
+    declared: Box<[Declared]>,
+    fields: Fields,
+}
+
+impl Map {
+    /// Takes the user's dataset over.
+    ///
+    /// # Safety
+    ///
+    /// It must be what `slotline_map_dataset` says.
+    pub(crate) unsafe fn from_c(dataset: *const slotline_map_dataset) -> Result<Self, Failure> {
+        // SAFETY: the caller's word.
+        let dataset = unsafe { versioned::read(dataset, "dataset")? };
+        let owner = Owner::new(dataset.user, dataset.drop);
+        let read = dataset.read.ok_or_else(|| Failure::invalid("dataset->read is NULL"))?;
+        // SAFETY: the caller's word.
+        let declared = unsafe { declare(dataset.fields, dataset.num_fields)? };
+        Ok(Self { owner, len: dataset.len, read, fields: fields(&declared)?, declared: declared.into() })
+    }
+}
+
+impl Dataset for Map {
+    type Sample<'a> = Called<'a>;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Result<Called<'a>, BoxError> {
+        if index >= self.len {
+            return Err(OutOfRange { dataset: "the dataset", index, len: self.len }.into());
+        }
+        Ok(Called { dataset: self, index, context })
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(self.fields.clone())
+    }
+}
+
+/// A sample that a callback writes when there is a row for it.
+#[derive(Debug)]
+pub(crate) struct Called<'a> {
+    dataset: &'a Map,
+    index: usize,
+    context: &'a mut Context,
+}
+
+impl Sample for Called<'_> {
+    type Tensors<'b> = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        self.dataset.declared.iter().for_each(|field| fields.named(&field.name, &field));
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let Map { owner, read, declared, .. } = self.dataset;
+        // SAFETY: the user said that it may be called so, by any thread; the sample is the callback's while it runs.
+        let read = |sample| unsafe { read(owner.user, self.index, sample) };
+        slotline_sample::write(row, self.context, declared, false, read).map(drop)
+    }
+
+    fn tensors<'b>(_: &mut Columns<'b>) {}
+}

@@ -1,0 +1,74 @@
+//! Bytes that a callback saves in a loader's state, which is text.
+
+use std::fmt::Write;
+
+use crate::boundary::guarded;
+use crate::check;
+use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
+
+/// What a callback saves; lent to it until it returns.
+#[derive(Debug)]
+pub struct slotline_saved {
+    to: *mut String,
+}
+
+impl slotline_saved {
+    pub(crate) fn new(to: &mut String) -> Self {
+        Self { to }
+    }
+}
+
+/// Appends bytes to what is saved.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, or more bytes than memory can have.
+///
+/// # Safety
+///
+/// `saved` must be NULL or what this callback was given; `bytes` must point to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_saved_append(
+    saved: *mut slotline_saved,
+    bytes: *const u8,
+    len: usize,
+) -> slotline_status {
+    guarded(SLOTLINE_INVALID, || {
+        // SAFETY: the caller's word; the text is borrowed for as long as the callback has this.
+        let (saved, bytes) = unsafe { (saved.as_mut(), check::slice(bytes, len, "bytes")) };
+        let (Some(saved), Ok(bytes)) = (saved, bytes) else { return SLOTLINE_INVALID };
+        // SAFETY: as above.
+        let to = unsafe { &mut *saved.to };
+        for byte in bytes {
+            let _ = write!(to, "{byte:02x}");
+        }
+        SLOTLINE_OK
+    })
+}
+
+/// The bytes again.
+pub(crate) fn bytes(saved: &str) -> Option<Vec<u8>> {
+    let digits = saved.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_and_nothing_else_is_taken_for_bytes() {
+        let mut text = String::new();
+        let mut saved = slotline_saved::new(&mut text);
+        // SAFETY: what is given is there.
+        unsafe {
+            assert_eq!(slotline_saved_append(&mut saved, [0, 255, 16].as_ptr(), 3), SLOTLINE_OK);
+            assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 0), SLOTLINE_OK);
+            assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 1), SLOTLINE_INVALID);
+            assert_eq!(slotline_saved_append(std::ptr::null_mut(), [1].as_ptr(), 1), SLOTLINE_INVALID);
+        }
+        assert_eq!((text.as_str(), bytes(&text)), ("00ff10", Some(vec![0, 255, 16])));
+        assert_eq!((bytes("0"), bytes("zz"), bytes("é")), (None, None, None));
+        assert_eq!(bytes("+1"), None);
+    }
+}

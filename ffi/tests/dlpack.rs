@@ -1,0 +1,150 @@
+//! Fields that were lent as DLPack tensors: what they say, and how long they live.
+
+mod support;
+
+use std::ptr::null_mut;
+use std::thread;
+
+use slotline_ffi::batch::*;
+use slotline_ffi::dlpack::*;
+use slotline_ffi::status::*;
+use support::{Loader, call, options};
+
+/// A tensor of a version, deleted at the end as an importer would.
+struct Versioned(*mut DLManagedTensorVersioned);
+
+// SAFETY: any thread may delete it.
+unsafe impl Send for Versioned {}
+
+impl Versioned {
+    fn of(batch: *const slotline_batch, i: usize) -> Self {
+        let mut tensor = null_mut();
+        // SAFETY: a batch and a place.
+        call(|error| unsafe { slotline_batch_dlpack(batch, i, &mut tensor, error) }).unwrap();
+        Self(tensor)
+    }
+
+    fn tensor(&self) -> &DLTensor {
+        // SAFETY: it is there until it is deleted.
+        unsafe { &(*self.0).dl_tensor }
+    }
+}
+
+impl Drop for Versioned {
+    fn drop(&mut self) {
+        // SAFETY: once.
+        unsafe { (*self.0).deleter.unwrap()(self.0) };
+    }
+}
+
+/// The lengths and strides of a tensor.
+fn geometry(tensor: &DLTensor) -> (Vec<i64>, Vec<i64>) {
+    // SAFETY: it has so many of both.
+    let read = |from: *mut i64| unsafe { std::slice::from_raw_parts(from, tensor.ndim as usize).to_vec() };
+    (read(tensor.shape), read(tensor.strides))
+}
+
+#[test]
+fn a_tensor_is_the_field_where_it_is() {
+    let loader = Loader::new(1);
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    for (i, (shape, strides, dtype)) in
+        [(vec![100, 8, 8], vec![64, 8, 1], (1, 8, 1)), (vec![100], vec![1], (0, 64, 1))].into_iter().enumerate()
+    {
+        let exported = Versioned::of(batch.0, i);
+        let tensor = exported.tensor();
+        assert_eq!(geometry(tensor), (shape, strides));
+        assert_eq!((tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), dtype);
+        assert_eq!((tensor.device.device_type, tensor.device.device_id, tensor.byte_offset), (1, 0, 0));
+        assert_eq!(tensor.data.cast_const(), batch.field(i).data);
+        // SAFETY: it is there.
+        let (version, flags) = unsafe { ((*exported.0).version, (*exported.0).flags) };
+        assert_eq!((version, flags), (DLPackVersion { major: 1, minor: 1 }, 0));
+    }
+}
+
+#[test]
+fn the_old_form_says_the_same() {
+    let loader = Loader::new(0);
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let mut old = null_mut();
+    // SAFETY: a batch and a place.
+    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut old, error) }).unwrap();
+    let new = Versioned::of(batch.0, 0);
+    drop(batch);
+    // SAFETY: it is there until it is deleted, once.
+    unsafe {
+        assert_eq!(geometry(&(*old).dl_tensor), geometry(new.tensor()));
+        assert_eq!((*old).dl_tensor.data, new.tensor().data);
+        (*old).deleter.unwrap()(old);
+    }
+}
+
+#[test]
+fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_on_any_thread() {
+    for workers in [0, 2] {
+        // Of these only the number of held batches matters.
+        let loader = Loader::with(options(|options| {
+            (options.batch_size, options.num_workers, options.dealt, options.hold) = (100, workers, 1, 2);
+        }));
+        loader.epoch().unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        let (tensor, labels) = (Versioned::of(batch.0, 0), Versioned::of(batch.0, 1));
+        let field = batch.field(0);
+        // SAFETY: so many bytes are there.
+        let bytes = |tensor: &Versioned| unsafe {
+            std::slice::from_raw_parts(tensor.tensor().data.cast::<u8>(), field.bytes).to_vec()
+        };
+        let before = bytes(&tensor);
+        drop(batch);
+        // The rest of the pass goes through the other slots.
+        assert_eq!(loader.rest().len(), 17);
+        assert_eq!(bytes(&tensor), before);
+        drop(labels);
+        assert_eq!(loader.epoch(), Ok(SLOTLINE_OK));
+        assert_eq!(loader.rest().len(), 18);
+        assert_eq!(bytes(&tensor), before);
+        drop(loader);
+        assert_eq!(bytes(&tensor), before);
+        thread::spawn(move || drop(tensor)).join().unwrap();
+    }
+}
+
+#[test]
+fn tensors_hold_slots_as_batches_do() {
+    let loader = Loader::new(0);
+    loader.epoch().unwrap();
+    let mut tensors = Vec::new();
+    let held = loop {
+        match loader.next() {
+            Ok(batch) => tensors.push(Versioned::of(batch.unwrap().0, 1)),
+            Err((status, _)) => break status,
+        }
+    };
+    assert_eq!(held, SLOTLINE_HELD);
+    let before = tensors.len();
+    tensors.clear();
+    assert_eq!(loader.rest().len(), 18 - before);
+}
+
+#[test]
+fn a_field_that_is_not_there_and_nulls_are_said() {
+    let loader = Loader::new(0);
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let mut tensor = null_mut();
+    // SAFETY: a batch, or NULL, and a place, or NULL.
+    unsafe {
+        for (batch, i, out, what) in [
+            (batch.0, 2, &raw mut tensor, "field is 2"),
+            (null_mut(), 0, &raw mut tensor, "batch is NULL"),
+            (batch.0, 0, null_mut(), "out is NULL"),
+        ] {
+            let (status, message) = call(|error| slotline_batch_dlpack(batch, i, out, error)).unwrap_err();
+            assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+        }
+    }
+    assert!(tensor.is_null());
+}

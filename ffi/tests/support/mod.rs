@@ -1,0 +1,171 @@
+//! What the tests of the interface share: calls whose errors are told, and loaders over the bundled digits.
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+use std::slice;
+
+use slotline_ffi::batch::*;
+use slotline_ffi::bytes::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::error::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::options::*;
+use slotline_ffi::status::*;
+use slotline_ffi::tensor::*;
+
+/// Makes a call, and gives its status, with the error's message.
+#[track_caller]
+pub(crate) fn call(
+    body: impl FnOnce(*mut *mut slotline_error) -> slotline_status,
+) -> Result<slotline_status, (slotline_status, String)> {
+    let mut error = null_mut();
+    let status = body(&mut error);
+    if error.is_null() {
+        assert!(matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status} without an error");
+        return Ok(status);
+    }
+    // SAFETY: a new error, freed once.
+    unsafe {
+        assert_eq!(slotline_error_code(error), status);
+        let message = CStr::from_ptr(slotline_error_message(error)).to_str().unwrap().to_owned();
+        slotline_error_free(error);
+        Err((status, message))
+    }
+}
+
+/// A dataset, freed at the end.
+pub(crate) struct Digits(pub(crate) *mut slotline_dataset);
+
+impl Digits {
+    pub(crate) fn open() -> Self {
+        let mut dataset = null_mut();
+        // SAFETY: a text and a place.
+        call(|error| unsafe { slotline_dataset_open(c"digits".as_ptr(), &mut dataset, error) }).unwrap();
+        Self(dataset)
+    }
+}
+
+impl Drop for Digits {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { slotline_dataset_free(self.0) };
+    }
+}
+
+/// A loader, freed at the end.
+pub(crate) struct Loader(pub(crate) *mut slotline_loader);
+
+// SAFETY: any thread may use it, one at a time, or stop it.
+unsafe impl Send for Loader {}
+// SAFETY: as above; tests keep to it.
+unsafe impl Sync for Loader {}
+
+/// The default options, changed.
+pub(crate) fn options(set: impl FnOnce(&mut slotline_options)) -> slotline_options {
+    let mut options = std::mem::MaybeUninit::uninit();
+    // SAFETY: it is written as a whole.
+    let mut options = unsafe {
+        slotline_options_init(options.as_mut_ptr(), size_of::<slotline_options>());
+        options.assume_init()
+    };
+    set(&mut options);
+    options
+}
+
+impl Loader {
+    /// Shuffled digits in batches of 100.
+    pub(crate) fn new(num_workers: usize) -> Self {
+        Self::with(options(|options| {
+            (options.batch_size, options.num_workers) = (100, num_workers);
+            (options.shuffle, options.has_seed, options.seed) = (1, 1, 7);
+        }))
+    }
+
+    pub(crate) fn with(options: slotline_options) -> Self {
+        let mut loader = null_mut();
+        // SAFETY: all are there.
+        call(|error| unsafe { slotline_loader_new(Digits::open().0, &options, &mut loader, error) }).unwrap();
+        Self(loader)
+    }
+
+    pub(crate) fn epoch(&self) -> Result<slotline_status, (slotline_status, String)> {
+        // SAFETY: a loader.
+        call(|error| unsafe { slotline_loader_epoch(self.0, error) })
+    }
+
+    /// The next batch; `None` at the end.
+    pub(crate) fn next(&self) -> Result<Option<Batch>, (slotline_status, String)> {
+        let mut batch = null_mut();
+        // SAFETY: a loader and a place.
+        let status = call(|error| unsafe { slotline_loader_next(self.0, &mut batch, error) });
+        assert_eq!(batch.is_null(), status != Ok(SLOTLINE_OK));
+        Ok((status? == SLOTLINE_OK).then_some(Batch(batch)))
+    }
+
+    /// The rest of a pass, batch by batch: its indices.
+    pub(crate) fn rest(&self) -> Vec<Vec<i64>> {
+        std::iter::from_fn(|| self.next().unwrap()).map(|batch| batch.indices().to_vec()).collect()
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { slotline_loader_free(self.0) };
+    }
+}
+
+/// A batch, freed at the end.
+pub(crate) struct Batch(pub(crate) *mut slotline_batch);
+
+impl Batch {
+    pub(crate) fn indices(&self) -> &[i64] {
+        // SAFETY: there are so many.
+        unsafe { slice::from_raw_parts(slotline_batch_indices(self.0), slotline_batch_len(self.0)) }
+    }
+
+    pub(crate) fn field(&self, i: usize) -> slotline_tensor {
+        let mut tensor = slotline_tensor {
+            struct_size: size_of::<slotline_tensor>(),
+            name: null(),
+            dtype: 0,
+            ndim: 0,
+            shape: [0; SLOTLINE_MAX_DIMS],
+            strides: [0; SLOTLINE_MAX_DIMS],
+            data: null(),
+            bytes: 0,
+            ends: null(),
+            num_ends: 0,
+            kind: 0,
+        };
+        // SAFETY: a batch and a place.
+        call(|error| unsafe { slotline_batch_field(self.0, i, &mut tensor, error) }).unwrap();
+        tensor
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { slotline_batch_free(self.0) };
+    }
+}
+
+/// What a call wrote for its caller.
+pub(crate) fn bytes(
+    body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,
+) -> Result<Vec<u8>, (slotline_status, String)> {
+    let mut bytes = null_mut();
+    let status = call(|error| body(&mut bytes, error));
+    assert_eq!(bytes.is_null(), status.is_err());
+    status?;
+    // SAFETY: new bytes, with a NUL behind them, freed once.
+    unsafe {
+        let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
+        assert_eq!(*data.add(len), 0);
+        let copy = slice::from_raw_parts(data, len).to_vec();
+        slotline_bytes_free(bytes);
+        Ok(copy)
+    }
+}

@@ -1,0 +1,167 @@
+//! A sample apart from any batch.
+
+use std::fmt;
+use std::io;
+
+use super::layout::{Fields, Layout, LayoutError};
+use super::{Columns, Row, Sample};
+use crate::BoxError;
+use crate::arena::{Memory, Pages};
+use crate::tensor::AnyTensor;
+
+/// One sample's fields in memory of their own: to have a sample written, to read it, and to write it into a batch.
+///
+/// For code that must have a sample before there is a row for it, or whose samples are written by something that the compiler
+/// does not see. The memory is used again for the next sample; packed fields have as much room as they need.
+///
+/// ```
+/// use slotline::sample::{Apart, Fields, Packed, Sample};
+///
+/// let sample = (7_i64, Packed::new(&[1.0_f32, 2.0, 3.0], 2));
+/// let mut apart = Apart::new(Fields::of(&sample))?;
+/// apart.fill(|row| sample.write(row))?;
+/// assert_eq!(apart.columns().get(1).unwrap().shape(), [3]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct Apart {
+    /// Of one row, and spilling.
+    layout: Layout,
+    /// As the layout says, this one's alone.
+    pages: Pages,
+}
+
+/// Why there is no memory for a sample [`Apart`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApartError {
+    /// The fields have no possible layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The system refused the memory.
+    #[error("the system refused {bytes} bytes for a sample")]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl Apart {
+    /// Memory for a sample of these fields, all zeros.
+    ///
+    /// # Errors
+    ///
+    /// If the fields have no layout, or the system refuses the memory.
+    pub fn new(fields: Fields) -> Result<Self, ApartError> {
+        let layout = Layout::new(fields, 1)?.spilling()?;
+        let pages = Pages::new(layout.size).map_err(|source| ApartError::Memory { bytes: layout.size, source })?;
+        Ok(Self { layout, pages })
+    }
+
+    /// Has `write` write a sample, over the one before.
+    ///
+    /// # Errors
+    ///
+    /// What `write` fails with; or a [`Misfit`](super::Misfit) if it did not write all fields.
+    pub fn fill(&mut self, write: impl FnOnce(&mut Row<'_>) -> Result<(), BoxError>) -> Result<(), BoxError> {
+        // SAFETY: the pages were zeros, are aligned and this one's alone, and only rows of this layout are written there.
+        let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), 0) };
+        write(&mut row)?;
+        Ok(row.finish()?)
+    }
+
+    /// The sample as it was written last, field by field, as of a batch that is none.
+    pub fn columns(&self) -> Columns<'_> {
+        // SAFETY: nobody writes while this is borrowed, and what was not written is zeros.
+        unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
+    }
+
+    /// The elements of field `i` that the sample has, without padding.
+    fn elements(&self, i: usize) -> AnyTensor<'_> {
+        let columns = self.columns();
+        let all = columns.get(i).expect("there is such a field");
+        match columns.lengths(i) {
+            Some(&[len]) => all.first_elements(len as usize),
+            _ => all,
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // SAFETY: the pages are this one's alone, and written by rows of this layout.
+        unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
+    }
+}
+
+impl Sample for &Apart {
+    type Tensors<'b> = Columns<'b>;
+
+    fn declare(&self, fields: &mut Fields) {
+        for column in &self.layout.columns {
+            let field = &column.field;
+            match (field.is_ragged(), field.is_packed(), field.shape()) {
+                (true, _, &[max]) => fields.ragged(field.dtype, max),
+                (_, true, &[room, ref item @ ..]) => fields.packed(field.dtype, item, room),
+                (_, _, shape) => fields.fixed(field.dtype, shape),
+            }
+        }
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        for i in 0..self.layout.columns.len() {
+            row.write_elements(&self.elements(i))?;
+        }
+        Ok(())
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
+        columns.take_run()
+    }
+}
+
+impl fmt::Debug for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apart").field("columns", &self.columns()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Packed, Ragged, tests::Slot};
+
+    type Mixed<'a> = ([u8; 2], Ragged<'a, i16>, Packed<'a, f64>, bool);
+
+    fn mixed<'a>(ragged: &'a [i16], packed: &'a [f64]) -> Mixed<'a> {
+        ([1, 2], Ragged::new(ragged, 3), Packed::new(packed, 1), true)
+    }
+
+    #[test]
+    fn a_sample_apart_goes_into_batches_as_itself() {
+        let numbers: Vec<f64> = (0..100).map(f64::from).collect();
+        let mut apart = Apart::new(Fields::of(&mixed(&[], &[]))).unwrap();
+        let mut slot = Slot::spilling(&mixed(&[], &[]), 3);
+        let runs = [(&[7_i16][..], &numbers[..100]), (&[8, 9, 10], &numbers[..0]), (&[], &numbers[40..43])];
+        for (row, (ragged, packed)) in runs.into_iter().enumerate() {
+            apart.fill(|row| mixed(ragged, packed).write(row)).unwrap();
+            let (bytes, ragged_back, packed_back, yes) = Mixed::tensors(&mut apart.columns());
+            assert_eq!((bytes.as_slice(), yes.as_slice()), (&[1, 2][..], &[true][..]));
+            assert_eq!((ragged_back.row(0), packed_back.row(0).as_slice()), (ragged, packed));
+            slot.write(row, &apart).unwrap();
+        }
+        let (_, ragged, packed, _) = Mixed::tensors(&mut slot.batch(3));
+        assert_eq!(packed.offsets(), [0, 100, 100, 103]);
+        for (row, (ragged_row, packed_row)) in runs.into_iter().enumerate() {
+            assert_eq!((ragged.row(row), packed.row(row).as_slice()), (ragged_row, packed_row));
+        }
+    }
+
+    #[test]
+    fn a_sample_that_is_not_all_there_is_an_error() {
+        let mut apart = Apart::new(Fields::of(&(1_u8, 2_u8))).unwrap();
+        let error = apart.fill(|row| Ok(row.write_one(7_u8)?)).unwrap_err().to_string();
+        assert!(error.contains("2 fields were declared, but the sample wrote 1"), "{error}");
+    }
+}
