@@ -9,7 +9,7 @@
 //! - [`dtype`], [`field`], [`tensor`]: elements, fields and tensors, as C has them;
 //! - [`dataset`], [`arrays`]: what is loaded;
 //! - [`options`]: how;
-//! - [`running`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
+//! - [`running`], [`handle`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
 //! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
@@ -29,6 +29,7 @@ pub mod dtype;
 pub mod error;
 mod failure;
 pub mod field;
+mod handle;
 pub mod loader;
 pub mod options;
 pub mod owner;

@@ -1,17 +1,9 @@
 //! Loaders: made of a dataset and options, asked for passes and batches.
-//!
-//! A loader is used by one thread at a time. A word beside it says whether a call is in it, so that a second one (from
-//! another thread, or from a callback inside of the first) is an error, and so that a loader which is freed meanwhile goes
-//! when the call comes out.
 
-use std::cell::UnsafeCell;
-use std::fmt;
 use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use slotline::loader::Stopper;
-use slotline::{Error, Loader};
+use slotline::loader::{BatchLoader, Builder};
+use slotline::{Batch, Loader};
 
 use crate::batch::slotline_batch;
 use crate::boundary::{boundary, guarded};
@@ -19,95 +11,78 @@ use crate::check;
 use crate::dataset::{Data, slotline_dataset};
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::field::About;
+use crate::handle::{self, Handle, Handled};
 use crate::options::slotline_options;
-use crate::running::{AnyLoader, Facts, Loads, Running};
+use crate::running::{Facts, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
-pub struct slotline_loader {
-    /// `BUSY` while a call is in it, and `FREED` if it was freed meanwhile.
-    state: AtomicU8,
-    /// Of whoever has set `BUSY`.
-    inner: UnsafeCell<Box<dyn AnyLoader>>,
-    fields: Arc<[About]>,
-    facts: Facts,
-    stopper: Stopper,
-    stopped: AtomicBool,
+#[derive(Debug)]
+pub struct slotline_loader(Handle<Batch<()>>);
+
+impl Handled for slotline_loader {
+    type Item = Batch<()>;
+
+    #[inline]
+    fn handle(&self) -> &Handle<Batch<()>> {
+        &self.0
+    }
 }
 
-const BUSY: u8 = 1;
-const FREED: u8 = 2;
+/// What is made of a loader.
+pub(crate) trait Make {
+    /// The type that C knows it by.
+    type Made;
 
-// SAFETY: the inner loader is Send, and used by whoever has set `BUSY` alone; the rest is never changed.
-unsafe impl Sync for slotline_loader {}
+    /// Tells the builder what else there is to be told.
+    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C>;
 
-impl slotline_loader {
-    fn boxed<L: Loads>(loader: L) -> *mut Self {
-        let mut facts = loader.facts();
-        Box::into_raw(Box::new(Self {
-            state: AtomicU8::new(0),
-            fields: std::mem::take(&mut facts.fields).into(),
-            stopper: loader.stopper(),
-            stopped: AtomicBool::new(false),
-            facts,
-            inner: UnsafeCell::new(Box::new(Running::new(loader))),
-        }))
+    /// Makes it.
+    fn make(self, loader: impl Loads<Item = Batch<()>> + BatchLoader) -> Result<Self::Made, Failure>;
+}
+
+/// The loader itself.
+struct Plain;
+
+impl Make for Plain {
+    type Made = slotline_loader;
+
+    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
+        builder
     }
 
-    /// Goes into a loader, unless somebody is in it.
-    ///
-    /// # Safety
-    ///
-    /// `loader` must be NULL or a loader that was not freed.
-    #[inline]
-    pub(crate) unsafe fn enter(loader: *mut Self) -> Result<Inside, Failure> {
-        // SAFETY: the caller's word.
-        let state = unsafe { &check::reference(loader, "loader")?.state };
-        match state.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Inside { loader }),
-            Err(_) => Err(Failure::invalid(
-                "loader is in use: by a call in another thread, or by the one whose callback this is; let it return first",
-            )),
+    fn make(self, loader: impl Loads<Item = Batch<()>>) -> Result<slotline_loader, Failure> {
+        Ok(slotline_loader(Handle::new(loader)))
+    }
+}
+
+/// Builds a loader of a dataset, and makes something of it.
+///
+/// # Safety
+///
+/// As of `slotline_loader_new`.
+pub(crate) unsafe fn build<M: Make>(
+    dataset: *const slotline_dataset,
+    options: *const slotline_options,
+    make: M,
+) -> Result<M::Made, Failure> {
+    // SAFETY: the caller's word.
+    unsafe {
+        let dataset = check::reference(dataset, "dataset")?;
+        let options = match options.is_null() {
+            true => slotline_options::defaults(),
+            false => versioned::read(options, "options")?,
+        };
+        match &dataset.0 {
+            Data::Arrays(arrays) => {
+                let builder = make.prepare(options.apply(Loader::builder(arrays.clone()))?);
+                match options.dealt != 0 {
+                    true => make.make(builder.build_dealt()?),
+                    false => make.make(builder.build()?),
+                }
+            }
         }
-    }
-}
-
-/// Whoever is in a loader. As long as this one is there, so is the loader.
-pub(crate) struct Inside {
-    loader: *mut slotline_loader,
-}
-
-impl Inside {
-    #[inline]
-    pub(crate) fn any(&mut self) -> &mut dyn AnyLoader {
-        // SAFETY: this one has set `BUSY`, and so nobody else is here.
-        unsafe { &mut **(*self.loader).inner.get() }
-    }
-
-    #[inline]
-    fn fields(&self) -> &Arc<[About]> {
-        // SAFETY: the loader is there, and its fields are never changed.
-        unsafe { &(*self.loader).fields }
-    }
-}
-
-impl Drop for Inside {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the loader is there until `BUSY` is taken away.
-        let before = unsafe { &(*self.loader).state }.fetch_and(!BUSY, Ordering::AcqRel);
-        if before & FREED != 0 {
-            // SAFETY: `slotline_loader_free` has left it to us, and nobody else may use it.
-            drop(unsafe { Box::from_raw(self.loader) });
-        }
-    }
-}
-
-impl fmt::Debug for slotline_loader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("slotline_loader").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
@@ -134,20 +109,7 @@ pub unsafe extern "C" fn slotline_loader_new(
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            let dataset = check::reference(dataset, "dataset")?;
-            let options = match options.is_null() {
-                true => slotline_options::defaults(),
-                false => versioned::read(options, "options")?,
-            };
-            *out = match &dataset.0 {
-                Data::Arrays(arrays) => {
-                    let builder = options.apply(Loader::builder(arrays.clone()))?;
-                    match options.dealt != 0 {
-                        true => slotline_loader::boxed(builder.build_dealt()?),
-                        false => slotline_loader::boxed(builder.build()?),
-                    }
-                }
-            };
+            *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
             Ok(SLOTLINE_OK)
         })
     }
@@ -171,7 +133,7 @@ pub unsafe extern "C" fn slotline_loader_epoch(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            slotline_loader::enter(loader)?.any().epoch()?;
+            handle::enter(loader)?.any().epoch()?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -199,16 +161,10 @@ pub unsafe extern "C" fn slotline_loader_next(
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            let mut inside = slotline_loader::enter(loader)?;
-            match inside.any().next() {
-                Some(Some(batch)) => {
-                    *out = slotline_batch::new(batch?, inside.fields());
-                    Ok(SLOTLINE_OK)
-                }
-                _ if (*inside.loader).stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
-                Some(None) => Ok(SLOTLINE_END),
-                None => Err(Failure::invalid("loader is in no pass; call slotline_loader_epoch first")),
-            }
+            let mut inside = handle::enter(loader)?;
+            let Some(batch) = inside.next()? else { return Ok(SLOTLINE_END) };
+            *out = slotline_batch::new(batch, inside.fields());
+            Ok(SLOTLINE_OK)
         })
     }
 }
@@ -220,7 +176,7 @@ pub unsafe extern "C" fn slotline_loader_next(
 /// `loader` must be NULL or a loader that was not freed.
 unsafe fn ask<T>(loader: *const slotline_loader, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
     // SAFETY: the caller's word.
-    unsafe { loader.as_ref() }.map_or(otherwise, |loader| question(&loader.facts))
+    unsafe { loader.as_ref() }.map_or(otherwise, |loader| question(&loader.0.facts))
 }
 
 /// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
@@ -275,7 +231,7 @@ pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader) -> u32 {
     // SAFETY: the caller's word.
-    guarded(0, || unsafe { slotline_loader::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
+    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
 }
 
 /// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with
@@ -290,12 +246,7 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
     // SAFETY: the caller's word.
-    if let Some(loader) = unsafe { loader.as_ref() } {
-        guarded((), || {
-            loader.stopped.store(true, Ordering::Release);
-            loader.stopper.stop();
-        });
-    }
+    unsafe { handle::stop(loader) }
 }
 
 /// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
@@ -309,18 +260,6 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 /// As of `slotline_loader_len`; nobody may begin to use it from then on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
-    if loader.is_null() {
-        return;
-    }
-    guarded((), || {
-        // Else a call that waits in it would go on waiting.
-        // SAFETY: the caller's word.
-        unsafe { &(*loader).stopper }.stop();
-        // SAFETY: the caller's word.
-        let before = unsafe { &(*loader).state }.fetch_or(FREED, Ordering::AcqRel);
-        if before & BUSY == 0 {
-            // SAFETY: it was made by `boxed`, nobody is in it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(loader) });
-        }
-    });
+    // SAFETY: it was made by `slotline_loader_new`; else the caller's word.
+    unsafe { handle::free(loader) }
 }

@@ -10,21 +10,18 @@ use std::ptr::NonNull;
 
 use slotline::dataset::{Dataset, Loadable};
 use slotline::loader::{LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
-use slotline::{Batch, Error, Loader};
+use slotline::{Batch, Loader};
 
 use crate::failure::Failure;
 use crate::field::About;
 
-/// What a pass gives.
-pub(crate) type Item = Result<Batch<()>, Error>;
-
-/// A loader of any kind, with its pass.
-pub(crate) trait AnyLoader: Send {
+/// A loader of any kind whose passes give `T`, with its pass.
+pub(crate) trait AnyLoader<T>: Send {
     /// Starts a pass; one before it is given up.
-    fn epoch(&mut self) -> Result<(), Error>;
+    fn epoch(&mut self) -> Result<(), Failure>;
 
     /// The next batch of the pass, or `None` at its end; no answer at all if no pass was begun.
-    fn next(&mut self) -> Option<Option<Item>>;
+    fn next(&mut self) -> Option<Option<Result<T, Failure>>>;
 
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
@@ -55,15 +52,17 @@ pub(crate) struct Facts {
 
 /// What [`Running`] needs of a loader.
 pub(crate) trait Loads: Send + 'static {
-    type Pass<'l>: Passes + Send
+    /// What its passes give.
+    type Item: 'static;
+    type Pass<'l>: Passes<Item = Self::Item> + Send
     where
         Self: 'l;
 
-    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
+    fn epoch(&mut self) -> Result<Self::Pass<'_>, Failure>;
     fn next_epoch(&self) -> u32;
     fn facts(&self) -> Facts;
     fn stopper(&self) -> Stopper;
-    fn state(&self) -> State;
+    fn state(&self) -> Result<State, Failure>;
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
@@ -71,8 +70,10 @@ pub(crate) trait Loads: Send + 'static {
 
 /// And of its pass.
 pub(crate) trait Passes {
-    fn next(&mut self) -> Option<Item>;
-    fn state(&self) -> State;
+    type Item;
+
+    fn next(&mut self) -> Option<Result<Self::Item, Failure>>;
+    fn state(&self) -> Result<State, Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
 }
@@ -81,10 +82,11 @@ pub(crate) trait Passes {
 macro_rules! loads {
     ($loader:ident, $pass:ident, $dataset:ident) => {
         impl<D: $dataset> Loads for $loader<D> {
+            type Item = Batch<()>;
             type Pass<'l> = $pass<'l, D>;
 
-            fn epoch(&mut self) -> Result<$pass<'_, D>, Error> {
-                $loader::epoch(self)
+            fn epoch(&mut self) -> Result<$pass<'_, D>, Failure> {
+                Ok($loader::epoch(self)?)
             }
 
             fn next_epoch(&self) -> u32 {
@@ -95,8 +97,8 @@ macro_rules! loads {
                 $loader::stopper(self)
             }
 
-            fn state(&self) -> State {
-                $loader::state(self)
+            fn state(&self) -> Result<State, Failure> {
+                Ok($loader::state(self))
             }
 
             fn load_state(&mut self, state: &State) -> Result<(), Failure> {
@@ -123,13 +125,18 @@ macro_rules! loads {
         }
 
         impl<D: $dataset> Passes for $pass<'_, D> {
+            type Item = Batch<()>;
+
             #[inline]
-            fn next(&mut self) -> Option<Item> {
-                Iterator::next(self).map(|batch| batch.map(Batch::untyped))
+            fn next(&mut self) -> Option<Result<Batch<()>, Failure>> {
+                Some(match Iterator::next(self)? {
+                    Ok(batch) => Ok(batch.untyped()),
+                    Err(error) => Err(error.into()),
+                })
             }
 
-            fn state(&self) -> State {
-                $pass::state(self)
+            fn state(&self) -> Result<State, Failure> {
+                Ok($pass::state(self))
             }
 
             fn stats(&self) -> Stats {
@@ -176,8 +183,8 @@ impl<L: Loads> Running<L> {
     }
 }
 
-impl<L: Loads> AnyLoader for Running<L> {
-    fn epoch(&mut self) -> Result<(), Error> {
+impl<L: Loads> AnyLoader<L::Item> for Running<L> {
+    fn epoch(&mut self) -> Result<(), Failure> {
         (self.pass, self.over) = (None, false);
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
@@ -187,7 +194,7 @@ impl<L: Loads> AnyLoader for Running<L> {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Option<Item>> {
+    fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
         let item = pass.next();
         if item.is_none() {
@@ -201,7 +208,7 @@ impl<L: Loads> AnyLoader for Running<L> {
     }
 
     fn state(&self) -> Result<State, Failure> {
-        Ok(self.ask(Passes::state, Loads::state))
+        self.ask(Passes::state, Loads::state)
     }
 
     fn load_state(&mut self, state: &State) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
+use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
 use crate::status::{SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
 
@@ -20,15 +21,56 @@ impl From<StateError> for Failure {
 }
 
 /// A state as bytes: JSON, which says its version.
-pub(crate) fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
+fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
     let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
     Ok(slotline_bytes::boxed(bytes))
 }
 
 /// The state that bytes are.
-pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
+fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::new(SLOTLINE_STATE, format!("the bytes are not the state of a loader: {error}")))
+}
+
+/// The state of any loader.
+///
+/// # Safety
+///
+/// As of `slotline_loader_state`.
+pub(crate) unsafe fn save<H: Handled>(
+    loader: *mut H,
+    out: *mut *mut slotline_bytes,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = to_bytes(&handle::enter(loader)?.any().state()?)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Loads a state into any loader.
+///
+/// # Safety
+///
+/// As of `slotline_loader_load_state`.
+pub(crate) unsafe fn load<H: Handled>(
+    loader: *mut H,
+    data: *const u8,
+    len: usize,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let state = from_bytes(check::slice(data, len, "data")?)?;
+            handle::enter(loader)?.any().load_state(&state)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Says where the loader is: behind what it has given, at any time in a pass or between two. The bytes are the caller's; they
@@ -48,13 +90,7 @@ pub unsafe extern "C" fn slotline_loader_state(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe {
-        boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            *out = to_bytes(&slotline_loader::enter(loader)?.any().state()?)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { save(loader, out, error) }
 }
 
 /// Puts the loader where `slotline_loader_state` was called, of this loader or of another one over the same data with the
@@ -77,11 +113,5 @@ pub unsafe extern "C" fn slotline_loader_load_state(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe {
-        boundary(error, || {
-            let state = from_bytes(check::slice(data, len, "data")?)?;
-            slotline_loader::enter(loader)?.any().load_state(&state)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { load(loader, data, len, error) }
 }

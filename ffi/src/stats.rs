@@ -10,6 +10,7 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
+use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
 use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
 use crate::versioned::{self, Versioned};
@@ -120,9 +121,23 @@ pub unsafe extern "C" fn slotline_loader_stats(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
+    unsafe { figures(loader, out, error) }
+}
+
+/// The figures of any loader.
+///
+/// # Safety
+///
+/// As of `slotline_loader_stats`.
+pub(crate) unsafe fn figures<H: Handled>(
+    loader: *mut H,
+    out: *mut slotline_stats,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let stats = slotline_loader::enter(loader)?.any().stats();
+            let stats = handle::enter(loader)?.any().stats();
             versioned::write(out, &slotline_stats::from(&stats), "out")?;
             Ok(SLOTLINE_OK)
         })
@@ -203,7 +218,7 @@ unsafe fn told(
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            let mut inside = slotline_loader::enter(loader)?;
+            let mut inside = handle::enter(loader)?;
             let any = inside.any();
             *out = slotline_bytes::boxed(tell(any.stats(), any.warnings())?);
             Ok(SLOTLINE_OK)
