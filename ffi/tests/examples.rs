@@ -36,7 +36,7 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
     let here = weights(run(Command::new(&program).args(["3", "2"])));
     assert_eq!(weights(run(Command::new(&program).args(["3", "0"]))), here);
 
-    let demo = native::cargo(&["run", "--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "3"]);
+    let demo = native::cargo("run", &["--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "3"]);
     assert_eq!(weights(demo), here);
 }
 

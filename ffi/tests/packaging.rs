@@ -40,9 +40,11 @@ fn build(cmake: &str, source: &Path, build: &Path, settings: &[String]) {
 fn projects_find_what_is_installed_and_build_what_is_not() {
     let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
     let folder = scratch("packaging");
-    // One folder for what cargo builds, kept from run to run: it takes the longest.
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging_cargo");
-    let profile = ["-DSLOTLINE_PROFILE=dev".to_owned(), format!("-DSLOTLINE_CARGO_DIR={}", kept.display())];
+    // As the tests themselves, so that all but the library is there already.
+    let profile = [
+        format!("-DSLOTLINE_PROFILE={}", native::profile()),
+        format!("-DSLOTLINE_CARGO_DIR={}", native::target().display()),
+    ];
     let prefix = folder.join("prefix");
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());
     run(Command::new(&cmake).arg("--install").arg(folder.join("build")).arg("--prefix").arg(&prefix));

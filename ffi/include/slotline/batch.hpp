@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 
 #include "error.hpp"
@@ -67,6 +68,18 @@ class view : public tensor {
 
 namespace detail {
 
+/// What a collate function made, whatever its type.
+struct collated {
+  explicit collated(const std::type_info& type) noexcept : type(type) {}
+  virtual ~collated() = default;
+  const std::type_info& type;
+};
+template <class T>
+struct collated_as : collated {
+  explicit collated_as(T&& made) : collated(typeid(T)), made(std::move(made)) {}
+  T made;
+};
+
 /// A DLPack tensor's own way to go.
 struct dlpack_deleter {
   template <class Managed>
@@ -126,15 +139,24 @@ class batch {
   template <class Managed = DLManagedTensorVersioned>
   slotline::dlpack<Managed> dlpack(std::size_t field) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_dlpack, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
   }
   /// The same in the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
   template <class Managed = DLManagedTensor>
   slotline::dlpack<Managed> dlpack_unversioned(std::size_t field) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack_unversioned, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
+  }
+
+  /// What the collate function made; throws slotline::error where it made nothing, or something else.
+  template <class T>
+  T& made() const {
+    auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
+    if (!base) throw error(code::invalid, "the batch was made by no collate function");
+    if (base->type != typeid(T)) throw error(code::invalid, "the collate function makes batches of another type");
+    return static_cast<detail::collated_as<T>*>(base)->made;
   }
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
@@ -143,13 +165,13 @@ class batch {
   slotline_tensor raw_tensor(std::size_t field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
-    detail::check(slotline_batch_field, static_cast<const slotline_batch*>(raw_.get()), field, &out);
+    detail::check(slotline_batch_field, raw_.get(), field, &out);
     return out;
   }
   slotline_tensor raw_tensor(const std::string& field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
-    detail::check(slotline_batch_field_by_name, static_cast<const slotline_batch*>(raw_.get()), field.c_str(), &out);
+    detail::check(slotline_batch_field_by_name, raw_.get(), field.c_str(), &out);
     return out;
   }
 

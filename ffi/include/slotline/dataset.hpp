@@ -40,7 +40,9 @@ namespace slotline {
 ///     };
 ///
 /// `open` is called in each worker for each pass, and its cursor is used by that worker only; what it gives is only that
-/// worker's part if `open` sees to that. A stream that knows how many samples all workers give together has size(), too.
+/// worker's part if `open` sees to that. A stream that knows how many samples all workers give together has size(), too. One
+/// whose cursors have `std::string save() const`, and itself `cursor resume(const slotline::worker&, const std::string&) const`,
+/// goes on from there when a loader's state is loaded; others are read again from their start.
 /// An exception that leaves any of these is a slotline::error where the batch is asked for, with its what().
 class dataset {
  public:

@@ -104,11 +104,19 @@ void check(Function function, Arguments... arguments) {
   if (code != SLOTLINE_OK) status(code, error).raise();
 }
 
+/// A failure that was said already, below C.
+class said : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
 /// Runs a user's function below C: nothing may be thrown through that. `fail` is told what an exception said.
 template <class Function, class Fail>
 std::int32_t guarded(Function&& function, Fail&& fail) noexcept {
   try {
     return std::forward<Function>(function)();
+  } catch (const said&) {
+    // Where it was said there is more than here.
   } catch (const std::exception& exception) {
     fail(exception.what());
   } catch (...) {

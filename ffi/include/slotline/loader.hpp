@@ -75,7 +75,7 @@ class loader {
   explicit loader(const dataset& dataset, const options& options = {}) {
     slotline_loader* raw = nullptr;
     const slotline_options given = options.raw();
-    detail::check(slotline_loader_new, static_cast<const slotline_dataset*>(dataset.raw()), &given, &raw);
+    detail::check(slotline_loader_new, dataset.raw(), &given, &raw);
     raw_.reset(raw);
   }
 
@@ -123,9 +123,39 @@ class loader {
   /// The number of the pass that the next `epoch` starts, from 0.
   std::uint32_t next_epoch() const noexcept { return slotline_loader_next_epoch(raw_.get()); }
 
+  /// Where the loader is, at any time in a pass or between two: bytes to be stored, for any process and machine.
+  std::string state() { return bytes(slotline_loader_state); }
+  /// Goes on from there, with the same data and options (but for the number of workers and the like): the next `epoch` gives
+  /// the rest of that pass.
+  void load_state(const std::string& state) {
+    detail::check(slotline_loader_load_state, raw_.get(), reinterpret_cast<const std::uint8_t*>(state.data()),
+                  state.size());
+  }
+
+  /// What the loader did since it was made; times are in seconds.
+  slotline_stats stats() {
+    slotline_stats out{};
+    out.struct_size = sizeof out;
+    detail::check(slotline_loader_stats, raw_.get(), &out);
+    return out;
+  }
+  /// All of it, worker by worker, as JSON.
+  std::string stats_json() { return bytes(slotline_loader_stats_json); }
+  /// What held the loop back, in words.
+  std::string verdict() { return bytes(slotline_loader_verdict); }
+  /// What the loader noticed, a line each: memory that cannot be locked, and the like.
+  std::string warnings() { return bytes(slotline_loader_warnings); }
+
   slotline_loader* raw() const noexcept { return raw_.get(); }
 
  private:
+  std::string bytes(slotline_status (*function)(slotline_loader*, slotline_bytes**, slotline_error**)) {
+    slotline_bytes* raw = nullptr;
+    detail::check(function, raw_.get(), &raw);
+    const detail::owned<slotline_bytes, slotline_bytes_free> bytes(raw);
+    return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
+  }
+
   detail::owned<slotline_loader, slotline_loader_free> raw_;
 };
 

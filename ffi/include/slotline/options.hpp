@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "sampler.hpp"
 
 namespace slotline {
 
@@ -60,6 +61,16 @@ class options {
   options& hold(std::size_t batches) { return set(raw_.hold, batches); }
   /// Whether each pass has a new random order (no).
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
+  /// An order of one's own, instead of shuffle.
+  options& sampler(slotline::sampler order) {
+    sampler_ = std::move(order);
+    return *this;
+  }
+  /// Batches of one's own, instead of batch_size, shuffle, sampler and drop_last.
+  options& batch_sampler(slotline::batch_sampler batches) {
+    batch_sampler_ = std::move(batches);
+    return *this;
+  }
   /// Where the random numbers of orders and samples come from (the process's own generator).
   options& seed(std::uint64_t seed) {
     raw_.has_seed = 1;
@@ -130,11 +141,15 @@ class options {
     slotline_options raw = raw_;
     raw.cores = cores_.data();
     raw.num_cores = cores_.size();
+    raw.sampler = sampler_ ? sampler_->raw() : nullptr;
+    raw.batch_sampler = batch_sampler_ ? batch_sampler_->raw() : nullptr;
     return raw;
   }
 
   slotline_options raw_{};
   std::vector<std::size_t> cores_;
+  std::optional<slotline::sampler> sampler_;
+  std::optional<slotline::batch_sampler> batch_sampler_;
 };
 
 }  // namespace slotline

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,16 +16,18 @@
 
 namespace slotline {
 
-/// One worker of a loader, as a stream or worker_init is told.
+/// Which worker runs a stream's code, or worker_init.
 class worker {
  public:
   explicit worker(const slotline_worker& raw) noexcept : raw_(raw) {}
   /// Its number, from 0.
-  std::size_t id() const noexcept { return raw_.id; }
-  std::size_t num_workers() const noexcept { return raw_.num_workers; }
-  /// Torch's: the base seed of the pass, and its number more.
+  std::size_t id() const noexcept { return raw_.id < 0 ? 0 : static_cast<std::size_t>(raw_.id); }
+  /// How many read: 1 also where there are no workers, and the thread that asks for batches does all.
+  std::size_t num_workers() const noexcept { return raw_.num_workers == 0 ? 1 : raw_.num_workers; }
+  /// Whether it is a worker, and not that thread.
+  bool is_thread() const noexcept { return raw_.id >= 0; }
+  /// Its seed in this pass: the pass's own, and its number more. 0 if it is no worker.
   std::uint64_t seed() const noexcept { return raw_.seed; }
-  std::uint32_t epoch() const noexcept { return raw_.epoch; }
 
  private:
   slotline_worker raw_;
@@ -48,6 +51,12 @@ template <class Own, class = void>
 inline constexpr bool has_size = false;
 template <class Own>
 inline constexpr bool has_size<Own, std::void_t<decltype(std::declval<const Own&>().size())>> = true;
+
+template <class Own, class = void>
+inline constexpr bool has_resume = false;
+template <class Own>
+inline constexpr bool has_resume<
+    Own, std::void_t<decltype(std::declval<const Own&>().resume(std::declval<const worker&>(), std::string()))>> = true;
 
 /// A user's dataset with what the C API's callbacks need to know of it.
 template <class Own>
@@ -77,13 +86,13 @@ template <class Own>
 struct stream_calls {
   using cursor = decltype(std::declval<const Own&>().open(std::declval<const worker&>()));
 
-  static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_sample* failing) noexcept {
+  static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_failure* failure) noexcept {
     return guarded(
         [&] {
           *out = new cursor(own<Own>::at(user).dataset.open(worker(*raw)));
           return 0;
         },
-        [&](const char* what) { slotline_sample_fail(failing, what); });
+        [&](const char* what) { slotline_fail(failure, what); });
   }
 
   static std::int32_t next(void* user, void* at, slotline_sample* raw) noexcept {
@@ -96,6 +105,28 @@ struct stream_calls {
   }
 
   static void close(void*, void* at) noexcept { delete static_cast<cursor*>(at); }
+
+  static std::int32_t save(void*, void* at, slotline_saved* saved) noexcept {
+    return guarded(
+        [&] {
+          const std::string bytes = static_cast<const cursor*>(at)->save();
+          const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+          return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
+        },
+        // Then nothing is saved, and a resumed pass is read again from its start.
+        [](const char*) {});
+  }
+
+  static std::int32_t resume(void* user, const slotline_worker* raw, const std::uint8_t* saved, std::size_t size,
+                             void** out, slotline_failure* failure) noexcept {
+    return guarded(
+        [&] {
+          const std::string bytes(reinterpret_cast<const char*>(saved), size);
+          *out = new cursor(own<Own>::at(user).dataset.resume(worker(*raw), bytes));
+          return 0;
+        },
+        [&](const char* what) { slotline_fail(failure, what); });
+  }
 };
 
 template <class Given>
@@ -127,6 +158,10 @@ slotline_dataset* own_dataset(Given&& given) {
     raw.open = stream_calls<Own>::open;
     raw.next = stream_calls<Own>::next;
     raw.close = stream_calls<Own>::close;
+    if constexpr (has_resume<Own>) {
+      raw.save = stream_calls<Own>::save;
+      raw.resume = stream_calls<Own>::resume;
+    }
     raw.drop = deleted<own<Own>>;
     raw.user = self.release();
     check(slotline_dataset_from_stream, &raw, &out);

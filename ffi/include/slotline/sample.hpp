@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "error.hpp"
 #include "span.hpp"
 #include "types.hpp"
 
@@ -51,8 +52,7 @@ class sample {
   void write(std::size_t field, span<const T> values) {
     expect(field, dtype_of<T>);
     if (slotline_sample_write(raw_, field, values.data(), values.size()) != SLOTLINE_OK)
-      throw std::invalid_argument("field " + fields_[field].name + " cannot take " + std::to_string(values.size()) +
-                                  " elements");
+      throw detail::said("field " + fields_[field].name + " cannot take " + std::to_string(values.size()) + " elements");
   }
 
   /// The same, of an array, a std::vector, a std::array.

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,26 +17,64 @@
 
 namespace slotline {
 
-/// Which samples come when. Copies are the same sampler; any number of loaders may have it.
+/// The order of a loader's passes. Copies are the same sampler; any number of loaders may have it.
+///
+/// Unless it is given a seed of its own, it draws from the loader's generator, as torch's do.
 class sampler {
  public:
-  /// Any of `len` samples, each once; or `num_samples` of them, with replacement if that is asked for.
-  static sampler random(std::size_t len, bool replacement = false, std::optional<std::size_t> num_samples = {}) {
-    return make(slotline_sampler_random, len, replacement, num_samples ? std::int64_t(*num_samples) : -1);
+  /// A new random order in each pass; or, with replacement, random draws. `num_samples`: as many as the dataset, unless said.
+  static sampler random(bool replacement = false, std::size_t num_samples = 0) {
+    return make(slotline_sampler_random, static_cast<std::uint8_t>(replacement), num_samples);
   }
-  /// These indices, shuffled in each pass.
-  static sampler subset_random(span<const std::uint64_t> indices) {
+  /// A new random order of these indices in each pass.
+  static sampler subset_random(span<const std::size_t> indices) {
     return make(slotline_sampler_subset_random, indices.data(), indices.size());
   }
-  /// `num_samples` indices, each by its weight.
+  /// `num_samples` draws by weight; `weights[i]` is that of sample i.
   static sampler weighted(span<const double> weights, std::size_t num_samples, bool replacement = true) {
-    return make(slotline_sampler_weighted, weights.data(), weights.size(), num_samples, replacement);
+    return make(slotline_sampler_weighted, weights.data(), weights.size(), num_samples,
+                static_cast<std::uint8_t>(replacement));
   }
-  /// One replica's part of `len` samples.
-  static sampler distributed(std::size_t len, std::size_t num_replicas, std::size_t rank, bool shuffle = true,
-                             std::uint64_t seed = 0, bool drop_last = false) {
-    return make(slotline_sampler_distributed, len, num_replicas, rank, shuffle, seed, drop_last);
+  /// One replica's share of the dataset. All replicas need the same seed, and before each pass the same `set_epoch`.
+  static sampler distributed(std::size_t num_replicas, std::size_t rank, bool shuffle = true, std::uint64_t seed = 0,
+                             bool drop_last = false) {
+    return make(slotline_sampler_distributed, num_replicas, rank, static_cast<std::uint8_t>(shuffle), seed,
+                static_cast<std::uint8_t>(drop_last));
   }
+  /// A new random order in each pass that takes no memory, for datasets of billions of samples; torch has none.
+  static sampler cipher() { return make(slotline_sampler_cipher); }
+  /// These indices, in this order in each pass.
+  static sampler indices(span<const std::size_t> indices) {
+    return make(slotline_sampler_indices, indices.data(), indices.size());
+  }
+  /// An order of one's own: `draw` writes the `len` indices of pass `pass`, from 0. It is called by the thread that starts
+  /// the pass; what it throws, `epoch` fails with.
+  static sampler from(std::size_t len, std::function<void(std::uint64_t pass, span<std::uint64_t> indices)> draw) {
+    using Draw = decltype(draw);
+    slotline_order_callback raw{};
+    raw.struct_size = sizeof raw;
+    raw.len = len;
+    raw.order = [](void* user, std::uint64_t pass, std::uint64_t* indices, std::size_t len,
+                   slotline_failure* failure) -> std::int32_t {
+      return detail::guarded(
+          [&] {
+            (*static_cast<Draw*>(user))(pass, {indices, len});
+            return 0;
+          },
+          [&](const char* what) { slotline_fail(failure, what); });
+    };
+    raw.drop = detail::deleted<Draw>;
+    raw.user = new Draw(std::move(draw));
+    return make(slotline_sampler_from_callback, &raw);
+  }
+
+  /// Has it draw from a generator of its own, in loaders that are made from now on.
+  sampler& seed(std::uint64_t seed) {
+    slotline_sampler_seed(raw_.get(), seed);
+    return *this;
+  }
+  /// The pass that a distributed sampler shuffles for next.
+  void set_epoch(std::uint64_t epoch) { slotline_sampler_set_epoch(raw_.get(), epoch); }
 
   slotline_sampler* raw() const noexcept { return raw_.get(); }
 
@@ -48,6 +88,65 @@ class sampler {
   explicit sampler(slotline_sampler* raw) : raw_(raw, slotline_sampler_free) {}
 
   std::shared_ptr<slotline_sampler> raw_;
+};
+
+/// The batches of a loader's passes, instead of a sampler and a batch size. Copies are the same one.
+class batch_sampler {
+ public:
+  /// Batches of a sampler's indices.
+  static batch_sampler of(const slotline::sampler& sampler, std::size_t batch_size, bool drop_last = false) {
+    return make(slotline_batch_sampler_of, sampler.raw(), batch_size,
+                static_cast<std::uint8_t>(drop_last));
+  }
+  /// The same batches in each pass.
+  static batch_sampler lists(const std::vector<std::vector<std::size_t>>& batches) {
+    std::vector<std::size_t> indices, offsets = {0};
+    for (const auto& batch : batches) {
+      indices.insert(indices.end(), batch.begin(), batch.end());
+      offsets.push_back(indices.size());
+    }
+    return make(slotline_batch_sampler_lists, indices.data(),
+                offsets.data(), batches.size());
+  }
+  /// Batches of one's own, of at most `max_batch_size`: `draw` gives batch `batch` of pass `pass`, both from 0, or nothing
+  /// after the last one. It is called by whichever thread begins the batch, one at a time for each loader.
+  using draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch)>;
+  static batch_sampler from(std::size_t max_batch_size, draw draw_batch) {
+    slotline_batches_callback raw{};
+    raw.struct_size = sizeof raw;
+    raw.max_batch_size = max_batch_size;
+    raw.batches = [](void* user, std::uint64_t pass, std::uint64_t batch, std::uint64_t* indices, std::size_t room,
+                     std::size_t* len, slotline_failure* failure) -> std::int32_t {
+      return detail::guarded(
+          [&] {
+            const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
+            if (!drawn) return 1;
+            if (drawn->size() > room)
+              throw std::length_error("the batch sampler gave " + std::to_string(drawn->size()) +
+                                      " indices, and max_batch_size is " + std::to_string(room));
+            *len = drawn->size();
+            for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
+            return 0;
+          },
+          [&](const char* what) { slotline_fail(failure, what); });
+    };
+    raw.drop = detail::deleted<draw>;
+    raw.user = new draw(std::move(draw_batch));
+    return make(slotline_batch_sampler_from_callback, &raw);
+  }
+
+  slotline_batch_sampler* raw() const noexcept { return raw_.get(); }
+
+ private:
+  template <class Function, class... Arguments>
+  static batch_sampler make(Function function, Arguments... arguments) {
+    slotline_batch_sampler* raw = nullptr;
+    detail::check(function, arguments..., &raw);
+    return batch_sampler(raw);
+  }
+  explicit batch_sampler(slotline_batch_sampler* raw) : raw_(raw, slotline_batch_sampler_free) {}
+
+  std::shared_ptr<slotline_batch_sampler> raw_;
 };
 
 }  // namespace slotline

@@ -214,6 +214,55 @@ void streams_are_read_by_each_worker() {
   CHECK(*open_cursors == 0);
 }
 
+void a_state_goes_on_where_it_was_taken() {
+  const auto make = [](std::size_t workers) {
+    return slotline::loader(numbers{}, Options().batch_size(3).shuffle().seed(7).num_workers(workers));
+  };
+  slotline::loader first = make(2);
+  std::vector<std::int64_t> all, resumed;
+  std::string state;
+  for (auto& batch : first) {
+    for (const std::int64_t number : batch.field<std::int64_t>(0)) all.push_back(number);
+    if (batch.task() == 1) state = first.state();
+  }
+  slotline::loader second = make(0);
+  second.load_state(state);
+  for (auto& batch : second)
+    for (const std::int64_t number : batch.field<std::int64_t>(0)) resumed.push_back(number);
+  CHECK(all.size() == 10 && resumed == std::vector<std::int64_t>(all.begin() + 6, all.end()));
+  CHECK(thrown([&] { second.load_state("{}"); }).code() == slotline::code::state);
+
+  const slotline_stats stats = first.stats();
+  CHECK(stats.passes == 1 && stats.batches == 4 && stats.samples == 10 && stats.num_workers == 2);
+  CHECK(has(first.stats_json(), "{") && !first.verdict().empty() && first.warnings().empty());
+}
+
+/// A stream that says where it is.
+struct resumable {
+  struct cursor {
+    int at;
+    bool next(slotline::sample& sample) { return at < 10 && (sample.write(0, at++), true); }
+    std::string save() const { return std::to_string(at); }
+  };
+  std::size_t size() const { return 10; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<int>("at")}; }
+  cursor open(const slotline::worker&) const { return {0}; }
+  cursor resume(const slotline::worker&, const std::string& saved) const { return {std::stoi(saved)}; }
+};
+
+void streams_are_gone_on_with_too() {
+  slotline::loader first(resumable{}, Options().batch_size(2).num_workers(1)), second(resumable{}, Options().batch_size(2).num_workers(1));
+  CHECK(slotline::dataset(resumable{}).size() == 10 && slotline::dataset(countdown{-1, {}}).size() == -1);
+  std::string state;
+  for (auto& batch : first)
+    if (batch.task() == 2) state = first.state();
+  second.load_state(state);
+  std::vector<int> rest;
+  for (auto& batch : second)
+    for (const int at : batch.field<int>(0)) rest.push_back(at);
+  CHECK((rest == std::vector<int>{6, 7, 8, 9}));
+}
+
 void any_thread_can_stop_a_loader() {
   std::atomic<bool> reading{false}, done{false};
   slotline::loader loader(numbers{1000,
@@ -240,6 +289,8 @@ int main() {
   batches_and_datasets_outlive_whom_they_came_from();
   held_batches_are_an_error_and_options_that_clash_too();
   streams_are_read_by_each_worker();
+  a_state_goes_on_where_it_was_taken();
+  streams_are_gone_on_with_too();
   any_thread_can_stop_a_loader();
   std::puts("ok");
 }

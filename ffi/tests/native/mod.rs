@@ -14,7 +14,7 @@ fn required() -> bool {
 }
 
 /// A program that these tests need: its name, or `None` (and a word) where it is missing.
-pub fn tool(variable: &str, name: &str) -> Option<String> {
+pub(crate) fn tool(variable: &str, name: &str) -> Option<String> {
     let tool = std::env::var(variable).unwrap_or_else(|_| name.to_owned());
     let runs = Command::new(&tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if runs.is_ok_and(|status| status.success()) {
@@ -25,18 +25,18 @@ pub fn tool(variable: &str, name: &str) -> Option<String> {
 }
 
 /// Says that a test is skipped, or fails it.
-pub fn missing(what: &str) {
+pub(crate) fn missing(what: &str) {
     assert!(!required(), "{what} is missing, and SLOTLINE_REQUIRE_CPP=1");
     eprintln!("skipped: {what} is missing");
 }
 
 /// This crate's folder.
-pub fn here() -> &'static Path {
+pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A folder for what a test makes, under the target folder, emptied.
-pub fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if let Err(error) = std::fs::remove_dir_all(&folder) {
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{}: {error}", folder.display());
@@ -46,33 +46,41 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 /// The static library, which cargo builds for the first test that asks, with the profile and in the folder of the tests.
-pub fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        cargo(&["build", "--quiet", "--package", "slotline-c"]);
-        profile().join("libslotline.a")
+        cargo("build", &["--quiet", "--package", "slotline-c"]);
+        built().join("libslotline.a")
     })
 }
 
 /// Where cargo puts what it builds with the profile of the tests: this program lies below, in `deps`.
-fn profile() -> PathBuf {
+fn built() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.ancestors().nth(2).expect("a test lies two folders deep").to_owned()
 }
 
-/// Runs cargo for another package of this workspace, with the profile and in the folder of the tests; what it printed.
+/// Cargo's folder for what it builds.
+pub(crate) fn target() -> PathBuf {
+    built().parent().unwrap().to_owned()
+}
+
+/// The name of the profile that the tests are built with.
+pub(crate) fn profile() -> String {
+    let folder = built().file_name().and_then(OsStr::to_str).unwrap().to_owned();
+    if folder == "debug" { "dev".to_owned() } else { folder }
+}
+
+/// Runs a command of cargo's in this workspace, with the profile and in the folder of the tests; what it printed.
 #[track_caller]
-pub fn cargo(arguments: &[&str]) -> String {
-    let profile = profile();
-    let name = profile.file_name().and_then(OsStr::to_str).unwrap();
-    let (command, rest) = arguments.split_first().expect("a command of cargo's");
+pub(crate) fn cargo(command: &str, arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([command, "--profile", if name == "debug" { "dev" } else { name }, "--target-dir"]);
-    run(cargo.arg(profile.parent().unwrap()).args(rest).current_dir(here()))
+    cargo.args([command, "--profile", &profile(), "--target-dir"]).arg(target());
+    run(cargo.args(arguments).current_dir(here()))
 }
 
 /// Compiles one source file with the library, all warnings being errors.
-pub fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
+pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-pedantic"]).args(flags).arg("-I").arg(here().join("include"));
     command.arg(source).arg(library()).args(["-pthread", "-ldl", "-lm", "-o"]).arg(program);
@@ -81,7 +89,7 @@ pub fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
 
 /// Runs a command that has to succeed; what it printed.
 #[track_caller]
-pub fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{said}\n{complained}", output.status);
