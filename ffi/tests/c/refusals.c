@@ -207,6 +207,66 @@ static void batch_field_by_name(void) {
   REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field_by_name(batch, "0", S, E));
 }
 
+static void batch_dlpack(void) {
+  struct DLManagedTensorVersioned *out = crooked();
+  REFUSED("batch", slotline_batch_dlpack(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, &out, E));
+  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, E));
+  REFUSED("aligned", slotline_batch_dlpack(batch, 0, crooked(), E));
+}
+
+static void batch_dlpack_unversioned(void) {
+  struct DLManagedTensor *out = crooked();
+  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, &out, E));
+  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, E));
+}
+
+static void loader_state(void) {
+  slotline_bytes *out = crooked();
+  REFUSED("loader", slotline_loader_state(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_state(loader, NULL, E));
+}
+
+static void loader_load_state(void) {
+  const uint8_t *nothing = NULL;
+  const uint8_t nonsense[] = "nonsense \xff";
+  slotline_bytes *state = NULL;
+  OK(slotline_loader_state(loader, &state, &error));
+  REFUSED("loader", slotline_loader_load_state(NULL, slotline_bytes_data(state), slotline_bytes_len(state), E));
+  slotline_bytes_free(state);
+  REFUSED("data", slotline_loader_load_state(loader, nothing, 1, E));
+  REFUSED("data", slotline_loader_load_state(loader, nonsense, SIZE_MAX, E));
+  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nonsense, sizeof nonsense, &error));
+  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nothing, 0, &error));
+}
+
+static void loader_stats(void) {
+  slotline_stats out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("loader", slotline_loader_stats(NULL, &out, E));
+  REFUSED("out", slotline_loader_stats(loader, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_stats, "struct_size", slotline_loader_stats(loader, S, E));
+}
+
+/* Functions that give a text. */
+static void text(slotline_status (*function)(slotline_loader *, slotline_bytes **, slotline_error **)) {
+  slotline_bytes *out = crooked();
+  REFUSED("loader", function(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", function(loader, NULL, E));
+  OK(function(loader, &out, &error));
+  CHECK(strlen((const char *)slotline_bytes_data(out)) == slotline_bytes_len(out));
+  slotline_bytes_free(out);
+}
+static void loader_stats_json(void) { text(slotline_loader_stats_json); }
+static void loader_verdict(void) { text(slotline_loader_verdict); }
+static void loader_warnings(void) { text(slotline_loader_warnings); }
+
 static void options_init(void) {
   slotline_options_init(NULL, sizeof(slotline_options));
   slotline_options_init(crooked(), sizeof(slotline_options));
@@ -227,6 +287,9 @@ static void batch_epoch(void) { CHECK(slotline_batch_epoch(NULL) == 0); }
 static void batch_indices(void) { CHECK(slotline_batch_indices(NULL) == NULL); }
 static void batch_num_fields(void) { CHECK(slotline_batch_num_fields(NULL) == 0); }
 static void batch_free(void) { slotline_batch_free(NULL); }
+static void bytes_data(void) { CHECK(slotline_bytes_data(NULL) == NULL); }
+static void bytes_free(void) { slotline_bytes_free(NULL); }
+static void bytes_len(void) { CHECK(slotline_bytes_len(NULL) == 0); }
 static void dataset_len(void) { CHECK(slotline_dataset_len(NULL) == -1); }
 static void dataset_free(void) { slotline_dataset_free(NULL); }
 static void error_code(void) { CHECK(slotline_error_code(NULL) == SLOTLINE_OK); }
@@ -240,6 +303,7 @@ static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 
 static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
 static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
+static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void loader_free(void) { slotline_loader_free(NULL); }
 
 /* And some take nothing. */
@@ -251,12 +315,14 @@ static const struct {
   const char *name;
   void (*refusals)(void);
 } rows[] = {
-    ROW(abi_version),     ROW(batch_epoch),   ROW(batch_field),       ROW(batch_field_by_name),   ROW(batch_free),
-    ROW(batch_indices),   ROW(batch_len),     ROW(batch_num_fields),  ROW(batch_task),            ROW(dataset_free),
-    ROW(dataset_from_arrays), ROW(dataset_len), ROW(dataset_open),    ROW(error_code),            ROW(error_free),
-    ROW(error_index),     ROW(error_message), ROW(error_task),        ROW(error_worker),          ROW(loader_batch_size),
-    ROW(loader_depth),    ROW(loader_epoch),  ROW(loader_free),       ROW(loader_len),            ROW(loader_memory_ceiling),
-    ROW(loader_new),      ROW(loader_next),   ROW(loader_next_epoch), ROW(options_init),          ROW(version),
+    ROW(abi_version), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
+    ROW(batch_field_by_name), ROW(batch_free), ROW(batch_indices), ROW(batch_len), ROW(batch_num_fields),
+    ROW(batch_task), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free), ROW(dataset_from_arrays),
+    ROW(dataset_len), ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message),
+    ROW(error_task), ROW(error_worker), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch),
+    ROW(loader_free), ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new),
+    ROW(loader_next), ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json),
+    ROW(loader_stop), ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(version),
 };
 
 int main(void) {
