@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slotline::loader::{BatchLoader, BatchPass, State, Stats};
+use slotline::loader::{BatchLoader, BatchPass, State, Stats, Warning};
 
 use crate::batch::DeviceBatch;
 use crate::copier::{Copier, Next};
@@ -38,6 +38,11 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
     /// What the host's loader has done so far. Batches that wait on the device are counted.
     pub fn stats(&self) -> Stats {
         self.host.stats()
+    }
+
+    /// What the host's loader noticed so far.
+    pub fn warnings(&self) -> &[Warning] {
+        self.host.warnings()
     }
 
     /// Where the pass is: behind what it has given, and before what waits on the device. For

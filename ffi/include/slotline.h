@@ -61,6 +61,10 @@ struct DLManagedTensorVersioned;
 // any order, also after its loader.
 typedef struct slotline_batch slotline_batch;
 
+// A batch sampler: the batches of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as
+// they are made, and used for several. Any number of threads may use it at once.
+typedef struct slotline_batch_sampler slotline_batch_sampler;
+
 // Bytes that belong to whoever got them; any thread may read them. Behind them is a NUL, so that a text can be used as such.
 typedef struct slotline_bytes slotline_bytes;
 
@@ -68,11 +72,41 @@ typedef struct slotline_bytes slotline_bytes;
 // use it at once.
 typedef struct slotline_dataset slotline_dataset;
 
+#if defined(SLOTLINE_CUDA)
+// A batch on a device, or on its way there. Several threads may use it at once, and any may free it, in any order, also after
+// its loader.
+//
+// Its handle is one hold of an `Arc`, and each tensor that was exported has one more.
+typedef struct slotline_device_batch slotline_device_batch;
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// A loader whose batches come out on a device. One thread at a time may use it, unless a function says otherwise; it may be
+// another one each time.
+typedef struct slotline_device_loader slotline_device_loader;
+#endif
+
 // Why a call failed. It belongs to whoever got it, and may be read by any thread.
 typedef struct slotline_error slotline_error;
 
+// Where a callback says why it fails; lent to it until it returns.
+typedef struct slotline_failure slotline_failure;
+
 // A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
 typedef struct slotline_loader slotline_loader;
+
+// A sample being written, lent to a callback: for its thread only, and until it returns.
+typedef struct slotline_sample slotline_sample;
+
+// A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
+// made, and used for several. Unless it has a seed, it draws from the loader's generator, as torch's do. One thread at a time.
+typedef struct slotline_sampler slotline_sampler;
+
+// The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
+typedef struct slotline_samples slotline_samples;
+
+// What a callback saves; lent to it until it returns.
+typedef struct slotline_saved slotline_saved;
 
 // What a call came to: `SLOTLINE_OK`, `SLOTLINE_END`, or an error. There may be more of them in later versions.
 typedef int32_t slotline_status;
@@ -112,8 +146,33 @@ typedef struct {
   slotline_kind kind;
 } slotline_tensor;
 
+// Writes the indices of batch `batch` (from 0) of pass `pass` (of this loader, from 0) to `indices`, and their number, at most
+// `room`, to `*len`. Returns 0; or 1 after the last batch; or fails by `slotline_fail`, and the pass is over. It is called by
+// whichever thread begins the batch, one at a time for each loader, and before a resumed pass goes on for what comes before.
+typedef int32_t (*slotline_batches)(void *user,
+                                    uint64_t pass,
+                                    uint64_t batch,
+                                    uint64_t *indices,
+                                    size_t room,
+                                    size_t *len,
+                                    slotline_failure *failure);
+
 // Drops a user's pointer. It may run on any thread.
 typedef void (*slotline_drop)(void *user);
+
+// A batch sampler of one's own. Loaders that share it call it at once.
+typedef struct {
+  // `sizeof(slotline_batches_callback)`.
+  size_t struct_size;
+  // What the callbacks are called with.
+  void *user;
+  // The most indices that a batch has.
+  size_t max_batch_size;
+  // Gives the batches.
+  slotline_batches batches;
+  // Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_batches_callback;
 
 // An array in the caller's memory, in C order. The first dimension counts the rows.
 typedef struct {
@@ -135,7 +194,120 @@ typedef struct {
   slotline_drop drop;
 } slotline_array;
 
+// One field of every sample of a dataset.
+typedef struct {
+  // `sizeof(slotline_field)`.
+  size_t struct_size;
+  // Its name, in UTF-8; NULL: its place among the fields, such as "0". No two fields have the same.
+  const char *name;
+  // The type of its elements.
+  slotline_dtype dtype;
+  // How samples lie in it.
+  slotline_kind kind;
+  // The number of dimensions of one sample, at most 7.
+  uint32_t ndim;
+  // Their lengths.
+  const int64_t *shape;
+} slotline_field;
+
+// Writes sample `index` (below `len`): each of its fields by `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
+// something else if there is no such sample; `slotline_sample_fail` says why. Called by several threads at once.
+typedef int32_t (*slotline_read)(void *user, size_t index, slotline_sample *sample);
+
+// A dataset of one's own, by index.
+typedef struct {
+  // `sizeof(slotline_map_dataset)`.
+  size_t struct_size;
+  // What the callbacks are called with.
+  void *user;
+  // How many samples there are.
+  size_t len;
+  // The fields of every sample, read when the dataset is made; at most 64.
+  const slotline_field *fields;
+  // How many.
+  size_t num_fields;
+  // Writes a sample.
+  slotline_read read;
+  // Called once, when nobody needs the dataset any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_map_dataset;
+
+// Which worker runs a callback; lent to it until it returns. Later versions may have more fields.
+typedef struct {
+  // The size of this struct in the library.
+  size_t struct_size;
+  // Its number, from 0; -1 if there are no workers, and the thread that asks for batches does all.
+  int64_t id;
+  // How many workers there are.
+  size_t num_workers;
+  // Its seed in this pass: the pass's own, and its number more. 0 if there are no workers.
+  uint64_t seed;
+} slotline_worker;
+
+// Starts a pass of one worker, in that worker: sets `*cursor` to whatever the others are to be given. Each worker reads its
+// own, and must give a part only. Returns 0, or fails by `slotline_fail`.
+typedef int32_t (*slotline_open)(void *user, const slotline_worker *worker, void **cursor, slotline_failure *failure);
+
+// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with nothing written; or something
+// else, by `slotline_sample_fail`, after which it is called again.
+typedef int32_t (*slotline_next)(void *user, void *cursor, slotline_sample *sample);
+
+// Drops a cursor, on whichever thread that is.
+typedef void (*slotline_close)(void *user, void *cursor);
+
+// Writes what `slotline_resume` needs to go on from where a cursor is, by `slotline_saved_append`. Called after each batch.
+// Returns 0, or something else if it cannot.
+typedef int32_t (*slotline_save)(void *user, void *cursor, slotline_saved *saved);
+
+// Goes on from what was saved, in the place of `slotline_open`.
+typedef int32_t (*slotline_resume)(void *user,
+                                   const slotline_worker *worker,
+                                   const uint8_t *saved,
+                                   size_t len,
+                                   void **cursor,
+                                   slotline_failure *failure);
+
+// A dataset of one's own, read from the start. Callbacks for one cursor are never called at once, but those for several are.
+typedef struct {
+  // `sizeof(slotline_stream_dataset)`.
+  size_t struct_size;
+  // What the callbacks are called with.
+  void *user;
+  // How many samples a pass has, over all workers; -1 if that is not known.
+  int64_t len;
+  // The fields of every sample, read when the dataset is made; at most 64.
+  const slotline_field *fields;
+  // How many.
+  size_t num_fields;
+  // Starts a pass.
+  slotline_open open;
+  // Writes the next sample.
+  slotline_next next;
+  // Drops a cursor; may be NULL.
+  slotline_close close;
+  // Saves where a cursor is; may be NULL: then a resumed pass is read again from its start.
+  slotline_save save;
+  // Goes on from there; may be NULL if `save` is.
+  slotline_resume resume;
+  // Called once, when nobody needs the dataset any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_stream_dataset;
+
+// Runs in a worker before a pass. Returns 0, or fails by `slotline_fail`: then the worker takes no part in the pass.
+typedef int32_t (*slotline_worker_init)(void *user, const slotline_worker *worker, slotline_failure *failure);
+
+// Makes a batch of samples, which `slotline_samples_next` gives one after the other: sets `*batch` to whatever
+// `slotline_batch_user` is to give. Returns 0, or something else if there is no batch; `slotline_fail` says why. Each batch is
+// made by one worker, several at once.
+typedef int32_t (*slotline_collate)(void *user, slotline_samples *samples, void **batch, slotline_failure *failure);
+
+// Drops what a `slotline_collate` made, on whichever thread that is.
+typedef void (*slotline_drop_batch)(void *batch);
+
 // The options of a loader, with torch's names and meanings. Begin with `slotline_options_init`.
+//
+// `slotline_loader_new` takes over what `worker_init` and `collate` are called with, also if it fails: with a drop function in
+// them, options are good for one loader.
 //
 // Where a field says yes or no, 0 is no, and anything else yes.
 typedef struct {
@@ -194,7 +366,41 @@ typedef struct {
   size_t bad_samples;
   // Or this share of its samples, from 0 to 1 (-1: `bad_samples` says).
   double bad_share;
+  // The order of the passes (NULL: that of the dataset, or by `shuffle`).
+  const slotline_sampler *sampler;
+  // The batches of the passes (NULL: by `batch_size`).
+  const slotline_batch_sampler *batch_sampler;
+  // Runs in each worker before it loads anything in a pass (NULL: nothing does).
+  slotline_worker_init worker_init;
+  // What `worker_init` is called with.
+  void *worker_init_user;
+  // Called once when `worker_init` is not needed any more, on whichever thread that is; may be NULL.
+  slotline_drop worker_init_drop;
+  // Makes the batches (NULL: samples are stacked).
+  slotline_collate collate;
+  // What `collate` is called with.
+  void *collate_user;
+  // Called once when `collate` is not needed any more, on whichever thread that is; may be NULL.
+  slotline_drop collate_drop;
+  // Drops what `collate` made; may be NULL.
+  slotline_drop_batch collate_drop_batch;
 } slotline_options;
+
+#if defined(SLOTLINE_CUDA)
+// How batches get to the device. All zeros, but for the size, are the defaults.
+typedef struct {
+  // `sizeof(slotline_device_options)`.
+  size_t struct_size;
+  // The device's number (0).
+  size_t ordinal;
+  // Batches that there can be on the device at once (0: 3). The options' `hold` is raised to as many.
+  size_t slots;
+  // How many milliseconds the wait for one copy may take (0: for ever).
+  uint64_t timeout_ms;
+  // Whether a state is kept for each batch, so that `slotline_device_loader_state` can be asked in a pass (no).
+  uint8_t resumable;
+} slotline_device_options;
+#endif
 
 // What a loader has done since it was made. Times are in seconds.
 typedef struct {
@@ -243,6 +449,24 @@ typedef struct {
   // How long it wrote samples into their rows.
   double caller_writing;
 } slotline_stats;
+
+// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
+// thread that starts the pass; a resumed loader does not draw the passes before again.
+typedef int32_t (*slotline_order)(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure);
+
+// A sampler of one's own. Loaders that share it call it at once.
+typedef struct {
+  // `sizeof(slotline_order_callback)`.
+  size_t struct_size;
+  // What the callbacks are called with.
+  void *user;
+  // How many indices a pass has.
+  size_t len;
+  // Draws a pass.
+  slotline_order order;
+  // Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+  slotline_drop drop;
+} slotline_order_callback;
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -343,7 +567,7 @@ extern "C" {
 // `batch` must be NULL or a batch that was not freed.
 size_t slotline_batch_len(const slotline_batch *batch);
 
-// Its number in the pass, from 0. 0 for NULL.
+// Its number in the pass, from 0; of one that a collate callback made, how many batches and errors came before it. 0 for NULL.
 //
 // # Safety
 //
@@ -358,14 +582,22 @@ size_t slotline_batch_task(const slotline_batch *batch);
 uint32_t slotline_batch_epoch(const slotline_batch *batch);
 
 // The dataset index of each of its samples, as many as `slotline_batch_len` says; of a stream their numbers in what their
-// worker reads. It lives as long as the batch. NULL for NULL.
+// worker reads; of one that a collate callback made, -1 where that is not known. It lives as long as the batch. NULL for
+// NULL.
 //
 // # Safety
 //
 // As of `slotline_batch_len`.
 const int64_t *slotline_batch_indices(const slotline_batch *batch);
 
-// How many fields it has. 0 for NULL.
+// What the collate callback made; it belongs to the batch. NULL if there is none.
+//
+// # Safety
+//
+// As of `slotline_batch_len`.
+void *slotline_batch_user(const slotline_batch *batch);
+
+// How many fields it has; none, if a collate callback made it. 0 for NULL.
 //
 // # Safety
 //
@@ -408,6 +640,59 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
 // As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
 void slotline_batch_free(slotline_batch *batch);
 
+// Makes a batch sampler of `batch_size` of a sampler's indices for each batch (torch's `BatchSampler`); with `drop_last` a last
+// one of fewer is left out. It keeps what it needs of `sampler`. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer. A `batch_size` of 0 `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+//
+// # Safety
+//
+// `sampler` must be NULL or a sampler that was not freed; `out` and `error` must be NULL or writable.
+slotline_status slotline_batch_sampler_of(const slotline_sampler *sampler,
+                                          size_t batch_size,
+                                          uint8_t drop_last,
+                                          slotline_batch_sampler **out,
+                                          slotline_error **error);
+
+// Makes a batch sampler of `n` lists of indices, the same in each pass: list `i` is from `offsets[i]` to `offsets[i + 1]` in
+// `indices`. They are copied. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no list that has an index, or offsets that do not ascend from 0.
+//
+// # Safety
+//
+// `offsets` must point to `n + 1` numbers, and `indices` to as many as the last one says; `out` and `error` must be NULL or
+// writable.
+slotline_status slotline_batch_sampler_lists(const size_t *indices,
+                                             const size_t *offsets,
+                                             size_t n,
+                                             slotline_batch_sampler **out,
+                                             slotline_error **error);
+
+// Makes a batch sampler of a callback. It is the sampler's from here on, also if this fails. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or a short struct.
+//
+// # Safety
+//
+// `callback` must be NULL, or what `slotline_batches_callback` says; `out` and `error` must be NULL or writable.
+slotline_status slotline_batch_sampler_from_callback(const slotline_batches_callback *callback,
+                                                     slotline_batch_sampler **out,
+                                                     slotline_error **error);
+
+// Frees a batch sampler; NULL is fine. Loaders made with it go on. Any thread.
+//
+// # Safety
+//
+// `sampler` must be NULL or a batch sampler that was not freed; nobody may use it from then on.
+void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
+
 // The bytes, which live as long as the object. NULL for NULL.
 //
 // # Safety
@@ -428,6 +713,36 @@ size_t slotline_bytes_len(const slotline_bytes *bytes);
 //
 // As of `slotline_bytes_data`; nobody may use them from then on.
 void slotline_bytes_free(slotline_bytes *bytes);
+
+// Says why a callback fails, in UTF-8, which is copied. It must then return something other than 0. Does nothing with NULL.
+//
+// # Safety
+//
+// `failure` must be NULL or what this callback was given; `message` NULL or end with a NUL.
+void slotline_fail(slotline_failure *failure,
+                   const char *message);
+
+// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL.
+//
+// # Safety
+//
+// `samples` must be NULL or what this callback was given.
+size_t slotline_samples_left(const slotline_samples *samples);
+
+// Reads the next sample, and says where its fields are: `fields[i].struct_size` must be set for each. What they point to is
+// there until the next call. `SLOTLINE_END` after the last sample; `SLOTLINE_SAMPLE` if it cannot be read, and the next call
+// goes on behind it. If the callback then returns other than 0 without saying why, that is why.
+//
+// # Errors
+//
+// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, or fewer `num_fields` than a sample has.
+//
+// # Safety
+//
+// As of `slotline_samples_left`; `fields` must be writable for `num_fields` structs.
+slotline_status slotline_samples_next(slotline_samples *samples,
+                                      slotline_tensor *fields,
+                                      size_t num_fields);
 
 // Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
 // library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
@@ -465,6 +780,37 @@ slotline_status slotline_dataset_from_arrays(const slotline_array *arrays,
                                              slotline_dataset **out,
                                              slotline_error **error);
 
+// Makes a dataset whose samples a callback writes, by index. Any thread; `*out` is NULL if it fails.
+//
+// The callbacks are the dataset's from here on, also if this fails: `drop` is called when they are not needed any more (but
+// not if the struct is too short to have one).
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+//
+// # Safety
+//
+// `dataset` must be NULL, or what `slotline_map_dataset` says; `out` and `error` must be writable, or NULL.
+slotline_status slotline_dataset_from_callbacks(const slotline_map_dataset *dataset,
+                                                slotline_dataset **out,
+                                                slotline_error **error);
+
+// Makes a dataset whose samples callbacks give one after the other. Any thread; `*out` is NULL if it fails.
+//
+// The callbacks are the dataset's from here on, as with `slotline_dataset_from_callbacks`.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+//
+// # Safety
+//
+// `dataset` must be NULL, or what `slotline_stream_dataset` says; `out` and `error` must be writable, or NULL.
+slotline_status slotline_dataset_from_stream(const slotline_stream_dataset *dataset,
+                                             slotline_dataset **out,
+                                             slotline_error **error);
+
 // How many samples it has; -1 if that is not known, or for NULL. Any thread.
 //
 // # Safety
@@ -478,6 +824,327 @@ int64_t slotline_dataset_len(const slotline_dataset *dataset);
 //
 // As of `slotline_dataset_len`; nobody may use it from then on.
 void slotline_dataset_free(slotline_dataset *dataset);
+
+#if defined(SLOTLINE_CUDA)
+// How many samples it has. 0 for NULL.
+//
+// # Safety
+//
+// `batch` must be NULL or a batch that was neither freed nor released.
+size_t slotline_device_batch_len(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Its number in the pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+size_t slotline_device_batch_task(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The number of its pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+uint32_t slotline_device_batch_epoch(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The dataset index of each sample, in host memory that lives as long as the batch. NULL for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+const int64_t *slotline_device_batch_indices(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// How many fields it has. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`.
+size_t slotline_device_batch_num_fields(const slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says where field `i` is: `data` and `ends` are addresses on the device, to be read on streams that the batch was made ready
+// on. `out->struct_size` must be set.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a short struct, or no such field.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` NULL or writable.
+slotline_status slotline_device_batch_field(const slotline_device_batch *batch,
+                                            size_t i,
+                                            slotline_tensor *out,
+                                            slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Has `stream`, a `cudaStream_t`, wait for the copy: what is launched on it from now on may read the batch. The host does
+// not wait. The stream is noted: freeing the batch is as much as releasing it on each such stream.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: a fifth stream, or what the driver says.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `stream` must be one of the device's primary context, or one of CUDA's default streams
+// (0, 1, 2), and not be destroyed before the batch, and all tensors exported of it, are gone.
+slotline_status slotline_device_batch_ready_on(const slotline_device_batch *batch,
+                                               void *stream,
+                                               slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, and the last tensor that was
+// exported of it is gone. All reads must be before that, on this stream or on others that it has waited for.
+//
+// # Errors
+//
+// As of `slotline_device_batch_ready_on`; what the driver says may also mean that the memory is leaked, as nobody can tell when
+// it is free.
+//
+// # Safety
+//
+// As of `slotline_device_batch_ready_on`; nobody may use the handle from then on.
+slotline_status slotline_device_batch_release_on(slotline_device_batch *batch,
+                                                 void *stream,
+                                                 slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Waits, in this thread, for the copy.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: what the driver says.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; `error` must be NULL or writable.
+slotline_status slotline_device_batch_wait(const slotline_device_batch *batch, slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Exports field `i` as a DLPack tensor on the device, without a copy, to be used on `stream`, which waits for the batch as by
+// `slotline_device_batch_ready_on`. Its memory is filled again when the batch and all its tensors are gone, and the stream has
+// come to that point: the `deleter` may be called, on any thread, as soon as all that reads the tensor is launched there.
+//
+// `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_device_batch_ready_on`, or no such field.
+//
+// # Safety
+//
+// As of `slotline_device_batch_ready_on`; `out` must be NULL or writable.
+slotline_status slotline_device_batch_dlpack(const slotline_device_batch *batch,
+                                             size_t i,
+                                             void *stream,
+                                             struct DLManagedTensorVersioned **out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The same as a tensor without a version, for importers from before DLPack 1.0.
+//
+// # Errors
+//
+// As of `slotline_device_batch_dlpack`.
+//
+// # Safety
+//
+// As of `slotline_device_batch_dlpack`.
+slotline_status slotline_device_batch_dlpack_unversioned(const slotline_device_batch *batch,
+                                                         size_t i,
+                                                         void *stream,
+                                                         struct DLManagedTensor **out,
+                                                         slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a batch; NULL is fine. Its memory is filled again once all streams that it was made ready on have come to this point,
+// and the last tensor that was exported of it is gone. Any thread, in any order; after its loader it waits for these streams,
+// at most 5 s.
+//
+// # Safety
+//
+// As of `slotline_device_batch_len`; nobody may use it from then on.
+void slotline_device_batch_free(slotline_device_batch *batch);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Looks for a driver, and says how many devices it has. Any thread; `*devices` is 0 if it fails.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_DEVICE`: there is no driver, it is too old, it will not start, or it has no
+// device; the message says which.
+//
+// # Safety
+//
+// `devices` and `error` must be writable, or NULL.
+slotline_status slotline_device_probe(size_t *devices,
+                                      slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Makes a loader whose batches come out on a device: as `slotline_loader_new`, with page-locked memory on the host. `device`
+// may be NULL: then its options are the defaults. Any thread; `*out` is NULL if it fails.
+//
+// # Errors
+//
+// As of `slotline_loader_new`; `SLOTLINE_DEVICE`: no driver, no such device, or no memory there.
+//
+// # Safety
+//
+// As of `slotline_loader_new`; `device` must be NULL or readable for `device->struct_size` bytes.
+slotline_status slotline_device_loader_new(const slotline_dataset *dataset,
+                                           const slotline_options *options,
+                                           const slotline_device_options *device,
+                                           slotline_device_loader **out,
+                                           slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Starts a pass; see `slotline_loader_epoch`.
+//
+// # Errors
+//
+// As of `slotline_loader_epoch`.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+slotline_status slotline_device_loader_epoch(slotline_device_loader *loader, slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Gives the next batch of the pass, which is the caller's to free or release; or `SLOTLINE_END` after the last one; or an
+// error in a batch's place. It may still be on its way to the device. `*out` is NULL unless there is a batch.
+//
+// # Errors
+//
+// As of `slotline_loader_next`, where `SLOTLINE_HELD` is also for batches on the device and `SLOTLINE_TIMEOUT` also for copies;
+// `SLOTLINE_DEVICE`: the driver refused a copy. Then the next batch comes, but after two such errors one after the other the
+// pass is over.
+//
+// # Safety
+//
+// As of `slotline_device_loader_epoch`; `out` must be NULL or writable.
+slotline_status slotline_device_loader_next(slotline_device_loader *loader,
+                                            slotline_device_batch **out,
+                                            slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already still come before `SLOTLINE_STOPPED`.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed.
+void slotline_device_loader_stop(const slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says where the loader is; see `slotline_loader_state`. The same bytes may be loaded into a loader on the host.
+//
+// # Errors
+//
+// As of `slotline_loader_state`; `SLOTLINE_STATE`: in a pass, unless the loader is `resumable`.
+//
+// # Safety
+//
+// As of `slotline_loader_state`.
+slotline_status slotline_device_loader_state(slotline_device_loader *loader,
+                                             slotline_bytes **out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Puts the loader where a state is; see `slotline_loader_load_state`.
+//
+// # Errors
+//
+// As of `slotline_loader_load_state`.
+//
+// # Safety
+//
+// As of `slotline_loader_load_state`.
+slotline_status slotline_device_loader_load_state(slotline_device_loader *loader,
+                                                  const uint8_t *data,
+                                                  size_t len,
+                                                  slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Says what the host's side of the loader has done so far; see `slotline_loader_stats`.
+//
+// # Errors
+//
+// As of `slotline_loader_stats`.
+//
+// # Safety
+//
+// As of `slotline_loader_stats`.
+slotline_status slotline_device_loader_stats(slotline_device_loader *loader,
+                                             slotline_stats *out,
+                                             slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// What was noticed when the loader was made, and since; see `slotline_loader_warnings`.
+//
+// # Errors
+//
+// As of `slotline_loader_warnings`.
+//
+// # Safety
+//
+// As of `slotline_loader_warnings`.
+slotline_status slotline_device_loader_warnings(slotline_device_loader *loader,
+                                                slotline_bytes **out,
+                                                slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+//
+// # Safety
+//
+// `loader` must be NULL or a loader that was not freed.
+int64_t slotline_device_loader_len(const slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// The number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
+// use.
+//
+// # Safety
+//
+// As of `slotline_device_loader_len`.
+uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
+#endif
+
+#if defined(SLOTLINE_CUDA)
+// Frees a loader; NULL is fine. Its batches live on; see `slotline_loader_free`. It waits for copies that are on their way, at
+// most 5 s, and leaks what they may still use then.
+//
+// # Safety
+//
+// As of `slotline_loader_free`.
+void slotline_device_loader_free(slotline_device_loader *loader);
+#endif
 
 // Exports field `i` of a batch as a DLPack tensor, without a copy: for `torch::from_dlpack` and whatever else takes one of
 // version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.
@@ -555,8 +1222,8 @@ int64_t slotline_error_worker(const slotline_error *error);
 // As of `slotline_error_code`; nobody may use it from then on.
 void slotline_error_free(slotline_error *error);
 
-// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. Any thread; `*out` is
-// NULL if it fails.
+// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
+// `collate` in them are called with is taken over, also if this fails. Any thread; `*out` is NULL if it fails.
 //
 // # Errors
 //
@@ -666,6 +1333,213 @@ void slotline_loader_free(slotline_loader *loader);
 // `options` must be NULL or writable for `struct_size` bytes.
 void slotline_options_init(slotline_options *options,
                            size_t struct_size);
+
+// The memory of field `field`, one of fixed shape, for the callback to write: every element, in C order, since it holds those
+// of an earlier batch. It is in the batch itself, and the field counts as written. `bytes`, unless NULL, becomes how many
+// there are. NULL if there is no such field, or it is not of fixed shape. `bool`s must be 0 or 1.
+//
+// # Safety
+//
+// `sample` must be NULL or what this callback was given; `bytes` NULL or writable. The memory may be written until the
+// callback returns.
+void *slotline_sample_row(slotline_sample *sample,
+                          size_t field,
+                          size_t *bytes);
+
+// Writes field `field`, of any kind: copies `elements` elements from `data`. A field of fixed shape takes exactly those that
+// it has, a ragged one at most as many, a packed one whole items.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless it is written otherwise: a null pointer, no such
+// field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
+//
+// # Safety
+//
+// `sample` must be NULL or what this callback was given; `data` must point to so many elements of the field's type.
+slotline_status slotline_sample_write(slotline_sample *sample,
+                                      size_t field,
+                                      const void *data,
+                                      size_t elements);
+
+// Says why there is no sample, in UTF-8, which is copied. The callback must then return something other than 0 (and of a
+// stream other than 1). Does nothing with NULL.
+//
+// # Safety
+//
+// `sample` must be NULL or what this callback was given; `message` NULL or end with a NUL.
+void slotline_sample_fail(slotline_sample *sample,
+                          const char *message);
+
+// The next of the sample's own random numbers: a function of the seed, the epoch and the sample's position in the pass, and
+// so the same for any number of workers, whoever reads the sample. 0 for NULL.
+//
+// # Safety
+//
+// `sample` must be NULL or what this callback was given.
+uint64_t slotline_sample_random(slotline_sample *sample);
+
+// The sample's place in the pass, from 0; of a stream its number in what this worker reads. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_sample_random`.
+uint64_t slotline_sample_position(slotline_sample *sample);
+
+// The number of the pass, from 0. 0 for NULL.
+//
+// # Safety
+//
+// As of `slotline_sample_random`.
+uint32_t slotline_sample_epoch(slotline_sample *sample);
+
+// The number of the worker that reads the sample; -1 in the thread that asks for batches, or for NULL.
+//
+// # Safety
+//
+// As of `slotline_sample_random`.
+int64_t slotline_sample_worker(slotline_sample *sample);
+
+// Makes a sampler of a new random order in each pass (torch's `RandomSampler`), or, with `replacement`, of random draws.
+// `num_samples` is how many samples a pass has; 0: as many as the dataset. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: `out` is NULL.
+//
+// # Safety
+//
+// `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_random(uint8_t replacement,
+                                        size_t num_samples,
+                                        slotline_sampler **out,
+                                        slotline_error **error);
+
+// Makes a sampler of a new random order of these indices in each pass (torch's `SubsetRandomSampler`). They are copied. Any
+// thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer.
+//
+// # Safety
+//
+// `indices` must point to `n` numbers; `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_subset_random(const size_t *indices,
+                                               size_t n,
+                                               slotline_sampler **out,
+                                               slotline_error **error);
+
+// Makes a sampler of `num_samples` draws by weight (torch's `WeightedRandomSampler`): `weights[i]` is that of sample `i`. They
+// are copied. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer. What is wrong with the weights `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+//
+// # Safety
+//
+// `weights` must point to `n` numbers; `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_weighted(const double *weights,
+                                          size_t n,
+                                          size_t num_samples,
+                                          uint8_t replacement,
+                                          slotline_sampler **out,
+                                          slotline_error **error);
+
+// Makes a sampler of one replica's share of the dataset (torch's `DistributedSampler`): that of `rank`, below `num_replicas`.
+// All replicas must be given the same seed, and before each pass the same `slotline_sampler_set_epoch`. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: `out` is NULL. A rank that is none `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+//
+// # Safety
+//
+// `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_distributed(size_t num_replicas,
+                                             size_t rank,
+                                             uint8_t shuffle,
+                                             uint64_t seed,
+                                             uint8_t drop_last,
+                                             slotline_sampler **out,
+                                             slotline_error **error);
+
+// Makes a sampler of a new random order in each pass that takes no memory, for datasets of billions of samples; torch has
+// none. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: `out` is NULL.
+//
+// # Safety
+//
+// `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_cipher(slotline_sampler **out,
+                                        slotline_error **error);
+
+// Makes a sampler of these indices, in this order in each pass. They are copied. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer.
+//
+// # Safety
+//
+// `indices` must point to `n` numbers; `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_indices(const size_t *indices,
+                                         size_t n,
+                                         slotline_sampler **out,
+                                         slotline_error **error);
+
+// Makes a sampler of a callback. It is the sampler's from here on, also if this fails. Any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or a short struct.
+//
+// # Safety
+//
+// `callback` must be NULL, or what `slotline_order_callback` says; `out` and `error` must be NULL or writable.
+slotline_status slotline_sampler_from_callback(const slotline_order_callback *callback,
+                                               slotline_sampler **out,
+                                               slotline_error **error);
+
+// Has a sampler draw from a generator of its own with this seed, in loaders that are made from now on. Of no use to those that
+// draw nothing, and to distributed ones, which have a seed. Does nothing with NULL.
+//
+// # Safety
+//
+// `sampler` must be NULL or a sampler that was not freed, and that nobody uses meanwhile.
+void slotline_sampler_seed(slotline_sampler *sampler,
+                           uint64_t seed);
+
+// Says which epoch the next pass of a distributed sampler is, of all loaders that were made with it. Does nothing with others,
+// or with NULL. Any thread.
+//
+// # Safety
+//
+// `sampler` must be NULL or a sampler that was not freed.
+void slotline_sampler_set_epoch(const slotline_sampler *sampler,
+                                uint64_t epoch);
+
+// Frees a sampler; NULL is fine. Loaders made with it go on. Any thread.
+//
+// # Safety
+//
+// As of `slotline_sampler_set_epoch`; nobody may use it from then on.
+void slotline_sampler_free(slotline_sampler *sampler);
+
+// Appends bytes to what is saved.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or more bytes than memory can have.
+//
+// # Safety
+//
+// `saved` must be NULL or what this callback was given; `bytes` must point to `len` bytes.
+slotline_status slotline_saved_append(slotline_saved *saved, const uint8_t *bytes, size_t len);
 
 // Says where the loader is: behind what it has given, at any time in a pass or between two. The bytes are the caller's; they
 // can be loaded by another process, on any machine. `*out` is NULL if it fails.

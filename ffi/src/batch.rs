@@ -5,18 +5,18 @@
 //! handles that it freed.
 
 use std::cell::RefCell;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use slotline::Batch;
-use slotline::sample::Columns;
 
 use crate::boundary::{boundary, guarded};
 use crate::check;
+use crate::collate::Collated;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
@@ -28,39 +28,59 @@ use crate::versioned;
 /// any order, also after its loader.
 pub struct slotline_batch {
     holds: AtomicUsize,
-    batch: Batch<()>,
+    made: Made,
     fields: Arc<[About]>,
+}
+
+/// What a batch is.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// Samples stacked in the loader's memory.
+    Stacked(Batch<()>),
+    /// What a collate callback made.
+    Collated(Collated),
+}
+
+impl<D> From<Batch<D>> for Made {
+    #[inline]
+    fn from(batch: Batch<D>) -> Self {
+        Self::Stacked(batch.untyped())
+    }
+}
+
+impl From<Collated> for Made {
+    fn from(batch: Collated) -> Self {
+        Self::Collated(batch)
+    }
 }
 
 /// Handles of which a thread keeps the memory.
 const SPARES: usize = 16;
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "the memory of the boxes is what is kept")]
     static SPARE: RefCell<Vec<Box<MaybeUninit<slotline_batch>>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl slotline_batch {
     /// A handle with one hold, which is the caller's.
     #[inline]
-    pub(crate) fn new(batch: Batch<()>, fields: &Arc<[About]>) -> *mut Self {
+    pub(crate) fn new(made: Made, fields: &Arc<[About]>) -> *mut Self {
         // A thread that is about to end has no such memory any more.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         let memory = spare.unwrap_or_else(Box::new_uninit);
         let fields = fields.clone();
-        Box::into_raw(Box::write(memory, Self { holds: AtomicUsize::new(1), batch, fields }))
-    }
-
-    /// Field by field.
-    #[inline]
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        self.batch.columns()
+        Box::into_raw(Box::write(memory, Self { holds: AtomicUsize::new(1), made, fields }))
     }
 
     /// Field `i` as a tensor.
     #[inline]
     pub(crate) fn tensor(&self, i: usize) -> Result<slotline_tensor, Failure> {
-        let about = self.fields.get(i).and_then(|about| tensor(&self.columns(), about, i));
-        about.ok_or_else(|| Failure::invalid(format!("field is {i}, and there are {} fields", self.fields.len())))
+        match (&self.made, self.fields.get(i)) {
+            (Made::Stacked(batch), Some(about)) => tensor(&batch.columns(), about, i),
+            _ => None,
+        }
+        .ok_or_else(|| no_field(i, self.fields.len()))
     }
 
     /// One hold more, to be [released](Self::release).
@@ -100,9 +120,14 @@ impl slotline_batch {
     }
 }
 
+#[cold]
+fn no_field(i: usize, fields: usize) -> Failure {
+    Failure::invalid(format!("field is {i}, and the batch has {fields} fields"))
+}
+
 impl fmt::Debug for slotline_batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.batch.fmt(f)
+        self.made.fmt(f)
     }
 }
 
@@ -112,9 +137,18 @@ impl fmt::Debug for slotline_batch {
 ///
 /// `batch` must be NULL or a batch that was not freed.
 #[inline]
-unsafe fn ask<T>(batch: *const slotline_batch, otherwise: T, question: impl FnOnce(&slotline_batch) -> T) -> T {
+unsafe fn ask<T>(
+    batch: *const slotline_batch,
+    otherwise: T,
+    stacked: impl FnOnce(&Batch<()>) -> T,
+    collated: impl FnOnce(&Collated) -> T,
+) -> T {
     // SAFETY: the caller's word.
-    unsafe { batch.as_ref() }.map_or(otherwise, question)
+    match unsafe { batch.as_ref() }.map(|batch| &batch.made) {
+        Some(Made::Stacked(batch)) => stacked(batch),
+        Some(Made::Collated(batch)) => collated(batch),
+        None => otherwise,
+    }
 }
 
 /// How many samples it has: the batch size, or less for the last one, or where bad samples are skipped. 0 for NULL.
@@ -125,10 +159,10 @@ unsafe fn ask<T>(batch: *const slotline_batch, otherwise: T, question: impl FnOn
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(batch, 0, |batch| batch.batch.len()) }
+    unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len()) }
 }
 
-/// Its number in the pass, from 0. 0 for NULL.
+/// Its number in the pass, from 0; of one that a collate callback made, how many batches and errors came before it. 0 for NULL.
 ///
 /// # Safety
 ///
@@ -136,7 +170,7 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(batch, 0, |batch| batch.batch.task()) }
+    unsafe { ask(batch, 0, Batch::task, |batch| batch.task) }
 }
 
 /// The number of its pass, from 0. 0 for NULL.
@@ -147,11 +181,12 @@ pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u32 {
     // SAFETY: the caller's word.
-    unsafe { ask(batch, 0, |batch| batch.batch.epoch()) }
+    unsafe { ask(batch, 0, Batch::epoch, |batch| batch.epoch) }
 }
 
 /// The dataset index of each of its samples, as many as `slotline_batch_len` says; of a stream their numbers in what their
-/// worker reads. It lives as long as the batch. NULL for NULL.
+/// worker reads; of one that a collate callback made, -1 where that is not known. It lives as long as the batch. NULL for
+/// NULL.
 ///
 /// # Safety
 ///
@@ -159,10 +194,21 @@ pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) -> *const i64 {
     // SAFETY: the caller's word.
-    unsafe { ask(batch, null(), |batch| batch.batch.indices().as_ptr()) }
+    unsafe { ask(batch, null(), |batch| batch.indices().as_ptr(), |batch| batch.indices.as_ptr()) }
 }
 
-/// How many fields it has. 0 for NULL.
+/// What the collate callback made; it belongs to the batch. NULL if there is none.
+///
+/// # Safety
+///
+/// As of `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_user(batch: *const slotline_batch) -> *mut c_void {
+    // SAFETY: the caller's word.
+    unsafe { ask(batch, null_mut(), |_| null_mut(), |batch| batch.batch) }
+}
+
+/// How many fields it has; none, if a collate callback made it. 0 for NULL.
 ///
 /// # Safety
 ///
@@ -170,7 +216,7 @@ pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(batch, 0, |batch| batch.fields.len()) }
+    unsafe { batch.as_ref() }.map_or(0, |batch| batch.fields.len())
 }
 
 /// Says where field `i` is. `out->struct_size` must be set; what it points to belongs to the batch.

@@ -41,14 +41,14 @@ pub(crate) unsafe fn words(message: *const c_char) -> String {
 
 /// Calls a callback that gives 0, or fails.
 pub(crate) fn call(what: &str, callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<(), BoxError> {
-    match answer(what, callback)? {
+    match answer(callback)? {
         0 => Ok(()),
         code => Err(format!("{what} gave {code}").into()),
     }
 }
 
-/// Calls a callback that gives 0 or 1, or fails.
-pub(crate) fn answer(what: &str, callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, BoxError> {
+/// Calls a callback, and gives what it gives, unless it says why it fails.
+pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, BoxError> {
     let mut failure = slotline_failure::default();
     let code = callback(&mut failure);
     match (failure.message, code) {

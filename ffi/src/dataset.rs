@@ -3,7 +3,8 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use slotline::dataset::Dataset;
+use slotline::dataset::{Dataset, IterableDataset};
+use slotline::sample::Fields;
 use slotline::source::Source;
 
 use crate::arrays::{Arrays, slotline_array};
@@ -11,7 +12,9 @@ use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
+use crate::map::{Map, slotline_map_dataset};
 use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
+use crate::stream::{Stream, slotline_stream_dataset};
 
 /// A dataset. Loaders keep what they need of it, so that it may be freed as soon as they are made. Any number of threads may
 /// use it at once.
@@ -22,6 +25,29 @@ pub struct slotline_dataset(pub(crate) Data);
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Arrays(Arc<Arrays>),
+    Map(Arc<Map>),
+    Stream(Arc<Stream>),
+}
+
+impl Data {
+    /// How many samples there are, if that is known.
+    pub(crate) fn len(&self) -> Option<usize> {
+        match self {
+            Self::Arrays(arrays) => Some(arrays.len()),
+            Self::Map(map) => Some(map.len()),
+            Self::Stream(stream) => stream.len(),
+        }
+    }
+
+    /// The fields of every sample.
+    pub(crate) fn fields(&self) -> Fields {
+        let fields = match self {
+            Self::Arrays(arrays) => arrays.fields(),
+            Self::Map(map) => map.fields(),
+            Self::Stream(stream) => stream.fields(),
+        };
+        fields.unwrap_or_default()
+    }
 }
 
 impl slotline_dataset {
@@ -94,6 +120,63 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     }
 }
 
+/// Makes a dataset whose samples a callback writes, by index. Any thread; `*out` is NULL if it fails.
+///
+/// The callbacks are the dataset's from here on, also if this fails: `drop` is called when they are not needed any more (but
+/// not if the struct is too short to have one).
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+///
+/// # Safety
+///
+/// `dataset` must be NULL, or what `slotline_map_dataset` says; `out` and `error` must be writable, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_from_callbacks(
+    dataset: *const slotline_map_dataset,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let map = Map::from_c(dataset);
+            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            *out = slotline_dataset::boxed(Data::Map(Arc::new(map?)));
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+/// Makes a dataset whose samples callbacks give one after the other. Any thread; `*out` is NULL if it fails.
+///
+/// The callbacks are the dataset's from here on, as with `slotline_dataset_from_callbacks`.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+///
+/// # Safety
+///
+/// `dataset` must be NULL, or what `slotline_stream_dataset` says; `out` and `error` must be writable, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_from_stream(
+    dataset: *const slotline_stream_dataset,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let stream = Stream::from_c(dataset);
+            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            *out = slotline_dataset::boxed(Data::Stream(Arc::new(stream?)));
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
 /// How many samples it has; -1 if that is not known, or for NULL. Any thread.
 ///
 /// # Safety
@@ -102,9 +185,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) -> i64 {
     // SAFETY: the caller's word.
-    let len = unsafe { dataset.as_ref() }.and_then(|dataset| match &dataset.0 {
-        Data::Arrays(arrays) => Some(arrays.len()),
-    });
+    let len = unsafe { dataset.as_ref() }.and_then(|dataset| dataset.0.len());
     len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
 }
 

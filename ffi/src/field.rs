@@ -10,6 +10,7 @@ use slotline::sample::{Columns, Field, Fields, Row, Sample};
 use crate::check;
 use crate::dtype::{dtype, number, slotline_dtype};
 use crate::failure::Failure;
+use crate::sample::MOST_FIELDS;
 use crate::versioned::{self, Versioned};
 
 /// How the samples of a batch lie in a field.
@@ -69,11 +70,10 @@ impl Declared {
     ///
     /// # Safety
     ///
-    /// As of `versioned::read`; its pointers must be what they are said to be.
-    pub(crate) unsafe fn read(field: *const slotline_field, place: usize) -> Result<Self, Failure> {
+    /// Its pointers must be what they are said to be.
+    unsafe fn read(field: &slotline_field, place: usize) -> Result<Self, Failure> {
         // SAFETY: the caller's word.
         unsafe {
-            let field = versioned::read(field, "the field")?;
             let kind = field.kind;
             let shape = check::shape(field.shape, field.ndim, "shape")?;
             match (kind, shape.len()) {
@@ -85,6 +85,25 @@ impl Declared {
             Ok(Self { name: name(field.name, place)?, dtype: dtype(field.dtype, "dtype")?, kind, shape })
         }
     }
+}
+
+/// Reads the fields that a dataset of callbacks declares.
+///
+/// # Safety
+///
+/// As of `versioned::list`; their pointers must be what they are said to be.
+pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<Vec<Declared>, Failure> {
+    if n == 0 || n > MOST_FIELDS {
+        return Err(Failure::invalid(format!("num_fields is {n}; a sample has 1 to {MOST_FIELDS} fields")));
+    }
+    // SAFETY: the caller's word.
+    let list = unsafe { versioned::list(fields, n, "fields")? };
+    let read = |(place, field): (usize, Result<slotline_field, Failure>)| {
+        // SAFETY: the caller's word.
+        let declared = field.and_then(|field| unsafe { Declared::read(&field, place) });
+        declared.map_err(|failure| failure.within("fields", place))
+    };
+    list.into_iter().enumerate().map(read).collect()
 }
 
 /// The name of a field, or its place.

@@ -7,10 +7,12 @@
 //! - [`boundary`], [`failure`], [`error`], [`status`]: no panic crosses, and what fails is a status and an error object;
 //! - [`check`], [`versioned`]: pointers, texts and structs from outside, looked at before they are used;
 //! - [`dtype`], [`field`], [`tensor`]: elements, fields and tensors, as C has them;
-//! - [`dataset`], [`arrays`]: what is loaded;
-//! - [`options`]: how;
+//! - [`dataset`], of [`arrays`] or of callbacks, by index ([`map`]) or one sample after the other ([`stream`], [`saved`]), that
+//!   write a [`sample`]; [`callback`], [`owner`]: what all callbacks have;
+//! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how it is loaded;
 //! - [`running`], [`handle`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
-//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did.
+//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
+//! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
 //! too short are errors that name the parameter.
@@ -20,10 +22,15 @@
 
 pub mod arrays;
 pub mod batch;
+pub mod batch_sampler;
 mod boundary;
 pub mod bytes;
+pub mod callback;
 mod check;
+pub mod collate;
 pub mod dataset;
+#[cfg(feature = "cuda")]
+pub mod device;
 pub mod dlpack;
 pub mod dtype;
 pub mod error;
@@ -31,11 +38,17 @@ mod failure;
 pub mod field;
 mod handle;
 pub mod loader;
+pub mod map;
 pub mod options;
+pub mod order;
 pub mod owner;
 mod running;
+pub mod sample;
+pub mod sampler;
+pub mod saved;
 pub mod state;
 pub mod stats;
 pub mod status;
+pub mod stream;
 pub mod tensor;
 mod versioned;

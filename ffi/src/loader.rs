@@ -2,30 +2,30 @@
 
 use std::ptr::null_mut;
 
+use slotline::Loader;
 use slotline::loader::{BatchLoader, Builder};
-use slotline::{Batch, Loader};
 
-use crate::batch::slotline_batch;
+use crate::batch::{Made, slotline_batch};
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::dataset::{Data, slotline_dataset};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
-use crate::options::slotline_options;
+use crate::options::{Owned, slotline_options};
 use crate::running::{Facts, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
 #[derive(Debug)]
-pub struct slotline_loader(Handle<Batch<()>>);
+pub struct slotline_loader(Handle<Made>);
 
 impl Handled for slotline_loader {
-    type Item = Batch<()>;
+    type Item = Made;
 
     #[inline]
-    fn handle(&self) -> &Handle<Batch<()>> {
+    fn handle(&self) -> &Handle<Made> {
         &self.0
     }
 }
@@ -36,10 +36,16 @@ pub(crate) trait Make {
     type Made;
 
     /// Tells the builder what else there is to be told.
-    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C>;
+    fn prepare<D, C>(&self, builder: Builder<D, C>, options: &slotline_options) -> Builder<D, C>;
 
     /// Makes it.
-    fn make(self, loader: impl Loads<Item = Batch<()>> + BatchLoader) -> Result<Self::Made, Failure>;
+    fn make<L>(self, loader: L) -> Result<Self::Made, Failure>
+    where
+        L: Loads<Item = Made> + BatchLoader,
+        for<'l> <L as BatchLoader>::Pass<'l>: Send;
+
+    /// Makes it of a loader whose batches are made by a collate callback.
+    fn make_collated(self, loader: impl Loads<Item = Made>) -> Result<Self::Made, Failure>;
 }
 
 /// The loader itself.
@@ -48,11 +54,18 @@ struct Plain;
 impl Make for Plain {
     type Made = slotline_loader;
 
-    fn prepare<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
+    fn prepare<D, C>(&self, builder: Builder<D, C>, _: &slotline_options) -> Builder<D, C> {
         builder
     }
 
-    fn make(self, loader: impl Loads<Item = Batch<()>>) -> Result<slotline_loader, Failure> {
+    fn make<L>(self, loader: L) -> Result<slotline_loader, Failure>
+    where
+        L: Loads<Item = Made> + BatchLoader,
+    {
+        self.make_collated(loader)
+    }
+
+    fn make_collated(self, loader: impl Loads<Item = Made>) -> Result<slotline_loader, Failure> {
         Ok(slotline_loader(Handle::new(loader)))
     }
 }
@@ -64,30 +77,53 @@ impl Make for Plain {
 /// As of `slotline_loader_new`.
 pub(crate) unsafe fn build<M: Make>(
     dataset: *const slotline_dataset,
-    options: *const slotline_options,
+    (options, owned): (slotline_options, Owned),
     make: M,
 ) -> Result<M::Made, Failure> {
     // SAFETY: the caller's word.
     unsafe {
-        let dataset = check::reference(dataset, "dataset")?;
-        let options = match options.is_null() {
-            true => slotline_options::defaults(),
-            false => versioned::read(options, "options")?,
-        };
-        match &dataset.0 {
-            Data::Arrays(arrays) => {
-                let builder = make.prepare(options.apply(Loader::builder(arrays.clone()))?);
-                match options.dealt != 0 {
-                    true => make.make(builder.build_dealt()?),
-                    false => make.make(builder.build()?),
+        let data = &check::reference(dataset, "dataset")?.0;
+        // Each is a loader of its own type.
+        macro_rules! build {
+            ($builder:expr, $build:ident) => {{
+                let (builder, collator) = options.apply(owned, data, $builder)?;
+                match collator {
+                    Some(collator) => make.make_collated(builder.collate(collator.function()).$build()?),
+                    None => {
+                        let loader = make.prepare(builder, &options).$build()?;
+                        make.make(loader)
+                    }
                 }
-            }
+            }};
+        }
+        match (data, options.dealt != 0) {
+            (Data::Arrays(arrays), false) => build!(Loader::builder(arrays.clone()), build),
+            (Data::Arrays(arrays), true) => build!(Loader::builder(arrays.clone()), build_dealt),
+            (Data::Map(map), false) => build!(Loader::builder(map.clone()), build),
+            (Data::Map(map), true) => build!(Loader::builder(map.clone()), build_dealt),
+            // A stream's batches are dealt out in any case.
+            (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
         }
     }
 }
 
-/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. Any thread; `*out` is
-/// NULL if it fails.
+/// Reads options, and takes the user's pointers in them over. To be done once.
+///
+/// # Safety
+///
+/// As of `slotline_loader_new`.
+pub(crate) unsafe fn given(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
+    let options = match options.is_null() {
+        true => slotline_options::defaults(),
+        // SAFETY: the caller's word.
+        false => unsafe { versioned::read(options, "options")? },
+    };
+    let owned = options.own();
+    Ok((options, owned))
+}
+
+/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
+/// `collate` in them are called with is taken over, also if this fails. Any thread; `*out` is NULL if it fails.
 ///
 /// # Errors
 ///
@@ -108,6 +144,8 @@ pub unsafe extern "C" fn slotline_loader_new(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
+            // First of all, since its callbacks are taken over in any case.
+            let options = given(options)?;
             let out = check::place(out, null_mut(), "out")?;
             *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
             Ok(SLOTLINE_OK)

@@ -118,7 +118,7 @@ impl Sample for Called<'_> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let Map { owner, read, declared, .. } = self.dataset;
         // SAFETY: the user said that it may be called so, by any thread; the sample is the callback's while it runs.
-        let read = |sample| unsafe { read(owner.user, self.index, sample) };
+        let read = |sample| unsafe { read(owner.user(), self.index, sample) };
         slotline_sample::write(row, self.context, declared, false, read).map(drop)
     }
 

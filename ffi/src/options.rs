@@ -1,13 +1,23 @@
 //! How a loader loads: the options of `slotline::loader::Builder`, under the same names.
 
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::WaitStrategy;
-use slotline::loader::{Affinity, Budget, Builder, OnError, Overflow};
+use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, Overflow};
+use slotline::sampler::SequentialSampler;
 
+use crate::batch_sampler::slotline_batch_sampler;
 use crate::boundary::guarded;
+use crate::callback::{call, slotline_failure, slotline_worker};
 use crate::check;
+use crate::collate::{Collator, slotline_collate, slotline_drop_batch};
+use crate::dataset::Data;
 use crate::failure::Failure;
+use crate::owner::{Owner, slotline_drop};
+use crate::sampler::slotline_sampler;
 use crate::versioned::{self, Versioned};
 
 /// For `batch_size`: no batches. A pass then gives the samples themselves, whose tensors lack the dimension of the rows.
@@ -43,6 +53,9 @@ pub const SLOTLINE_OVERFLOW_ERROR: u32 = 0;
 pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 
 /// The options of a loader, with torch's names and meanings. Begin with `slotline_options_init`.
+///
+/// `slotline_loader_new` takes over what `worker_init` and `collate` are called with, also if it fails: with a drop function in
+/// them, options are good for one loader.
 ///
 /// Where a field says yes or no, 0 is no, and anything else yes.
 #[repr(C)]
@@ -103,6 +116,35 @@ pub struct slotline_options {
     pub bad_samples: usize,
     /// Or this share of its samples, from 0 to 1 (-1: `bad_samples` says).
     pub bad_share: f64,
+    /// The order of the passes (NULL: that of the dataset, or by `shuffle`).
+    pub sampler: *const slotline_sampler,
+    /// The batches of the passes (NULL: by `batch_size`).
+    pub batch_sampler: *const slotline_batch_sampler,
+    /// Runs in each worker before it loads anything in a pass (NULL: nothing does).
+    pub worker_init: slotline_worker_init,
+    /// What `worker_init` is called with.
+    pub worker_init_user: *mut c_void,
+    /// Called once when `worker_init` is not needed any more, on whichever thread that is; may be NULL.
+    pub worker_init_drop: slotline_drop,
+    /// Makes the batches (NULL: samples are stacked).
+    pub collate: slotline_collate,
+    /// What `collate` is called with.
+    pub collate_user: *mut c_void,
+    /// Called once when `collate` is not needed any more, on whichever thread that is; may be NULL.
+    pub collate_drop: slotline_drop,
+    /// Drops what `collate` made; may be NULL.
+    pub collate_drop_batch: slotline_drop_batch,
+}
+
+/// Runs in a worker before a pass. Returns 0, or fails by `slotline_fail`: then the worker takes no part in the pass.
+pub type slotline_worker_init = Option<
+    unsafe extern "C" fn(user: *mut c_void, worker: *const slotline_worker, failure: *mut slotline_failure) -> i32,
+>;
+
+/// The user's pointers in options, which are ours as soon as the options are read.
+pub(crate) struct Owned {
+    worker_init: Owner,
+    collate: Owner,
 }
 
 // SAFETY: numbers and pointers, the first one the size.
@@ -136,6 +178,15 @@ unsafe impl Versioned for slotline_options {
             on_error: SLOTLINE_ON_ERROR_RAISE,
             bad_samples: usize::MAX,
             bad_share: -1.0,
+            sampler: null(),
+            batch_sampler: null(),
+            worker_init: None,
+            worker_init_user: null_mut(),
+            worker_init_drop: None,
+            collate: None,
+            collate_user: null_mut(),
+            collate_drop: None,
+            collate_drop_batch: None,
         }
     }
 }
@@ -161,12 +212,61 @@ pub unsafe extern "C" fn slotline_options_init(options: *mut slotline_options, s
 }
 
 impl slotline_options {
-    /// Tells a builder all that is the same for any dataset.
+    /// Takes the user's pointers over. To be done once.
+    pub(crate) fn own(&self) -> Owned {
+        Owned {
+            worker_init: Owner::new(self.worker_init_user, self.worker_init_drop),
+            collate: Owner::new(self.collate_user, self.collate_drop),
+        }
+    }
+
+    /// Tells a builder everything, and gives the collate callback, if there is one.
     ///
     /// # Safety
     ///
     /// Its pointers must be what they are said to be.
-    pub(crate) unsafe fn apply<D, C>(&self, builder: Builder<D, C>) -> Result<Builder<D, C>, Failure> {
+    pub(crate) unsafe fn apply<D>(
+        &self,
+        owned: Owned,
+        data: &Data,
+        builder: Builder<D>,
+    ) -> Result<(Builder<D>, Option<Arc<Collator>>), Failure> {
+        // SAFETY: the caller's word.
+        let mut builder = unsafe { self.apply_plain(builder)? };
+        let len = data.len().unwrap_or(0);
+        // SAFETY: the caller's word.
+        let (sampler, batches) = unsafe { (self.sampler.as_ref(), self.batch_sampler.as_ref()) };
+        builder = match (sampler, data) {
+            (None, _) => builder,
+            // A stream takes none, and says so.
+            (Some(_), Data::Stream(_)) => builder.sampler(SequentialSampler::new(0)),
+            (Some(sampler), _) => builder.sampler(sampler.make(len).map_err(BuildError::from)?),
+        };
+        builder = match (batches, data) {
+            (None, _) => builder,
+            (Some(_), Data::Stream(_)) => builder.batch_sampler_iter(1, || [[0]]),
+            (Some(batches), _) => batches.apply(builder, len)?,
+        };
+        if let Some(init) = self.worker_init {
+            let owner = owned.worker_init;
+            builder = builder.worker_init(move |worker| {
+                let worker = slotline_worker::from(Some(worker));
+                // SAFETY: the user said that it may be called so, by any thread.
+                call("worker_init", |failure| unsafe { init(owner.user(), &worker, failure) })
+            });
+        }
+        let collator = self
+            .collate
+            .map(|collate| Arc::new(Collator::new(owned.collate, collate, self.collate_drop_batch, data.fields())));
+        Ok((builder, collator))
+    }
+
+    /// Tells a builder all that is plain.
+    ///
+    /// # Safety
+    ///
+    /// Its pointers must be what they are said to be.
+    unsafe fn apply_plain<D, C>(&self, builder: Builder<D, C>) -> Result<Builder<D, C>, Failure> {
         let batch_size = match self.batch_size {
             SLOTLINE_NO_BATCHES => None,
             size => Some(number("batch_size", size)?),

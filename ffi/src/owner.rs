@@ -8,7 +8,7 @@ pub type slotline_drop = Option<unsafe extern "C" fn(user: *mut c_void)>;
 /// A user's pointer, which is ours now; dropped once, by the user's function.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    pub(crate) user: *mut c_void,
+    user: *mut c_void,
     drop: slotline_drop,
 }
 
@@ -22,6 +22,11 @@ impl Owner {
     /// Takes a pointer over.
     pub(crate) fn new(user: *mut c_void, drop: slotline_drop) -> Self {
         Self { user, drop }
+    }
+
+    /// The pointer.
+    pub(crate) fn user(&self) -> *mut c_void {
+        self.user
     }
 }
 

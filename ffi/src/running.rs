@@ -8,10 +8,11 @@
 
 use std::ptr::NonNull;
 
+use slotline::Loader;
 use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
-use slotline::{Batch, Loader};
+use slotline::loader::{Collate, LaneLoader, LanePass, Pass, State, Stats, Stopper, Warning};
 
+use crate::batch::Made;
 use crate::failure::Failure;
 use crate::field::About;
 
@@ -53,7 +54,7 @@ pub(crate) struct Facts {
 /// What [`Running`] needs of a loader.
 pub(crate) trait Loads: Send + 'static {
     /// What its passes give.
-    type Item: 'static;
+    type Item: Numbered + 'static;
     type Pass<'l>: Passes<Item = Self::Item> + Send
     where
         Self: 'l;
@@ -66,6 +67,24 @@ pub(crate) trait Loads: Send + 'static {
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
+}
+
+/// What a pass gives.
+pub(crate) trait Numbered {
+    /// Tells a batch that does not know it where it is: behind so many batches and errors of this pass.
+    #[inline]
+    fn number(&mut self, task: usize, epoch: u32) {
+        let _ = (task, epoch);
+    }
+}
+
+impl Numbered for Made {
+    #[inline]
+    fn number(&mut self, task: usize, epoch: u32) {
+        if let Self::Collated(batch) = self {
+            (batch.task, batch.epoch) = (task, epoch);
+        }
+    }
 }
 
 /// And of its pass.
@@ -81,11 +100,11 @@ pub(crate) trait Passes {
 /// Both loaders have what it takes, under the same names.
 macro_rules! loads {
     ($loader:ident, $pass:ident, $dataset:ident) => {
-        impl<D: $dataset> Loads for $loader<D> {
-            type Item = Batch<()>;
-            type Pass<'l> = $pass<'l, D>;
+        impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Loads for $loader<D, C> {
+            type Item = Made;
+            type Pass<'l> = $pass<'l, D, C>;
 
-            fn epoch(&mut self) -> Result<$pass<'_, D>, Failure> {
+            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Failure> {
                 Ok($loader::epoch(self)?)
             }
 
@@ -124,13 +143,13 @@ macro_rules! loads {
             }
         }
 
-        impl<D: $dataset> Passes for $pass<'_, D> {
-            type Item = Batch<()>;
+        impl<D: $dataset, C: Collate<D, Batch: Into<Made>>> Passes for $pass<'_, D, C> {
+            type Item = Made;
 
             #[inline]
-            fn next(&mut self) -> Option<Result<Batch<()>, Failure>> {
+            fn next(&mut self) -> Option<Result<Made, Failure>> {
                 Some(match Iterator::next(self)? {
-                    Ok(batch) => Ok(batch.untyped()),
+                    Ok(batch) => Ok(batch.into()),
                     Err(error) => Err(error.into()),
                 })
             }
@@ -158,6 +177,8 @@ pub(crate) struct Running<L: Loads> {
     pass: Option<L::Pass<'static>>,
     /// Whether a pass was begun, and is over.
     over: bool,
+    /// Batches and errors that it gave.
+    given: usize,
     /// What the loader says while it cannot be asked.
     next_epoch: u32,
     loader: NonNull<L>,
@@ -170,7 +191,7 @@ impl<L: Loads> Running<L> {
     pub(crate) fn new(loader: L) -> Self {
         let next_epoch = loader.next_epoch();
         let loader = NonNull::from(Box::leak(Box::new(loader)));
-        Self { pass: None, over: false, next_epoch, loader }
+        Self { pass: None, over: false, given: 0, next_epoch, loader }
     }
 
     /// Asks the pass, or, without one, the loader.
@@ -185,7 +206,7 @@ impl<L: Loads> Running<L> {
 
 impl<L: Loads> AnyLoader<L::Item> for Running<L> {
     fn epoch(&mut self) -> Result<(), Failure> {
-        (self.pass, self.over) = (None, false);
+        (self.pass, self.over, self.given) = (None, false, 0);
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
         self.pass = Some(loader.epoch()?);
@@ -196,10 +217,13 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
     #[inline]
     fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
-        let item = pass.next();
-        if item.is_none() {
-            (self.pass, self.over) = (None, true);
+        let mut item = pass.next();
+        match &mut item {
+            Some(Ok(batch)) => batch.number(self.given, self.next_epoch.wrapping_sub(1)),
+            Some(_) => {}
+            None => (self.pass, self.over) = (None, true),
         }
+        self.given += 1;
         Some(item)
     }
 

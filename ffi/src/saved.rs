@@ -48,8 +48,13 @@ pub unsafe extern "C" fn slotline_saved_append(
 
 /// The bytes again.
 pub(crate) fn bytes(saved: &str) -> Option<Vec<u8>> {
-    let digits = saved.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
+    let byte = |pair: &[u8]| match pair {
+        [a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => {
+            u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()
+        }
+        _ => None,
+    };
+    saved.as_bytes().chunks(2).map(byte).collect()
 }
 
 #[cfg(test)]

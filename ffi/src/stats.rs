@@ -208,8 +208,8 @@ pub unsafe extern "C" fn slotline_loader_warnings(
 /// # Safety
 ///
 /// As of `slotline_loader_stats_json`.
-unsafe fn told(
-    loader: *mut slotline_loader,
+pub(crate) unsafe fn told<H: Handled>(
+    loader: *mut H,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
     tell: impl FnOnce(Stats, &[Warning]) -> Result<String, Failure>,
@@ -226,7 +226,7 @@ unsafe fn told(
     }
 }
 
-fn lines(warnings: &[Warning]) -> String {
+pub(crate) fn lines(warnings: &[Warning]) -> String {
     warnings.iter().fold(String::new(), |mut lines, warning| {
         let _ = writeln!(lines, "{warning}");
         lines

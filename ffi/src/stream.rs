@@ -180,7 +180,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         if let Some(close) = self.calls.c.close {
             // SAFETY: it was opened by the same callbacks, and this is the last time.
-            unsafe { close(self.calls.owner.user, self.cursor) };
+            unsafe { close(self.calls.owner.user(), self.cursor) };
         }
     }
 }
@@ -199,7 +199,7 @@ impl IterableDataset for Stream {
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         let open = self.calls.c.open.ok_or("open is NULL")?;
         // SAFETY: the user said that it may be called so.
-        call("open", |failure| unsafe { open(self.calls.owner.user, &worker, &mut cursor, failure) })?;
+        call("open", |failure| unsafe { open(self.calls.owner.user(), &worker, &mut cursor, failure) })?;
         self.cursor(cursor)
     }
 
@@ -209,7 +209,7 @@ impl IterableDataset for Stream {
         let mut there = false;
         let written = apart.fill(|row| {
             // SAFETY: the user said that it may be called so; the sample is the callback's while it runs.
-            let next = |sample| unsafe { next(self.calls.owner.user, cursor.cursor, sample) };
+            let next = |sample| unsafe { next(self.calls.owner.user(), cursor.cursor, sample) };
             there = slotline_sample::write(row, context, &self.calls.declared, true, next)?;
             if !there {
                 // What is there of the sample before, which nobody gets to see.
@@ -225,7 +225,7 @@ impl IterableDataset for Stream {
         let Some(save) = self.calls.c.save else { return false };
         let mut saved = slotline_saved::new(to);
         // SAFETY: the user said that it may be called so.
-        unsafe { save(self.calls.owner.user, cursor.cursor.cursor, &mut saved) == 0 }
+        unsafe { save(self.calls.owner.user(), cursor.cursor.cursor, &mut saved) == 0 }
     }
 
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Cursor, BoxError> {
@@ -234,7 +234,7 @@ impl IterableDataset for Stream {
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         call("resume", |failure| {
             // SAFETY: the user said that it may be called so.
-            unsafe { resume(self.calls.owner.user, &worker, saved.as_ptr(), saved.len(), &mut cursor, failure) }
+            unsafe { resume(self.calls.owner.user(), &worker, saved.as_ptr(), saved.len(), &mut cursor, failure) }
         })?;
         self.cursor(cursor)
     }

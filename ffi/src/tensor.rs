@@ -67,22 +67,7 @@ unsafe impl Versioned for slotline_tensor {
 /// Field `i` of some columns; `None` if there is none.
 pub(crate) fn tensor(columns: &Columns<'_>, about: &About, i: usize) -> Option<slotline_tensor> {
     let field = columns.get(i)?;
-    let mut tensor = slotline_tensor {
-        name: about.name.as_ptr(),
-        dtype: about.dtype,
-        ndim: field.shape().len() as u32,
-        data: field.bytes().as_ptr().cast(),
-        bytes: field.bytes().len(),
-        kind: about.kind,
-        ..slotline_tensor::defaults()
-    };
-    // No tensor that is in memory has more elements than an i64 can count, zeros left out (`Shape::elements`).
-    let mut stride = 1;
-    for (place, &dim) in field.shape().iter().enumerate().rev() {
-        tensor.shape[place] = dim as i64;
-        tensor.strides[place] = stride;
-        stride *= (dim as i64).max(1);
-    }
+    let mut tensor = described(about, field.shape(), field.bytes().as_ptr().cast(), field.bytes().len());
     let ends = match about.kind {
         0 => None,
         _ => columns.lengths(i).or_else(|| columns.offsets(i)),
@@ -91,4 +76,26 @@ pub(crate) fn tensor(columns: &Columns<'_>, about: &About, i: usize) -> Option<s
         (tensor.ends, tensor.num_ends) = (ends.as_ptr(), ends.len());
     }
     Some(tensor)
+}
+
+/// A tensor of a field, in C order, without the ends of its rows.
+#[inline]
+pub(crate) fn described(about: &About, shape: &[usize], data: *const c_void, bytes: usize) -> slotline_tensor {
+    let mut tensor = slotline_tensor {
+        name: about.name.as_ptr(),
+        dtype: about.dtype,
+        ndim: shape.len() as u32,
+        data,
+        bytes,
+        kind: about.kind,
+        ..slotline_tensor::defaults()
+    };
+    // No tensor that is in memory has more elements than an i64 can count, zeros left out (`Shape::elements`).
+    let mut stride = 1;
+    for (place, &dim) in shape.iter().enumerate().rev() {
+        tensor.shape[place] = dim as i64;
+        tensor.strides[place] = stride;
+        stride *= (dim as i64).max(1);
+    }
+    tensor
 }

@@ -109,6 +109,20 @@ pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> R
     Ok(())
 }
 
+/// The same for element `i` of a list, whose elements lie as far from each other as the first one says that it is long.
+///
+/// # Safety
+///
+/// As of `write`, for each of so many structs.
+pub(crate) unsafe fn write_nth<T: Versioned>(to: *mut T, i: usize, value: &T, name: &str) -> Result<(), Failure> {
+    // SAFETY: the caller's word.
+    unsafe {
+        let size = *reference(to.cast::<usize>(), name)?;
+        check(size, T::FIRST, name)?;
+        write(to.byte_add(i * size), value, name)
+    }
+}
+
 #[inline]
 fn check(size: usize, first: usize, name: &str) -> Result<(), Failure> {
     if size < first {

@@ -83,9 +83,10 @@ fn figures_are_those_of_the_loader_in_a_pass_and_between() {
     let all = stats(&loader);
     assert_eq!((all.passes, all.batches, all.samples, all.bytes, all.errors), (1, 18, 1797, 1797 * 72, 0));
     assert!(all.elapsed > 0.0 && all.depth > 0);
-    // SAFETY: a loader and places.
     let told = |of: unsafe extern "C" fn(_, _, _) -> _| {
-        String::from_utf8(bytes(|out, error| unsafe { of(loader.0, out, error) }).unwrap()).unwrap()
+        // SAFETY: a loader and places.
+        let text = bytes(|out, error| unsafe { of(loader.0, out, error) });
+        String::from_utf8(text.unwrap()).unwrap()
     };
     assert!(!told(slotline_loader_verdict).is_empty());
     let json: serde_json::Value = serde_json::from_str(&told(slotline_loader_stats_json)).unwrap();

@@ -116,6 +116,23 @@ impl Drop for Loader {
     }
 }
 
+/// A place for a tensor.
+pub(crate) fn tensor() -> slotline_tensor {
+    slotline_tensor {
+        struct_size: size_of::<slotline_tensor>(),
+        name: null(),
+        dtype: 0,
+        ndim: 0,
+        shape: [0; SLOTLINE_MAX_DIMS],
+        strides: [0; SLOTLINE_MAX_DIMS],
+        data: null(),
+        bytes: 0,
+        ends: null(),
+        num_ends: 0,
+        kind: 0,
+    }
+}
+
 /// A batch, freed at the end.
 pub(crate) struct Batch(pub(crate) *mut slotline_batch);
 
@@ -126,19 +143,7 @@ impl Batch {
     }
 
     pub(crate) fn field(&self, i: usize) -> slotline_tensor {
-        let mut tensor = slotline_tensor {
-            struct_size: size_of::<slotline_tensor>(),
-            name: null(),
-            dtype: 0,
-            ndim: 0,
-            shape: [0; SLOTLINE_MAX_DIMS],
-            strides: [0; SLOTLINE_MAX_DIMS],
-            data: null(),
-            bytes: 0,
-            ends: null(),
-            num_ends: 0,
-            kind: 0,
-        };
+        let mut tensor = tensor();
         // SAFETY: a batch and a place.
         call(|error| unsafe { slotline_batch_field(self.0, i, &mut tensor, error) }).unwrap();
         tensor

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Loader;
 use super::batch::Batch;
 use super::collate::{Collate, Stack};
-use super::error::Error;
+use super::error::{Error, Warning};
 use super::lanes::{LaneLoader, LanePass};
 use super::pass::Pass;
 use super::state::State;
@@ -95,6 +95,9 @@ pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
 
     /// [`Pass::stats`].
     fn stats(&self) -> Stats;
+
+    /// [`Pass::warnings`].
+    fn warnings(&self) -> &[Warning];
 }
 
 /// Both loaders, which differ in their passes and in what can be held.
@@ -153,6 +156,10 @@ macro_rules! batch_loader {
 
             fn stats(&self) -> Stats {
                 $pass::stats(self)
+            }
+
+            fn warnings(&self) -> &[Warning] {
+                $pass::warnings(self)
             }
         }
     };

@@ -1,0 +1,238 @@
+//! Batches that a callback makes of the samples.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use slotline::BoxError;
+use slotline::dataset::Loadable;
+use slotline::loader::Samples;
+use slotline::sample::{Apart, Columns, Fields, Sample};
+
+use crate::boundary::guarded;
+use crate::callback::{answer, slotline_failure};
+use crate::field::About;
+use crate::owner::Owner;
+use crate::status::*;
+use crate::tensor::{slotline_tensor, tensor};
+use crate::versioned;
+
+/// Makes a batch of samples, which `slotline_samples_next` gives one after the other: sets `*batch` to whatever
+/// `slotline_batch_user` is to give. Returns 0, or something else if there is no batch; `slotline_fail` says why. Each batch is
+/// made by one worker, several at once.
+pub type slotline_collate = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        samples: *mut slotline_samples,
+        batch: *mut *mut c_void,
+        failure: *mut slotline_failure,
+    ) -> i32,
+>;
+
+/// Drops what a `slotline_collate` made, on whichever thread that is.
+pub type slotline_drop_batch = Option<unsafe extern "C" fn(batch: *mut c_void)>;
+
+/// The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
+pub struct slotline_samples {
+    /// Their own lifetime is that of the call.
+    source: NonNull<dyn Source>,
+    indices: Vec<i64>,
+    /// Why the last one could not be had.
+    failure: Option<BoxError>,
+}
+
+/// Samples of any dataset.
+trait Source {
+    fn left(&self) -> usize;
+    /// The index of the next sample, if that is known.
+    fn index(&self) -> Option<usize>;
+    fn next(&mut self) -> Option<Result<(), BoxError>>;
+    fn columns(&self) -> (Columns<'_>, &[About]);
+}
+
+struct Reading<'r, 's, D: Loadable> {
+    samples: &'r mut Samples<'s, D>,
+    apart: &'r mut Apart,
+    fields: &'r [About],
+}
+
+impl<D: Loadable> Source for Reading<'_, '_, D> {
+    fn left(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn index(&self) -> Option<usize> {
+        self.samples.index()
+    }
+
+    fn next(&mut self) -> Option<Result<(), BoxError>> {
+        let Self { samples, apart, .. } = self;
+        Some(samples.next()?.and_then(|sample| apart.fill(|row| sample.write(row))))
+    }
+
+    fn columns(&self) -> (Columns<'_>, &[About]) {
+        (self.apart.columns(), self.fields)
+    }
+}
+
+/// A collate callback, with what it takes to read samples for it.
+pub(crate) struct Collator {
+    pub(crate) owner: Owner,
+    pub(crate) collate:
+        unsafe extern "C" fn(*mut c_void, *mut slotline_samples, *mut *mut c_void, *mut slotline_failure) -> i32,
+    pub(crate) drop_batch: slotline_drop_batch,
+    fields: Fields,
+    about: Box<[About]>,
+    /// Memory for a sample, for each thread that collates.
+    spare: Mutex<Vec<Apart>>,
+}
+
+impl Collator {
+    pub(crate) fn new(
+        owner: Owner,
+        collate: unsafe extern "C" fn(
+            *mut c_void,
+            *mut slotline_samples,
+            *mut *mut c_void,
+            *mut slotline_failure,
+        ) -> i32,
+        drop_batch: slotline_drop_batch,
+        fields: Fields,
+    ) -> Self {
+        let about = fields.as_slice().iter().map(About::from).collect();
+        Self { owner, collate, drop_batch, fields, about, spare: Mutex::default() }
+    }
+
+    /// The function for a builder.
+    pub(crate) fn function<D: Loadable>(
+        self: Arc<Self>,
+    ) -> impl Fn(&mut Samples<'_, D>) -> Result<Collated, BoxError> + Send + Sync + 'static {
+        move |samples| self.collate(samples)
+    }
+
+    fn collate<D: Loadable>(self: &Arc<Self>, samples: &mut Samples<'_, D>) -> Result<Collated, BoxError> {
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = spare().pop();
+        let mut apart = match kept {
+            Some(apart) => apart,
+            None => Apart::new(self.fields.clone())?,
+        };
+        let mut source = Reading { samples, apart: &mut apart, fields: &self.about };
+        let source: NonNull<dyn Source + '_> = NonNull::from(&mut source as &mut dyn Source);
+        // SAFETY: only the lifetime changes, and the samples are used until the call returns.
+        let source = unsafe { std::mem::transmute::<NonNull<dyn Source + '_>, NonNull<dyn Source>>(source) };
+        let mut samples = slotline_samples { source, indices: Vec::new(), failure: None };
+        let mut batch = null_mut();
+        let outcome = answer(|failure| {
+            // SAFETY: the user said that it may be called so, by any thread.
+            unsafe { (self.collate)(self.owner.user(), &mut samples, &mut batch, failure) }
+        });
+        let slotline_samples { indices, failure, .. } = samples;
+        spare().push(apart);
+        match (outcome, failure) {
+            (Ok(0), _) => Ok(Collated { batch, collator: self.clone(), indices, task: 0, epoch: 0 }),
+            // What the callback says itself is of more worth than what it passes on.
+            (Err(error), _) => Err(error),
+            (Ok(_), Some(failure)) => Err(failure),
+            (Ok(code), None) => Err(format!("the collate callback gave {code}").into()),
+        }
+    }
+}
+
+impl fmt::Debug for Collator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collator").field("fields", &self.about).finish_non_exhaustive()
+    }
+}
+
+/// What a callback made of a batch's samples.
+#[derive(Debug)]
+pub(crate) struct Collated {
+    pub(crate) batch: *mut c_void,
+    collator: Arc<Collator>,
+    pub(crate) indices: Vec<i64>,
+    /// Set when it is delivered.
+    pub(crate) task: usize,
+    pub(crate) epoch: u32,
+}
+
+// SAFETY: the user said that what the callback makes may be used and dropped on any thread.
+unsafe impl Send for Collated {}
+// SAFETY: as above; we only give the pointer out.
+unsafe impl Sync for Collated {}
+
+impl Drop for Collated {
+    fn drop(&mut self) {
+        if let Some(drop) = self.collator.drop_batch {
+            // SAFETY: it was made by the same user's callback, and this is the only time.
+            unsafe { drop(self.batch) };
+        }
+    }
+}
+
+impl fmt::Debug for slotline_samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("slotline_samples").field("given", &self.indices.len()).finish_non_exhaustive()
+    }
+}
+
+/// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL.
+///
+/// # Safety
+///
+/// `samples` must be NULL or what this callback was given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples) -> usize {
+    // SAFETY: the caller's word; the source is there until the callback returns.
+    unsafe { samples.as_ref() }.map_or(0, |samples| guarded(0, || unsafe { samples.source.as_ref() }.left()))
+}
+
+/// Reads the next sample, and says where its fields are: `fields[i].struct_size` must be set for each. What they point to is
+/// there until the next call. `SLOTLINE_END` after the last sample; `SLOTLINE_SAMPLE` if it cannot be read, and the next call
+/// goes on behind it. If the callback then returns other than 0 without saying why, that is why.
+///
+/// # Errors
+///
+/// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, or fewer `num_fields` than a sample has.
+///
+/// # Safety
+///
+/// As of `slotline_samples_left`; `fields` must be writable for `num_fields` structs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_samples_next(
+    samples: *mut slotline_samples,
+    fields: *mut slotline_tensor,
+    num_fields: usize,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    let Some(samples) = (unsafe { samples.as_mut() }) else { return SLOTLINE_INVALID };
+    // SAFETY: the source is there until the callback returns, and nobody else uses it.
+    let source = unsafe { samples.source.as_mut() };
+    guarded(SLOTLINE_PANIC, || {
+        let wanted = source.columns().1.len();
+        if num_fields < wanted {
+            samples.failure = Some(format!("num_fields is {num_fields}, and a sample has {wanted} fields").into());
+            return SLOTLINE_INVALID;
+        }
+        let index = source.index();
+        match source.next() {
+            None => return SLOTLINE_END,
+            Some(Err(error)) => {
+                samples.failure = Some(error);
+                return SLOTLINE_SAMPLE;
+            }
+            Some(Ok(())) => samples.indices.push(index.map_or(-1, |index| index as i64)),
+        }
+        let (columns, about) = source.columns();
+        for (i, about) in about.iter().enumerate() {
+            let Some(tensor) = tensor(&columns, about, i) else { continue };
+            // SAFETY: the caller's word.
+            if let Err(failure) = unsafe { versioned::write_nth(fields, i, &tensor, "fields") } {
+                samples.failure = Some(failure.message.into());
+                return SLOTLINE_INVALID;
+            }
+        }
+        SLOTLINE_OK
+    })
+}

@@ -1,0 +1,117 @@
+//! Orders that a callback draws.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Arc;
+
+use slotline::BoxError;
+use slotline::rng::Generator;
+use slotline::sampler::{Order, Sampler, SamplerError};
+
+use crate::callback::{call, slotline_failure};
+use crate::failure::Failure;
+use crate::owner::{Owner, slotline_drop};
+use crate::versioned::{self, Versioned};
+
+/// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
+/// thread that starts the pass; a resumed loader does not draw the passes before again.
+pub type slotline_order = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        pass: u64,
+        indices: *mut u64,
+        len: usize,
+        failure: *mut slotline_failure,
+    ) -> i32,
+>;
+
+/// A sampler of one's own. Loaders that share it call it at once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_order_callback {
+    /// `sizeof(slotline_order_callback)`.
+    pub struct_size: usize,
+    /// What the callbacks are called with.
+    pub user: *mut c_void,
+    /// How many indices a pass has.
+    pub len: usize,
+    /// Draws a pass.
+    pub order: slotline_order,
+    /// Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+    pub drop: slotline_drop,
+}
+
+// SAFETY: numbers and pointers, the first one the size.
+unsafe impl Versioned for slotline_order_callback {
+    fn defaults() -> Self {
+        Self { struct_size: 0, user: std::ptr::null_mut(), len: 0, order: None, drop: None }
+    }
+}
+
+/// The callback.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    owner: Owner,
+    len: usize,
+    order: unsafe extern "C" fn(*mut c_void, u64, *mut u64, usize, *mut slotline_failure) -> i32,
+}
+
+impl Calls {
+    /// Takes the user's sampler over.
+    ///
+    /// # Safety
+    ///
+    /// It must be what `slotline_order_callback` says.
+    pub(crate) unsafe fn from_c(callback: *const slotline_order_callback) -> Result<Self, Failure> {
+        // SAFETY: the caller's word.
+        let c = unsafe { versioned::read(callback, "callback")? };
+        let owner = Owner::new(c.user, c.drop);
+        let order = c.order.ok_or_else(|| Failure::invalid("callback->order is NULL"))?;
+        Ok(Self { owner, len: c.len, order })
+    }
+}
+
+/// The sampler of one loader.
+pub(crate) struct Ordered {
+    calls: Arc<Calls>,
+    /// Passes drawn.
+    passes: u64,
+}
+
+impl Ordered {
+    pub(crate) fn new(calls: Arc<Calls>) -> Self {
+        Self { calls, passes: 0 }
+    }
+}
+
+impl Sampler for Ordered {
+    fn len(&self) -> usize {
+        self.calls.len
+    }
+
+    fn memory(&self) -> usize {
+        self.calls.len.saturating_mul(size_of::<u64>())
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        let (len, table) = (self.calls.len, order.u64_table());
+        table.try_reserve_exact(len).map_err(|error| SamplerError::Other(error.into()))?;
+        table.resize(len, 0);
+        call("the sampler's order", |failure| {
+            // SAFETY: the user said that it may be called so; there are so many indices.
+            unsafe { (self.calls.order)(self.calls.owner.user(), self.passes, table.as_mut_ptr(), len, failure) }
+        })?;
+        self.passes += 1;
+        Ok(())
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        to.push_str(&self.passes.to_string());
+        true
+    }
+
+    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
+        self.passes = saved.parse()?;
+        Ok(())
+    }
+}

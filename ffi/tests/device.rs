@@ -1,0 +1,386 @@
+//! Batches that come out on a device, over the driver that is none.
+
+mod support;
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::thread;
+
+use cudarc::driver::sys;
+use slotline_cuda::{Device, Stream};
+use slotline_cuda_fake::{Fake, Options};
+use slotline_ffi::device::*;
+use slotline_ffi::dlpack::*;
+use slotline_ffi::options::slotline_options;
+use slotline_ffi::state::slotline_loader_load_state;
+use slotline_ffi::status::*;
+use slotline_ffi::tensor::slotline_tensor;
+use support::{Digits, Loader, bytes, call, options, tensor};
+
+type Outcome<T> = Result<T, (slotline_status, String)>;
+
+/// A device loader, freed at the end.
+struct DeviceLoader(*mut slotline_device_loader);
+
+// SAFETY: any thread may use it, one at a time, or stop it.
+unsafe impl Sync for DeviceLoader {}
+
+/// Shuffled digits in batches of 100, as `Loader::new` has them.
+fn shuffled(num_workers: usize) -> slotline_options {
+    options(|options| {
+        (options.batch_size, options.num_workers) = (100, num_workers);
+        (options.shuffle, options.has_seed, options.seed) = (1, 1, 7);
+    })
+}
+
+fn on_device(set: impl FnOnce(&mut slotline_device_options)) -> slotline_device_options {
+    let struct_size = size_of::<slotline_device_options>();
+    let mut options = slotline_device_options { struct_size, ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0 };
+    set(&mut options);
+    options
+}
+
+impl DeviceLoader {
+    fn new(options: &slotline_options, device: &slotline_device_options) -> Outcome<Self> {
+        let mut loader = null_mut();
+        // SAFETY: all are there.
+        call(|error| unsafe { slotline_device_loader_new(Digits::open().0, options, device, &mut loader, error) })?;
+        Ok(Self(loader))
+    }
+
+    fn epoch(&self) -> Outcome<slotline_status> {
+        // SAFETY: a loader.
+        call(|error| unsafe { slotline_device_loader_epoch(self.0, error) })
+    }
+
+    fn next(&self) -> Outcome<Option<DeviceBatch>> {
+        let mut batch = null_mut();
+        // SAFETY: a loader and a place.
+        let status = call(|error| unsafe { slotline_device_loader_next(self.0, &mut batch, error) });
+        assert_eq!(batch.is_null(), status != Ok(SLOTLINE_OK));
+        Ok((status? == SLOTLINE_OK).then_some(DeviceBatch(batch)))
+    }
+
+    fn rest(&self) -> Vec<Vec<i64>> {
+        std::iter::from_fn(|| self.next().unwrap()).map(|batch| batch.indices().to_vec()).collect()
+    }
+
+    fn state(&self) -> Outcome<Vec<u8>> {
+        // SAFETY: a loader and places.
+        bytes(|out, error| unsafe { slotline_device_loader_state(self.0, out, error) })
+    }
+}
+
+impl Drop for DeviceLoader {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { slotline_device_loader_free(self.0) };
+    }
+}
+
+/// A batch on the device, freed at the end.
+struct DeviceBatch(*mut slotline_device_batch);
+
+impl DeviceBatch {
+    fn indices(&self) -> &[i64] {
+        // SAFETY: there are so many.
+        unsafe { std::slice::from_raw_parts(slotline_device_batch_indices(self.0), slotline_device_batch_len(self.0)) }
+    }
+
+    fn ready_on(&self, stream: &Stream) {
+        // SAFETY: a batch, and a stream of the device.
+        call(|error| unsafe { slotline_device_batch_ready_on(self.0, stream.as_raw(), error) }).unwrap();
+    }
+
+    fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status> {
+        // SAFETY: as above; it is not freed once more.
+        let outcome = call(|error| unsafe { slotline_device_batch_release_on(self.0, stream, error) });
+        std::mem::forget(self);
+        outcome
+    }
+
+    fn field(&self, i: usize) -> slotline_tensor {
+        let mut field = tensor();
+        // SAFETY: a batch and a place.
+        call(|error| unsafe { slotline_device_batch_field(self.0, i, &mut field, error) }).unwrap();
+        field
+    }
+
+    fn export(&self, i: usize, stream: &Stream) -> Exported {
+        let mut tensor = null_mut();
+        // SAFETY: a batch, a stream of the device, and a place.
+        let outcome =
+            call(|error| unsafe { slotline_device_batch_dlpack(self.0, i, stream.as_raw(), &mut tensor, error) });
+        outcome.unwrap();
+        Exported(tensor)
+    }
+}
+
+impl Drop for DeviceBatch {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { slotline_device_batch_free(self.0) };
+    }
+}
+
+/// A tensor of the device's, deleted at the end.
+struct Exported(*mut DLManagedTensorVersioned);
+
+// SAFETY: any thread may delete it.
+unsafe impl Send for Exported {}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        // SAFETY: once.
+        unsafe { (*self.0).deleter.unwrap()(self.0) };
+    }
+}
+
+/// Device memory, behind what is on the stream.
+fn download(from: *const c_void, bytes: usize, stream: &Stream) -> Vec<u8> {
+    let mut to = vec![0_u8; bytes];
+    // SAFETY: there is so much, and the stream is waited for before the vector is used.
+    let code =
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.addr() as u64, bytes, stream.as_raw().cast()) };
+    assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
+    stream.synchronize().unwrap();
+    to
+}
+
+#[test]
+fn batches_on_the_device_are_those_of_the_host() {
+    for (workers, dealt, slots) in [(0, 0, 0), (2, 0, 1), (1, 0, 2), (2, 1, 3), (0, 1, 0)] {
+        let fake = Fake::load().session(Options { seed: workers as u64, ..Options::default() });
+        let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
+        let options = slotline_options { dealt, ..shuffled(workers) };
+        let loader = DeviceLoader::new(&options, &on_device(|device| device.slots = slots)).unwrap();
+        // SAFETY: a loader.
+        assert_eq!(unsafe { slotline_device_loader_len(loader.0) }, 18);
+        let host = Loader::new(0);
+        for epoch in 0..2 {
+            loader.epoch().unwrap();
+            host.epoch().unwrap();
+            let mut task = 0;
+            while let Some(expected) = host.next().unwrap() {
+                let batch = loader.next().unwrap().unwrap();
+                // SAFETY: a batch.
+                let about = unsafe {
+                    (
+                        slotline_device_batch_task(batch.0),
+                        slotline_device_batch_epoch(batch.0),
+                        slotline_device_batch_num_fields(batch.0),
+                    )
+                };
+                assert_eq!(about, (task, epoch, 2));
+                assert_eq!(batch.indices(), expected.indices());
+                batch.ready_on(&stream);
+                for i in 0..2 {
+                    let (ours, theirs) = (batch.field(i), expected.field(i));
+                    assert_eq!((ours.shape, ours.strides, ours.dtype), (theirs.shape, theirs.strides, theirs.dtype));
+                    // SAFETY: so many are there.
+                    let theirs = unsafe { std::slice::from_raw_parts(theirs.data.cast::<u8>(), theirs.bytes) };
+                    assert_eq!(download(ours.data, ours.bytes, &stream), theirs);
+                }
+                task += 1;
+                if task % 2 == 0 {
+                    batch.release_on(stream.as_raw()).unwrap();
+                }
+            }
+            assert!(loader.next().unwrap().is_none());
+        }
+        drop(loader);
+        assert_eq!(fake.violations(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
+    let fake = Fake::load().session(Options::default());
+    let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
+    let loader = DeviceLoader::new(&shuffled(1), &on_device(|device| device.slots = 1)).unwrap();
+    loader.epoch().unwrap();
+    for release in [false, true] {
+        let batch = loader.next().unwrap().unwrap();
+        let (images, labels) = (batch.export(0, &stream), batch.export(1, &stream));
+        // SAFETY: it is there until it is deleted.
+        let tensor = unsafe { &(*images.0).dl_tensor };
+        assert_eq!((tensor.device.device_type, tensor.device.device_id, tensor.ndim), (2, 0, 3));
+        assert_eq!(tensor.data.cast_const(), batch.field(0).data);
+        if release {
+            batch.release_on(stream.as_raw()).unwrap();
+        } else {
+            drop(batch);
+        }
+        drop(images);
+        // The labels have the only slot.
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_HELD);
+        // SAFETY: as above.
+        let data = unsafe { (*labels.0).dl_tensor.data };
+        // A kernel that reads them while the next copy would like to begin.
+        fake.read_on(stream.as_raw(), data.addr() as u64, 800).unwrap();
+        thread::spawn(move || drop(labels)).join().unwrap();
+    }
+    assert_eq!(loader.rest().len(), 16);
+    drop(loader);
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_tensor_outlives_the_loader() {
+    let fake = Fake::load().session(Options::default());
+    let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
+    let loader = DeviceLoader::new(&shuffled(1), &on_device(|_| ())).unwrap();
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let mut old = null_mut();
+    // SAFETY: a batch, a stream and a place.
+    call(|error| unsafe { slotline_device_batch_dlpack_unversioned(batch.0, 1, stream.as_raw(), &mut old, error) })
+        .unwrap();
+    let labels = batch.field(1);
+    // SAFETY: a batch.
+    call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+    let before = download(labels.data, labels.bytes, &stream);
+    drop((batch, loader));
+    // SAFETY: it is there until it is deleted, once.
+    unsafe {
+        assert_eq!(download((*old).dl_tensor.data, labels.bytes, &stream), before);
+        (*old).deleter.unwrap()(old);
+    }
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_loader_on_the_host_goes_on_where_one_on_the_device_was() {
+    let _fake = Fake::load().session(Options::default());
+    let host = Loader::new(0);
+    host.epoch().unwrap();
+    let expected = host.rest();
+    let loader = DeviceLoader::new(&shuffled(2), &on_device(|device| device.resumable = 1)).unwrap();
+    loader.epoch().unwrap();
+    let mut got: Vec<_> = (0..5).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
+    let state = loader.state().unwrap();
+    // SAFETY: a loader, and so many bytes.
+    call(|error| unsafe { slotline_loader_load_state(host.0, state.as_ptr(), state.len(), error) }).unwrap();
+    host.epoch().unwrap();
+    let rest = host.rest();
+    // The loader itself can go back, too.
+    // SAFETY: as above.
+    call(|error| unsafe { slotline_device_loader_load_state(loader.0, state.as_ptr(), state.len(), error) }).unwrap();
+    loader.epoch().unwrap();
+    assert_eq!(loader.rest(), rest);
+    // SAFETY: a loader.
+    assert_eq!(unsafe { slotline_device_loader_next_epoch(loader.0) }, 1);
+    got.extend(rest);
+    assert_eq!(got, expected);
+
+    let plain = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
+    assert!(plain.state().is_ok());
+    plain.epoch().unwrap();
+    let (status, message) = plain.state().unwrap_err();
+    assert_eq!((status, message.contains("resumable")), (SLOTLINE_STATE, true), "{message}");
+}
+
+#[test]
+fn a_stop_ends_a_pass_to_the_device_and_all_later_ones() {
+    let _fake = Fake::load().session(Options::default());
+    for workers in 0..3 {
+        let loader = DeviceLoader::new(&shuffled(workers), &on_device(|_| ())).unwrap();
+        loader.epoch().unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        // SAFETY: a loader; any thread may.
+        thread::scope(|scope| scope.spawn(|| unsafe { slotline_device_loader_stop({ &loader }.0) }).join()).unwrap();
+        let mut on_their_way = 0;
+        let (status, _) = loop {
+            match loader.next() {
+                Ok(batch) => on_their_way += usize::from(batch.is_some()),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((status, on_their_way < 3), (SLOTLINE_STOPPED, true));
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
+        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_STOPPED);
+        drop(loader);
+        assert_eq!(batch.indices().len(), 100);
+    }
+}
+
+#[test]
+fn what_a_driver_says_is_an_error_of_the_device() {
+    let fake = Fake::load().session(Options::default());
+    let mut devices = 9;
+    // SAFETY: a place.
+    call(|error| unsafe { slotline_device_probe(&mut devices, error) }).unwrap();
+    assert!(devices >= 1);
+    let absent = on_device(|device| device.ordinal = 99);
+    let (status, message) = DeviceLoader::new(&shuffled(0), &absent).err().unwrap();
+    assert_eq!((status, message.contains("no device 99")), (SLOTLINE_DEVICE, true), "{message}");
+    let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
+    loader.epoch().unwrap();
+    drop(loader.next().unwrap());
+    // Out of memory, from here on.
+    fake.fail_from(0, 2);
+    let mut refused = 0;
+    while let Err((status, _)) = loader.next() {
+        assert_eq!(status, SLOTLINE_DEVICE);
+        refused += 1;
+    }
+    fake.fail_none();
+    assert_eq!(refused, 2);
+}
+
+#[test]
+fn nulls_short_structs_and_absent_fields_are_said() {
+    let _fake = Fake::load().session(Options::default());
+    let short = slotline_device_options { struct_size: 8, ..on_device(|_| ()) };
+    let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
+    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
+    let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let (mut field, mut old, mut new) = (tensor(), null_mut(), null_mut());
+    let mut text = null_mut();
+    let (mut made, mut next) = (null_mut(), null_mut());
+    let digits = Digits::open();
+    // SAFETY: what is not NULL is what it must be.
+    let outcomes = unsafe {
+        [
+            ("devices is NULL", call(|error| slotline_device_probe(null_mut(), error))),
+            ("dataset is NULL", call(|error| slotline_device_loader_new(null(), null(), null(), &mut made, error))),
+            ("out is NULL", call(|error| slotline_device_loader_new(digits.0, null(), null(), null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_device_loader_epoch(null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_device_loader_next(null_mut(), &mut next, error))),
+            ("out is NULL", call(|error| slotline_device_loader_next(loader.0, null_mut(), error))),
+            ("out is NULL", call(|error| slotline_device_loader_state(loader.0, null_mut(), error))),
+            ("data is NULL", call(|error| slotline_device_loader_load_state(loader.0, null(), 1, error))),
+            ("out is NULL", call(|error| slotline_device_loader_stats(loader.0, null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_device_loader_warnings(null_mut(), &mut text, error))),
+            ("batch is NULL", call(|error| slotline_device_batch_field(null(), 0, &mut field, error))),
+            ("out is NULL", call(|error| slotline_device_batch_field(batch.0, 0, null_mut(), error))),
+            ("field is 2", call(|error| slotline_device_batch_field(batch.0, 2, &mut field, error))),
+            ("batch is NULL", call(|error| slotline_device_batch_ready_on(null(), null_mut(), error))),
+            ("batch is NULL", call(|error| slotline_device_batch_release_on(null_mut(), null_mut(), error))),
+            ("batch is NULL", call(|error| slotline_device_batch_wait(null(), error))),
+            ("field is 2", call(|error| slotline_device_batch_dlpack(batch.0, 2, null_mut(), &mut new, error))),
+            ("out is NULL", call(|error| slotline_device_batch_dlpack(batch.0, 0, null_mut(), null_mut(), error))),
+            (
+                "batch is NULL",
+                call(|error| slotline_device_batch_dlpack_unversioned(null(), 0, null_mut(), &mut old, error)),
+            ),
+        ]
+    };
+    for (what, outcome) in outcomes {
+        let (status, message) = outcome.expect_err(what);
+        assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+    }
+    assert!(made.is_null() && next.is_null() && old.is_null() && new.is_null() && text.is_null());
+    // SAFETY: NULL is fine.
+    unsafe {
+        assert_eq!((slotline_device_batch_len(null()), slotline_device_batch_num_fields(null())), (0, 0));
+        assert_eq!((slotline_device_batch_task(null()), slotline_device_batch_epoch(null())), (0, 0));
+        assert!(slotline_device_batch_indices(null()).is_null());
+        assert_eq!((slotline_device_loader_len(null()), slotline_device_loader_next_epoch(null_mut())), (-1, 0));
+        slotline_device_loader_stop(null());
+        slotline_device_loader_free(null_mut());
+        slotline_device_batch_free(null_mut());
+    }
+}
