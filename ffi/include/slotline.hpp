@@ -11,6 +11,7 @@
 
 #include "slotline/array.hpp"
 #include "slotline/batch.hpp"
+#include "slotline/collate.hpp"
 #include "slotline/dataset.hpp"
 #include "slotline/error.hpp"
 #include "slotline/loader.hpp"

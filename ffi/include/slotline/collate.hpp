@@ -3,6 +3,8 @@
 #define SLOTLINE_COLLATE_HPP
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -55,7 +57,8 @@ struct collate_calls {
     return guarded(
         [&] {
           samples given(raw);
-          collated* base = new collated_as<made>((*static_cast<const Collate*>(user))(given));
+          const auto& function = *static_cast<const Collate*>(static_cast<const std::shared_ptr<const void>*>(user)->get());
+          collated* base = new collated_as<made>(function(given));
           *batch = base;
           return 0;
         },

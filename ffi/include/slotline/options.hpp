@@ -5,12 +5,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
-#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "collate.hpp"
 #include "error.hpp"
+#include "own.hpp"
 #include "sampler.hpp"
 
 namespace slotline {
@@ -92,6 +96,21 @@ class options {
   options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, some("memory_limit", bytes)); }
   /// Samples that a worker claims at once (by measurement).
   options& part_size(std::size_t samples) { return set(raw_.part_size, some("part_size", samples)); }
+  /// Runs in each worker before it loads anything in a pass. What it throws is an error at the pass's beginning, which goes on
+  /// with the other workers.
+  options& worker_init(std::function<void(const worker&)> init) {
+    worker_init_ = std::move(init);
+    return *this;
+  }
+  /// Makes batches by a function of one's own, `T collate(slotline::samples&)`; `batch.made<T>()` then is what it made. It is
+  /// called in workers, several at once.
+  template <class Collate>
+  options& collate(Collate function) {
+    using calls = detail::collate_calls<Collate>;
+    collate_user_ = std::make_shared<const Collate>(std::move(function));
+    collate_ = calls::collate;
+    return *this;
+  }
   /// Whether to wait for another thread to free a batch where held ones leave no room (no: an error).
   options& wait_for_release(bool on = true) { return set(raw_.wait_for_release, on); }
   /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
@@ -115,6 +134,8 @@ class options {
 
  private:
   friend class loader;
+  using init = std::function<void(const worker&)>;
+  using shared = std::shared_ptr<const void>;
 
   template <class Field, class Value>
   options& set(Field& field, Value value) noexcept {
@@ -136,13 +157,31 @@ class options {
     return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
   }
 
-  /// What the C API is told; it points into these options.
+  /// What the C API is told, which takes over a share of the functions; it points into these options.
   slotline_options raw() const {
     slotline_options raw = raw_;
     raw.cores = cores_.data();
     raw.num_cores = cores_.size();
     raw.sampler = sampler_ ? sampler_->raw() : nullptr;
     raw.batch_sampler = batch_sampler_ ? batch_sampler_->raw() : nullptr;
+    if (collate_) {
+      raw.collate = collate_;
+      raw.collate_drop_batch = [](void* batch) { delete static_cast<detail::collated*>(batch); };
+      raw.collate_drop = detail::deleted<shared>;
+      raw.collate_user = new shared(collate_user_);
+    }
+    if (worker_init_) {
+      raw.worker_init = [](void* user, const slotline_worker* raw, slotline_failure* failure) -> std::int32_t {
+        return detail::guarded(
+            [&] {
+              (*static_cast<const init*>(user))(worker(*raw));
+              return 0;
+            },
+            [&](const char* what) { slotline_fail(failure, what); });
+      };
+      raw.worker_init_drop = detail::deleted<init>;
+      raw.worker_init_user = new init(worker_init_);
+    }
     return raw;
   }
 
@@ -150,6 +189,9 @@ class options {
   std::vector<std::size_t> cores_;
   std::optional<slotline::sampler> sampler_;
   std::optional<slotline::batch_sampler> batch_sampler_;
+  init worker_init_;
+  slotline_collate collate_ = nullptr;
+  shared collate_user_;
 };
 
 }  // namespace slotline
