@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use slotline::shape::MAX_DIMS;
+
 use crate::failure::Failure;
 
 /// What a pointer points to.
@@ -100,6 +102,10 @@ pub(crate) unsafe fn lossy(pointer: *const c_char) -> Option<String> {
 ///
 /// As of `slice`.
 pub(crate) unsafe fn shape(pointer: *const i64, ndim: u32, name: &str) -> Result<Vec<usize>, Failure> {
+    // A number that was never set is not read after.
+    if ndim as usize > MAX_DIMS {
+        return Err(Failure::invalid(format!("{name}: expected at most {MAX_DIMS} dimensions, found {ndim}")));
+    }
     // SAFETY: the caller's word.
     let dims = unsafe { slice(pointer, ndim as usize, name)? };
     let dim = |&dim: &i64| usize::try_from(dim).map_err(|_| Failure::invalid(format!("{name}: {dim} is no length")));

@@ -1,0 +1,610 @@
+/* Datasets, streams, samplers, worker_init and collate by callbacks: what they are given, what becomes of their failures, and
+ * that each is dropped once. */
+
+#include <stdatomic.h>
+
+#include "proof.h"
+
+/* What the callbacks of a test share. */
+struct state {
+  atomic_int reads, drops, open_cursors, batches;
+  /* A sample that `misbehave` is called for; -1 for none. */
+  int64_t odd;
+  int32_t (*misbehave)(struct state *state, slotline_sample *sample);
+  slotline_loader *loader;
+};
+
+static const int64_t four[] = {4}, three[] = {3}, items[] = {2, 1};
+static const slotline_field fields[] = {
+    {sizeof(slotline_field), "row", SLOTLINE_F32, SLOTLINE_FIXED, 1, four},
+    {sizeof(slotline_field), NULL, SLOTLINE_U8, SLOTLINE_RAGGED, 1, three},
+    {sizeof(slotline_field), "packed", SLOTLINE_U16, SLOTLINE_PACKED, 2, items},
+    {sizeof(slotline_field), "odd", SLOTLINE_BOOL, SLOTLINE_FIXED, 0, NULL},
+    {sizeof(slotline_field), "random", SLOTLINE_U64, SLOTLINE_FIXED, 0, NULL},
+};
+enum { FIELDS = sizeof fields / sizeof *fields, LEN = 50 };
+
+static void drop(void *state) { atomic_fetch_add(&((struct state *)state)->drops, 1); }
+
+/* Writes the fields from `from` on of a sample that is its index, in several ways. */
+static void write_from(slotline_sample *sample, size_t index, size_t from) {
+  const uint8_t ragged[] = {1, 2, 3};
+  const uint16_t packed[] = {(uint16_t)index, (uint16_t)index};
+  const uint8_t odd = index % 2;
+  const uint64_t random = slotline_sample_random(sample);
+  size_t bytes = 0;
+  if (from == 0) {
+    float *row = slotline_sample_row(sample, 0, &bytes);
+    CHECK(row && bytes == 4 * sizeof(float));
+    for (int i = 0; i < 4; ++i) row[i] = (float)index + (float)i;
+  }
+  /* In any order. */
+  CHECK(slotline_sample_write(sample, 4, &random, 1) == SLOTLINE_OK);
+  CHECK(slotline_sample_write(sample, 3, &odd, 1) == SLOTLINE_OK);
+  CHECK(slotline_sample_write(sample, 1, ragged, index % 4) == SLOTLINE_OK);
+  CHECK(slotline_sample_write(sample, 2, packed, index % 3 == 2 ? 2 : 1) == SLOTLINE_OK);
+}
+
+static int32_t read(void *user, size_t index, slotline_sample *sample) {
+  struct state *state = user;
+  atomic_fetch_add(&state->reads, 1);
+  CHECK(index < LEN && slotline_sample_worker(sample) >= -1 && slotline_sample_worker(sample) < 2);
+  if ((int64_t)index == state->odd) return state->misbehave(state, sample);
+  write_from(sample, index, 0);
+  return 0;
+}
+
+static slotline_dataset *dataset_of(struct state *state) {
+  const slotline_map_dataset callbacks = {sizeof callbacks, state, LEN, fields, FIELDS, read, drop};
+  slotline_dataset *dataset = NULL;
+  OK(slotline_dataset_from_callbacks(&callbacks, &dataset, &error));
+  CHECK(slotline_dataset_len(dataset) == LEN);
+  return dataset;
+}
+
+static slotline_loader *loader_of(struct state *state, const slotline_options *options) {
+  slotline_dataset *dataset = dataset_of(state);
+  slotline_loader *loader = NULL;
+  OK(slotline_loader_new(dataset, options, &loader, &error));
+  slotline_dataset_free(dataset);
+  state->loader = loader;
+  return loader;
+}
+
+/* A batch whose samples are their indices; the sum of their random numbers. */
+static uint64_t check_batch(const slotline_batch *batch) {
+  const slotline_tensor row = field(batch, 0), ragged = field(batch, 1), packed = field(batch, 2), odd = field(batch, 3),
+                        random = field(batch, 4);
+  CHECK(slotline_batch_num_fields(batch) == FIELDS && strcmp(ragged.name, "1") == 0 && strcmp(odd.name, "odd") == 0);
+  CHECK(ragged.num_ends == slotline_batch_len(batch) && packed.num_ends == slotline_batch_len(batch) + 1);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < slotline_batch_len(batch); ++i) {
+    const int64_t index = slotline_batch_indices(batch)[i];
+    CHECK(((const float *)row.data)[4 * i + 3] == (float)index + 3 && ((const uint8_t *)odd.data)[i] == index % 2);
+    CHECK(ragged.ends[i] == index % 4 && packed.ends[i + 1] - packed.ends[i] == (index % 3 == 2 ? 2 : 1));
+    CHECK(((const uint8_t *)ragged.data)[3 * i + 2] == (index % 4 == 3 ? 3 : 0));
+    CHECK(((const uint16_t *)packed.data)[packed.ends[i]] == index);
+    sum += ((const uint64_t *)random.data)[i] * (uint64_t)(index + 1);
+  }
+  return sum;
+}
+
+static void samples_are_the_same_with_any_workers(void) {
+  uint64_t sums[3] = {0, 0, 0};
+  for (size_t workers = 0; workers <= 2; ++workers) {
+    struct state state = {.odd = -1};
+    slotline_options options = options_of(8, workers);
+    options.shuffle = options.has_seed = 1;
+    options.seed = 7;
+    slotline_loader *loader = loader_of(&state, &options);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      slotline_batch *batch = NULL;
+      OK(slotline_loader_epoch(loader, &error));
+      for (int i = 0; i < 7; ++i) {
+        OK(slotline_loader_next(loader, &batch, &error));
+        sums[workers] += check_batch(batch);
+        slotline_batch_free(batch);
+      }
+      GIVES(SLOTLINE_END, slotline_loader_next(loader, &batch, &error));
+    }
+    CHECK(atomic_load(&state.reads) == 2 * LEN && atomic_load(&state.drops) == 0);
+    slotline_loader_free(loader);
+    CHECK(atomic_load(&state.drops) == 1);
+  }
+  CHECK(sums[0] != 0 && sums[0] == sums[1] && sums[0] == sums[2]);
+}
+
+/* What a sample can do wrong, and what its batch's error then says. */
+static int32_t fail(struct state *state, slotline_sample *sample) {
+  (void)state;
+  slotline_sample_fail(sample, "the disk is \xff gone");
+  return 1;
+}
+static int32_t fail_without_a_word(struct state *state, slotline_sample *sample) {
+  (void)state, (void)sample;
+  return -3;
+}
+static int32_t write_nothing(struct state *state, slotline_sample *sample) {
+  (void)state, (void)sample;
+  return 0;
+}
+static int32_t leave_the_row_out(struct state *state, slotline_sample *sample) {
+  (void)state;
+  write_from(sample, 1, 1);
+  return 0;
+}
+static int32_t write_no_bool(struct state *state, slotline_sample *sample) {
+  (void)state;
+  write_from(sample, 1, 0);
+  *(uint8_t *)slotline_sample_row(sample, 3, NULL) = 2;
+  return 0;
+}
+#define MISWRITES(name, field, data, elements)                                       \
+  static int32_t name(struct state *state, slotline_sample *sample) {               \
+    (void)state;                                                                     \
+    write_from(sample, 1, 0);                                                        \
+    CHECK(slotline_sample_write(sample, field, data, elements) == SLOTLINE_INVALID); \
+    return 0;                                                                        \
+  }
+static const uint64_t numbers[16] = {2};
+MISWRITES(write_too_much, 0, numbers, 5)
+MISWRITES(write_too_little, 0, numbers, 3)
+MISWRITES(write_too_ragged, 1, numbers, 4)
+MISWRITES(write_another_bool, 3, numbers, 1)
+MISWRITES(write_null, 4, NULL, 1)
+MISWRITES(write_misaligned, 4, (const char *)numbers + 1, 1)
+MISWRITES(write_no_field, FIELDS, numbers, 1)
+MISWRITES(write_more_than_memory, 4, numbers, SIZE_MAX)
+static int32_t ask_for_rows_that_are_none(struct state *state, slotline_sample *sample) {
+  (void)state;
+  size_t bytes = 1;
+  CHECK(slotline_sample_row(sample, 1, &bytes) == NULL && bytes == 0);
+  CHECK(slotline_sample_row(sample, FIELDS, &bytes) == NULL && slotline_sample_row(sample, SIZE_MAX, NULL) == NULL);
+  slotline_sample_fail(sample, NULL);
+  return 1;
+}
+
+static void a_sample_s_failure_is_in_the_place_of_its_batch(size_t workers) {
+  const struct {
+    int32_t (*misbehave)(struct state *, slotline_sample *);
+    const char *message;
+  } rows[] = {
+      {fail, "the disk is"},        {fail_without_a_word, "-3"},     {write_nothing, "row"},
+      {leave_the_row_out, "row"},   {write_no_bool, "odd"},          {write_too_much, "field 0"},
+      {write_too_little, "field 0"}, {write_too_ragged, "field 1"},  {write_another_bool, "field 3"},
+      {write_null, "NULL"},         {write_misaligned, "aligned"},   {write_no_field, "5 fields"},
+      {write_more_than_memory, "memory"}, {ask_for_rows_that_are_none, "no message"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    struct state state = {.odd = 21, .misbehave = rows[i].misbehave};
+    const slotline_options options = options_of(10, workers);
+    slotline_loader *loader = loader_of(&state, &options);
+    OK(slotline_loader_epoch(loader, &error));
+    for (size_t task = 0; task < 5; ++task) {
+      slotline_batch *batch = NULL;
+      slotline_error *error = NULL;
+      const slotline_status status = slotline_loader_next(loader, &batch, &error);
+      if (task != 2) {
+        CHECK(status == SLOTLINE_OK && slotline_batch_task(batch) == task);
+        check_batch(batch);
+        slotline_batch_free(batch);
+        continue;
+      }
+      CHECK(status == SLOTLINE_SAMPLE && batch == NULL && slotline_error_index(error) == 21);
+      CHECK(slotline_error_task(error) == 2 && slotline_error_worker(error) < (int64_t)workers);
+      if (!strstr(slotline_error_message(error), rows[i].message)) {
+        fprintf(stderr, "%zu: %s, without %s\n", i, slotline_error_message(error), rows[i].message);
+        exit(1);
+      }
+      slotline_error_free(error);
+    }
+    slotline_loader_free(loader);
+    CHECK(atomic_load(&state.drops) == 1);
+  }
+}
+
+static int32_t stop(struct state *state, slotline_sample *sample) {
+  slotline_loader_stop(state->loader);
+  write_from(sample, 21, 0);
+  return 0;
+}
+static int32_t use_the_loader(struct state *state, slotline_sample *sample) {
+  slotline_batch *batch = NULL;
+  GIVES(SLOTLINE_INVALID, slotline_loader_next(state->loader, &batch, &error));
+  GIVES(SLOTLINE_INVALID, slotline_loader_epoch(state->loader, &error));
+  CHECK(slotline_loader_len(state->loader) == 5);
+  write_from(sample, 21, 0);
+  return 0;
+}
+static int32_t free_the_loader(struct state *state, slotline_sample *sample) {
+  slotline_loader_free(state->loader);
+  write_from(sample, 21, 0);
+  return 0;
+}
+
+/* What the pass of a loader gives in the end, whose callbacks use it. */
+static slotline_status last_of_a_pass(struct state *state, size_t workers) {
+  slotline_options options = options_of(10, workers);
+  /* Without workers, as with the caller's help, the callback is called within `next`; with a worker it may be called when
+   * nobody is in the loader. */
+  options.help = workers == 0;
+  slotline_loader *loader = loader_of(state, &options);
+  OK(slotline_loader_epoch(loader, &error));
+  for (;;) {
+    slotline_batch *batch = NULL;
+    slotline_error *error = NULL;
+    const slotline_status status = slotline_loader_next(loader, &batch, &error);
+    slotline_error_free(error);
+    if (status != SLOTLINE_OK) return status;
+    check_batch(batch);
+    slotline_batch_free(batch);
+    /* The one with the odd sample: a loader that was freed is there no longer. */
+    if (state->misbehave == free_the_loader && atomic_load(&state->reads) > 21) return status;
+  }
+}
+
+static void callbacks_may_stop_their_loader(size_t workers) {
+  struct state state = {.odd = 21, .misbehave = stop};
+  CHECK(last_of_a_pass(&state, workers) == SLOTLINE_STOPPED);
+  CHECK(atomic_load(&state.reads) < LEN);
+  slotline_loader_free(state.loader);
+  CHECK(atomic_load(&state.drops) == 1);
+}
+
+static void a_loader_cannot_be_used_by_its_own_callback(void) {
+  struct state state = {.odd = 21, .misbehave = use_the_loader};
+  CHECK(last_of_a_pass(&state, 0) == SLOTLINE_END);
+  slotline_loader_free(state.loader);
+  CHECK(atomic_load(&state.drops) == 1);
+}
+
+static void a_callback_may_free_the_loader_that_calls_it(void) {
+  struct state state = {.odd = 21, .misbehave = free_the_loader};
+  CHECK(last_of_a_pass(&state, 0) == SLOTLINE_STOPPED || atomic_load(&state.reads) > 21);
+  CHECK(atomic_load(&state.drops) == 1);
+}
+
+/* Bad samples go as `on_error` says. */
+static void bad_samples_are_skipped_or_replaced(size_t workers) {
+  for (uint32_t on_error = SLOTLINE_ON_ERROR_SKIP; on_error <= SLOTLINE_ON_ERROR_REPLACE; ++on_error) {
+    struct state state = {.odd = 21, .misbehave = fail};
+    slotline_options options = options_of(10, workers);
+    options.on_error = on_error;
+    slotline_loader *loader = loader_of(&state, &options);
+    OK(slotline_loader_epoch(loader, &error));
+    size_t samples = 0;
+    for (size_t task = 0; task < 5; ++task) {
+      slotline_batch *batch = NULL;
+      OK(slotline_loader_next(loader, &batch, &error));
+      samples += slotline_batch_len(batch);
+      check_batch(batch);
+      slotline_batch_free(batch);
+    }
+    CHECK(samples == (on_error == SLOTLINE_ON_ERROR_SKIP ? LEN - 1 : LEN));
+    slotline_loader_free(loader);
+  }
+}
+
+/* A stream of the numbers below LEN of which each worker gives every n-th. */
+struct cursor {
+  size_t at, step;
+};
+
+static int32_t open(void *user, const slotline_worker *worker, void **cursor, slotline_failure *failure) {
+  struct state *state = user;
+  CHECK(worker->struct_size >= sizeof *worker);
+  if (state->odd == -2) {
+    slotline_fail(failure, "no such stream");
+    return 1;
+  }
+  struct cursor *made = malloc(sizeof *made);
+  made->at = worker->id < 0 ? 0 : (size_t)worker->id;
+  made->step = worker->num_workers ? worker->num_workers : 1;
+  *cursor = made;
+  atomic_fetch_add(&state->open_cursors, 1);
+  return 0;
+}
+
+static int32_t next(void *user, void *of, slotline_sample *sample) {
+  struct state *state = user;
+  struct cursor *cursor = of;
+  if (cursor->at >= LEN) return 1;
+  const size_t index = cursor->at;
+  cursor->at += cursor->step;
+  if ((int64_t)index == state->odd) return state->misbehave(state, sample);
+  write_from(sample, index, 0);
+  return 0;
+}
+
+static void close(void *user, void *cursor) {
+  atomic_fetch_sub(&((struct state *)user)->open_cursors, 1);
+  free(cursor);
+}
+
+static int32_t save(void *user, void *cursor, slotline_saved *saved) {
+  (void)user;
+  CHECK(slotline_saved_append(saved, NULL, 1) == SLOTLINE_INVALID);
+  CHECK(slotline_saved_append(saved, NULL, 0) == SLOTLINE_OK);
+  return slotline_saved_append(saved, cursor, sizeof(struct cursor)) != SLOTLINE_OK;
+}
+
+static int32_t resume(void *user, const slotline_worker *worker, const uint8_t *saved, size_t len, void **cursor,
+                      slotline_failure *failure) {
+  CHECK(len == sizeof(struct cursor));
+  if (open(user, worker, cursor, failure)) return 1;
+  memcpy(*cursor, saved, len);
+  return 0;
+}
+
+static slotline_loader *stream_of(struct state *state, size_t workers) {
+  const slotline_stream_dataset callbacks = {sizeof callbacks, state, -1,   fields, FIELDS, open,
+                                             next,             close, save, resume, drop};
+  slotline_dataset *dataset = NULL;
+  OK(slotline_dataset_from_stream(&callbacks, &dataset, &error));
+  CHECK(slotline_dataset_len(dataset) == -1);
+  const slotline_options options = options_of(4, workers);
+  slotline_loader *loader = NULL;
+  OK(slotline_loader_new(dataset, &options, &loader, &error));
+  slotline_dataset_free(dataset);
+  return state->loader = loader;
+}
+
+/* Reads at most `batches` batches of a stream; a bit for each sample that came. */
+static uint64_t read_stream(slotline_loader *loader, size_t batches, int *errors) {
+  uint64_t seen = 0;
+  for (size_t i = 0; i < batches; ++i) {
+    slotline_batch *batch = NULL;
+    slotline_error *error = NULL;
+    const slotline_status status = slotline_loader_next(loader, &batch, &error);
+    if (status == SLOTLINE_END) break;
+    if (status == SLOTLINE_SAMPLE) {
+      CHECK(strlen(slotline_error_message(error)) > 0);
+      slotline_error_free(error);
+      ++*errors;
+      continue;
+    }
+    CHECK(status == SLOTLINE_OK);
+    const slotline_tensor row = field(batch, 0);
+    for (size_t j = 0; j < slotline_batch_len(batch); ++j) {
+      const uint64_t bit = UINT64_C(1) << (unsigned)((const float *)row.data)[4 * j];
+      CHECK(!(seen & bit));
+      seen |= bit;
+    }
+    slotline_batch_free(batch);
+  }
+  return seen;
+}
+
+static const uint64_t ALL = (UINT64_C(1) << LEN) - 1;
+
+static void streams_give_all_and_go_on_where_they_were(size_t workers) {
+  struct state state = {.odd = -1};
+  int errors = 0;
+  slotline_loader *loader = stream_of(&state, workers), *again = stream_of(&state, workers);
+  OK(slotline_loader_epoch(loader, &error));
+  CHECK(read_stream(loader, SIZE_MAX, &errors) == ALL && errors == 0);
+  OK(slotline_loader_epoch(loader, &error));
+  const uint64_t first = read_stream(loader, 3, &errors);
+  slotline_bytes *saved = NULL;
+  OK(slotline_loader_state(loader, &saved, &error));
+  slotline_loader_free(loader);
+  OK(slotline_loader_load_state(again, slotline_bytes_data(saved), slotline_bytes_len(saved), &error));
+  slotline_bytes_free(saved);
+  OK(slotline_loader_epoch(again, &error));
+  const uint64_t rest = read_stream(again, SIZE_MAX, &errors);
+  CHECK(first && !(first & rest) && (first | rest) == ALL && errors == 0);
+  slotline_loader_free(again);
+  CHECK(atomic_load(&state.open_cursors) == 0 && atomic_load(&state.drops) == 2);
+}
+
+static void streams_fail_and_are_given_up(size_t workers) {
+  struct state state = {.odd = 21, .misbehave = fail};
+  int errors = 0;
+  slotline_loader *loader = stream_of(&state, workers);
+  OK(slotline_loader_epoch(loader, &error));
+  const uint64_t seen = read_stream(loader, SIZE_MAX, &errors);
+  CHECK(errors == 1 && !(seen >> 21 & 1) && seen >> (LEN - 1));
+  /* In the middle of a pass. */
+  OK(slotline_loader_epoch(loader, &error));
+  read_stream(loader, 2, &errors);
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&state.open_cursors) == 0 && atomic_load(&state.drops) == 1);
+
+  struct state stopping = {.odd = 21, .misbehave = stop};
+  loader = stream_of(&stopping, workers);
+  OK(slotline_loader_epoch(loader, &error));
+  slotline_status status;
+  slotline_batch *batch = NULL;
+  while ((status = slotline_loader_next(loader, &batch, NULL)) == SLOTLINE_OK) slotline_batch_free(batch);
+  CHECK(status == SLOTLINE_STOPPED);
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&stopping.open_cursors) == 0 && atomic_load(&stopping.drops) == 1);
+
+  struct state closed = {.odd = -2};
+  loader = stream_of(&closed, workers);
+  OK(slotline_loader_epoch(loader, &error));
+  slotline_error *error = NULL;
+  CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_SAMPLE && batch == NULL);
+  CHECK(strstr(slotline_error_message(error), "no such stream"));
+  slotline_error_free(error);
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&closed.open_cursors) == 0 && atomic_load(&closed.drops) == 1);
+}
+
+/* A batch that is an array of numbers from the heap. */
+static int32_t collate(void *user, slotline_samples *samples, void **batch, slotline_failure *failure) {
+  struct state *state = user;
+  const size_t len = slotline_samples_left(samples);
+  int64_t *made = calloc(len + 1, sizeof *made);
+  for (;;) {
+    slotline_tensor given[FIELDS];
+    for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
+    CHECK(slotline_samples_next(samples, given, 1) == SLOTLINE_INVALID);
+    const slotline_status status = slotline_samples_next(samples, given, FIELDS);
+    if (status == SLOTLINE_END) break;
+    if (status != SLOTLINE_OK) {
+      free(made);
+      return status;
+    }
+    CHECK(given[0].ndim == 1 && given[0].shape[0] == 4 && given[2].kind == SLOTLINE_PACKED);
+    made[++made[0]] = (int64_t)((const float *)given[0].data)[0];
+  }
+  if (made[1] == state->odd + 1) {
+    free(made);
+    slotline_fail(failure, "not this batch");
+    return 1;
+  }
+  atomic_fetch_add(&state->batches, 1);
+  *batch = made;
+  return 0;
+}
+
+static struct state *collating;
+static void drop_batch(void *batch) {
+  atomic_fetch_sub(&collating->batches, 1);
+  free(batch);
+}
+
+static int32_t init(void *user, const slotline_worker *worker, slotline_failure *failure) {
+  struct state *state = user;
+  atomic_fetch_add(&state->reads, 1);
+  if (worker->id == 1) slotline_fail(failure, "no second one");
+  return worker->id == 1;
+}
+
+static void batches_can_be_anything(size_t workers) {
+  struct state state = {.odd = 19, .misbehave = fail}, initial = {.odd = -1};
+  collating = &state;
+  slotline_options options = options_of(10, workers);
+  options.collate = collate;
+  options.collate_user = &state;
+  options.collate_drop = drop;
+  options.collate_drop_batch = drop_batch;
+  options.worker_init = init;
+  options.worker_init_user = &initial;
+  options.worker_init_drop = drop;
+  options.hold = 2;
+  slotline_loader *loader = loader_of(&state, &options);
+  OK(slotline_loader_epoch(loader, &error));
+  slotline_batch *kept = NULL, *batch = NULL;
+  int samples = 0, inits = 0;
+  for (int left = 5; left > 0;) {
+    slotline_error *error = NULL;
+    const slotline_status status = slotline_loader_next(loader, &batch, &error);
+    if (status == SLOTLINE_WORKER_INIT) {
+      CHECK(strstr(slotline_error_message(error), "no second one") && slotline_error_worker(error) == 1);
+      ++inits;
+    } else if (status == SLOTLINE_SAMPLE) {
+      /* Number 1 has a sample that fails, and number 2 the callback refuses. */
+      const int64_t task = slotline_error_task(error);
+      CHECK(task == 1 || task == 2);
+      CHECK(strstr(slotline_error_message(error), task == 1 ? "the disk is" : "not this batch"));
+      --left;
+    } else {
+      CHECK(status == SLOTLINE_OK && slotline_batch_num_fields(batch) == 0);
+      const int64_t *made = slotline_batch_user(batch);
+      CHECK(made[0] == 10 && (size_t)made[0] == slotline_batch_len(batch));
+      for (int i = 0; i < 10; ++i) CHECK(made[i + 1] == slotline_batch_indices(batch)[i]);
+      samples += 10;
+      --left;
+      if (kept) slotline_batch_free(batch);
+      else kept = batch;
+    }
+    slotline_error_free(error);
+  }
+  CHECK(samples == 30 && inits == (workers == 2) && atomic_load(&initial.reads) == (int)workers);
+  slotline_loader_free(loader);
+  CHECK(((const int64_t *)slotline_batch_user(kept))[1] == 0 && atomic_load(&state.batches) == 1);
+  slotline_batch_free(kept);
+  /* The dataset's and the collate function's. */
+  CHECK(atomic_load(&state.batches) == 0 && atomic_load(&state.drops) == 2 && atomic_load(&initial.drops) == 1);
+}
+
+static int32_t backwards(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure) {
+  (void)user;
+  for (size_t i = 0; i < len; ++i) indices[i] = pass == 1 ? LEN : LEN - 1 - i;
+  if (pass == 2) slotline_fail(failure, "no third pass");
+  return pass == 2;
+}
+
+static int32_t pairs(void *user, uint64_t pass, uint64_t batch, uint64_t *indices, size_t room, size_t *len,
+                     slotline_failure *failure) {
+  (void)user;
+  if (batch == 3) return 1;
+  if (pass == 1) {
+    slotline_fail(failure, "no second pass");
+    return 2;
+  }
+  CHECK(room == 2);
+  indices[0] = indices[1] = batch;
+  *len = pass == 2 ? 3 : 2;
+  return 0;
+}
+
+static void orders_can_be_anyone_s(size_t workers) {
+  struct state state = {.odd = -1}, order = {.odd = -1};
+  const slotline_order_callback by_pass = {sizeof by_pass, &order, LEN, backwards, drop};
+  slotline_options options = options_of(10, workers);
+  slotline_sampler *sampler = NULL;
+  OK(slotline_sampler_from_callback(&by_pass, &sampler, &error));
+  options.sampler = sampler;
+  slotline_loader *loader = loader_of(&state, &options);
+  slotline_sampler_free(sampler);
+  slotline_batch *batch = NULL;
+  OK(slotline_loader_epoch(loader, &error));
+  for (int64_t i = 0; i < 5; ++i) {
+    OK(slotline_loader_next(loader, &batch, &error));
+    CHECK(slotline_batch_indices(batch)[0] == LEN - 1 - 10 * i);
+    check_batch(batch);
+    slotline_batch_free(batch);
+  }
+  /* An index that there is not, and an order that cannot be drawn. */
+  slotline_status status = slotline_loader_epoch(loader, NULL);
+  if (status == SLOTLINE_OK) status = slotline_loader_next(loader, &batch, NULL);
+  CHECK(status == SLOTLINE_SAMPLER || status == SLOTLINE_SAMPLE);
+  slotline_error *error = NULL;
+  status = slotline_loader_epoch(loader, &error);
+  CHECK(status == SLOTLINE_SAMPLER && strstr(slotline_error_message(error), "no third pass"));
+  slotline_error_free(error);
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&order.drops) == 1);
+
+  const slotline_batches_callback by_batch = {sizeof by_batch, &order, 2, pairs, drop};
+  slotline_batch_sampler *batches = NULL;
+  OK(slotline_batch_sampler_from_callback(&by_batch, &batches, &error));
+  options = options_of(1, workers);
+  options.batch_sampler = batches;
+  loader = loader_of(&state, &options);
+  slotline_batch_sampler_free(batches);
+  for (int pass = 0; pass < 3; ++pass) {
+    OK(slotline_loader_epoch(loader, &error));
+    size_t samples = 0;
+    while ((status = slotline_loader_next(loader, &batch, &error)) == SLOTLINE_OK) {
+      samples += slotline_batch_len(batch);
+      check_batch(batch);
+      slotline_batch_free(batch);
+    }
+    CHECK(pass == 0 ? status == SLOTLINE_END && samples == 6 : status == SLOTLINE_SAMPLER);
+    if (pass == 1) CHECK(strstr(slotline_error_message(error), "no second pass"));
+    slotline_error_free(error);
+  }
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&order.drops) == 2 && atomic_load(&state.drops) == 2);
+}
+
+int main(void) {
+  samples_are_the_same_with_any_workers();
+  for (size_t workers = 0; workers <= 2; ++workers) {
+    a_sample_s_failure_is_in_the_place_of_its_batch(workers);
+    callbacks_may_stop_their_loader(workers);
+    bad_samples_are_skipped_or_replaced(workers);
+    streams_give_all_and_go_on_where_they_were(workers);
+    streams_fail_and_are_given_up(workers);
+    batches_can_be_anything(workers);
+    orders_can_be_anyone_s(workers);
+  }
+  a_loader_cannot_be_used_by_its_own_callback();
+  a_callback_may_free_the_loader_that_calls_it();
+  puts("ok");
+  return 0;
+}

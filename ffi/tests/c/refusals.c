@@ -1,0 +1,609 @@
+/* Every function of slotline.h with what it must not be given: nulls, structs that are too short or know more than the
+ * library, pointers that are not aligned. Prints the names of the functions in the table, which sanitized.rs compares with
+ * those in the header. */
+
+#include "proof.h"
+
+/* A call that is an error, with an error object (`E`), whose message has `word`, and without one. */
+#define REFUSED(word, call)                                                                       \
+  do {                                                                                            \
+    slotline_error *error = NULL, **E = &error;                                                   \
+    const slotline_status gave = (call);                                                          \
+    if (gave != SLOTLINE_INVALID || !error || slotline_error_code(error) != SLOTLINE_INVALID ||   \
+        !strstr(slotline_error_message(error), word)) {                                           \
+      fprintf(stderr, "%s:%d: %s gave %d, not \"%s\": %s\n", __FILE__, __LINE__, #call, (int)gave, \
+              word, error ? slotline_error_message(error) : "no message");                        \
+      exit(1);                                                                                    \
+    }                                                                                             \
+    slotline_error_free(error);                                                                   \
+    E = NULL;                                                                                     \
+    CHECK((call) == SLOTLINE_INVALID);                                                            \
+  } while (0)
+
+/* A struct of a version that is `size` bytes long, in memory that ends with it: zeros but for its size. */
+static void *sized(size_t size) {
+  void *memory = calloc(1, size < sizeof size ? sizeof size : size);
+  CHECK(memory);
+  memcpy(memory, &size, sizeof size);
+  return memory;
+}
+
+/* A call is refused with a struct of each length that it cannot have. */
+#define REFUSED_WHEN_SHORT(type, word, call)                                 \
+  do {                                                                       \
+    const size_t sizes[] = {0, 1, sizeof(size_t), sizeof(type) - 1};         \
+    for (size_t each = 0; each < sizeof sizes / sizeof *sizes; ++each) {     \
+      type *S = sized(sizes[each]);                                          \
+      REFUSED(word, call);                                                   \
+      free(S);                                                               \
+    }                                                                        \
+  } while (0)
+
+/* An address that nothing but bytes can have. */
+static void *crooked(void) {
+  static uint64_t place[2];
+  return (char *)place + 1;
+}
+
+static slotline_dataset *dataset;
+static slotline_loader *loader;
+static slotline_batch *batch;
+static void callbacks_of_options(void);
+
+static void dataset_open(void) {
+  slotline_dataset *out = dataset;
+  REFUSED("source", slotline_dataset_open(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("UTF-8", slotline_dataset_open("digits\xff", &out, E));
+  REFUSED("source", slotline_dataset_open("", &out, E));
+  REFUSED("source", slotline_dataset_open("nothing:file", &out, E));
+  REFUSED("out", slotline_dataset_open("digits", NULL, E));
+  REFUSED("aligned", slotline_dataset_open("digits", crooked(), E));
+}
+
+static int dropped;
+static void drop(void *user) {
+  CHECK(user == &dropped);
+  ++dropped;
+}
+
+static const int64_t two[] = {2, 3}, nine[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, negative[] = {-1}, huge[] = {INT64_MAX, INT64_MAX}, none[] = {0};
+static const float six[6];
+static const uint8_t bools[6] = {0, 1, 2, 0, 1, 0};
+
+static slotline_array array(void) {
+  slotline_array array;
+  memset(&array, 0, sizeof array);
+  array.struct_size = sizeof array;
+  array.dtype = SLOTLINE_F32;
+  array.ndim = 2;
+  array.shape = two;
+  array.data = six;
+  array.user = &dropped;
+  array.drop = drop;
+  return array;
+}
+
+static void dataset_from_arrays(void) {
+  slotline_dataset *out = dataset;
+  REFUSED("arrays", slotline_dataset_from_arrays(NULL, 1, &out, E));
+  CHECK(out == NULL);
+  REFUSED("arrays", slotline_dataset_from_arrays(NULL, 0, &out, E));
+  dropped = 0;
+  REFUSED_WHEN_SHORT(slotline_array, "struct_size", slotline_dataset_from_arrays(S, 1, &out, E));
+  CHECK(dropped == 0);
+
+  /* From here on each array has its drop called, once for each of two calls. */
+  slotline_array a[2];
+#define REFUSED_ARRAY(word, change)                                       \
+  do {                                                                    \
+    a[0] = a[1] = array();                                                \
+    change;                                                               \
+    dropped = 0;                                                          \
+    REFUSED(word, slotline_dataset_from_arrays(a, 2, &out, E));           \
+    CHECK(dropped == 4 && out == NULL);                                   \
+  } while (0)
+  REFUSED_ARRAY("name", a[0].name = a[1].name = "x");
+  REFUSED_ARRAY("UTF-8", a[1].name = "\xff");
+  REFUSED_ARRAY("dtype", a[0].dtype = 0);
+  REFUSED_ARRAY("dtype", a[1].dtype = UINT32_MAX);
+  REFUSED_ARRAY("shape", a[1].shape = NULL);
+  REFUSED_ARRAY("arrays[1]", a[1].ndim = 9; a[1].shape = nine);
+  REFUSED_ARRAY("arrays[1]", a[1].ndim = UINT32_MAX);
+  REFUSED_ARRAY("rows", a[0].ndim = 0);
+  REFUSED_ARRAY("-1", a[1].ndim = 1; a[1].shape = negative);
+  REFUSED_ARRAY("arrays[1]", a[1].shape = huge);
+  REFUSED_ARRAY("data", a[1].data = NULL);
+  REFUSED_ARRAY("aligned", a[1].data = crooked());
+  REFUSED_ARRAY("bool", a[1].dtype = SLOTLINE_BOOL; a[1].data = bools);
+  REFUSED_ARRAY("", a[1].ndim = 1; a[1].shape = none);
+#undef REFUSED_ARRAY
+  a[0] = a[1] = array();
+  dropped = 0;
+  REFUSED("out", slotline_dataset_from_arrays(a, 2, NULL, E));
+  CHECK(dropped == 4);
+  a[1].struct_size = sizeof a[1] + 8;
+  dropped = 0;
+  REFUSED("struct_size", slotline_dataset_from_arrays(a, 2, &out, E));
+  CHECK(dropped == 2);
+}
+
+static void loader_new(void) {
+  slotline_loader *out = loader;
+  slotline_options o = options_of(1, 0);
+  REFUSED("dataset", slotline_loader_new(NULL, &o, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_new(dataset, &o, NULL, E));
+  REFUSED("options", slotline_loader_new(dataset, crooked(), &out, E));
+  REFUSED_WHEN_SHORT(slotline_options, "struct_size", slotline_loader_new(dataset, S, &out, E));
+
+  struct {
+    slotline_options known;
+    uint64_t later;
+  } newer = {options_of(1, 0), 1};
+  newer.known.struct_size = sizeof newer;
+  REFUSED("later version", slotline_loader_new(dataset, &newer.known, &out, E));
+  newer.later = 0;
+  OK(slotline_loader_new(dataset, &newer.known, &out, &error));
+  slotline_loader_free(out);
+
+#define REFUSED_OPTION(word, change)                             \
+  do {                                                           \
+    o = options_of(1, 0);                                        \
+    change;                                                      \
+    REFUSED(word, slotline_loader_new(dataset, &o, &out, E));    \
+    CHECK(out == NULL);                                          \
+  } while (0)
+  REFUSED_OPTION("batch_size", o.batch_size = -2);
+  REFUSED_OPTION("help", o.help = 2);
+  REFUSED_OPTION("wait_strategy", o.wait_strategy = 3);
+  REFUSED_OPTION("affinity", o.affinity = 3);
+  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES);
+  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
+  REFUSED_OPTION("on_overflow", o.on_overflow = 2);
+  REFUSED_OPTION("on_error", o.on_error = 3);
+#undef REFUSED_OPTION
+  callbacks_of_options();
+}
+
+static void loader_epoch(void) {
+  REFUSED("loader", slotline_loader_epoch(NULL, E));
+  REFUSED("aligned", slotline_loader_epoch(crooked(), E));
+}
+
+static void loader_next(void) {
+  slotline_batch *out = batch;
+  REFUSED("loader", slotline_loader_next(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_next(loader, NULL, E));
+  REFUSED("aligned", slotline_loader_next(loader, crooked(), E));
+  /* No pass was begun. */
+  slotline_loader *idle = digits(NULL);
+  REFUSED("epoch", slotline_loader_next(idle, &out, E));
+  slotline_loader_free(idle);
+}
+
+static void batch_field(void) {
+  slotline_tensor out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("batch", slotline_batch_field(NULL, 0, &out, E));
+  REFUSED("out", slotline_batch_field(batch, 0, NULL, E));
+  REFUSED("aligned", slotline_batch_field(batch, 0, crooked(), E));
+  REFUSED("2 fields", slotline_batch_field(batch, 2, &out, E));
+  REFUSED("2 fields", slotline_batch_field(batch, SIZE_MAX, &out, E));
+  REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field(batch, 0, S, E));
+  slotline_tensor *longer = sized(sizeof *longer + 16);
+  OK(slotline_batch_field(batch, 1, longer, &error));
+  CHECK(longer->struct_size == sizeof *longer + 16 && longer->dtype == SLOTLINE_I64);
+  free(longer);
+}
+
+static void batch_field_by_name(void) {
+  slotline_tensor out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("batch", slotline_batch_field_by_name(NULL, "0", &out, E));
+  REFUSED("name", slotline_batch_field_by_name(batch, NULL, &out, E));
+  REFUSED("UTF-8", slotline_batch_field_by_name(batch, "\xff", &out, E));
+  REFUSED("image", slotline_batch_field_by_name(batch, "image", &out, E));
+  REFUSED("out", slotline_batch_field_by_name(batch, "0", NULL, E));
+  REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field_by_name(batch, "0", S, E));
+}
+
+/* What hands over a pointer with `drop`: that is called once for each of two calls, whatever is wrong. */
+#define REFUSED_AND_DROPPED(word, call) \
+  do {                                  \
+    dropped = 0;                        \
+    REFUSED(word, call);                \
+    CHECK(dropped == 2);                \
+  } while (0)
+
+static int32_t no_read(void *user, size_t index, slotline_sample *sample) {
+  (void)user, (void)index, (void)sample;
+  return 1;
+}
+static int32_t no_open(void *user, const slotline_worker *worker, void **cursor, slotline_failure *failure) {
+  (void)user, (void)worker, (void)cursor, (void)failure;
+  return 1;
+}
+static int32_t no_next(void *user, void *cursor, slotline_sample *sample) {
+  (void)user, (void)cursor, (void)sample;
+  return 1;
+}
+static int32_t no_save(void *user, void *cursor, slotline_saved *saved) {
+  (void)user, (void)cursor, (void)saved;
+  return 1;
+}
+static int32_t no_order(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure) {
+  (void)user, (void)pass, (void)indices, (void)len, (void)failure;
+  return 1;
+}
+static int32_t no_batches(void *user, uint64_t pass, uint64_t number, uint64_t *indices, size_t room, size_t *len,
+                          slotline_failure *failure) {
+  (void)user, (void)pass, (void)number, (void)indices, (void)room, (void)len, (void)failure;
+  return 1;
+}
+static int32_t no_init(void *user, const slotline_worker *worker, slotline_failure *failure) {
+  (void)user, (void)worker, (void)failure;
+  return 1;
+}
+
+static slotline_field fields[65];
+static void good_fields(void) {
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
+    fields[i] = (slotline_field){sizeof *fields, NULL, SLOTLINE_F32, SLOTLINE_FIXED, 1, two};
+}
+
+/* Fields are wrong in the same ways for both kinds of datasets. */
+#define REFUSED_FIELD(given, call, word, change) \
+  do {                                           \
+    good_fields();                               \
+    given.fields = fields;                       \
+    given.num_fields = 2;                        \
+    change;                                      \
+    REFUSED_AND_DROPPED(word, call);             \
+    CHECK(out == NULL);                          \
+  } while (0)
+#define REFUSED_FIELDS(given, call)                                                                  \
+  do {                                                                                               \
+    REFUSED_FIELD(given, call, "fields", given.fields = NULL);                                       \
+    REFUSED_FIELD(given, call, "field", given.num_fields = 0);                                       \
+    REFUSED_FIELD(given, call, "64", given.num_fields = 65);                                         \
+    REFUSED_FIELD(given, call, "struct_size", fields[0].struct_size = 8);                            \
+    REFUSED_FIELD(given, call, "struct_size", fields[1].struct_size = sizeof *fields + 8);           \
+    REFUSED_FIELD(given, call, "dtype", fields[0].dtype = 0);                                        \
+    REFUSED_FIELD(given, call, "kind", fields[1].kind = 3);                                          \
+    REFUSED_FIELD(given, call, "shape", fields[1].shape = NULL);                                     \
+    REFUSED_FIELD(given, call, "-1", fields[1].shape = negative);                                    \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = 9; fields[1].shape = nine);             \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = UINT32_MAX);                            \
+    REFUSED_FIELD(given, call, "name", fields[0].name = fields[1].name = "x");                       \
+    REFUSED_FIELD(given, call, "UTF-8", fields[0].name = "\xff");                                    \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_RAGGED; fields[1].ndim = 0);   \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0);   \
+  } while (0)
+
+static void dataset_from_callbacks(void) {
+  slotline_dataset *out = dataset;
+  slotline_map_dataset map = {sizeof map, &dropped, 5, fields, 2, no_read, drop};
+  REFUSED("dataset", slotline_dataset_from_callbacks(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED_WHEN_SHORT(slotline_map_dataset, "struct_size", slotline_dataset_from_callbacks(S, &out, E));
+  REFUSED_FIELDS(map, slotline_dataset_from_callbacks(&map, &out, E));
+  good_fields();
+  map.num_fields = 2;
+  REFUSED_AND_DROPPED("out", slotline_dataset_from_callbacks(&map, NULL, E));
+  map.read = NULL;
+  REFUSED_AND_DROPPED("read", slotline_dataset_from_callbacks(&map, &out, E));
+}
+
+static void dataset_from_stream(void) {
+  slotline_dataset *out = dataset;
+  const slotline_stream_dataset good = {.struct_size = sizeof good, .user = &dropped, .len = -1, .fields = fields,
+                                        .num_fields = 2, .open = no_open, .next = no_next, .drop = drop};
+  slotline_stream_dataset stream = good;
+  REFUSED("dataset", slotline_dataset_from_stream(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED_WHEN_SHORT(slotline_stream_dataset, "struct_size", slotline_dataset_from_stream(S, &out, E));
+  REFUSED_FIELDS(stream, slotline_dataset_from_stream(&stream, &out, E));
+#define REFUSED_STREAM(word, to, change)                                         \
+  do {                                                                           \
+    good_fields();                                                               \
+    stream = good;                                                               \
+    change;                                                                      \
+    REFUSED_AND_DROPPED(word, slotline_dataset_from_stream(&stream, to, E));     \
+  } while (0)
+  REFUSED_STREAM("out", NULL, (void)0);
+  REFUSED_STREAM("open", &out, stream.open = NULL);
+  REFUSED_STREAM("next", &out, stream.next = NULL);
+  REFUSED_STREAM("resume", &out, stream.save = no_save);
+  REFUSED_STREAM("len", &out, stream.len = -2);
+#undef REFUSED_STREAM
+}
+
+/* The callbacks of a loader's options are taken over, also if there is no loader. */
+static void callbacks_of_options(void) {
+  slotline_loader *out = loader;
+  slotline_options o = options_of(1, 1);
+  o.worker_init = no_init;
+  o.worker_init_user = o.collate_user = &dropped;
+  o.worker_init_drop = drop;
+  REFUSED_AND_DROPPED("dataset", slotline_loader_new(NULL, &o, &out, E));
+  REFUSED_AND_DROPPED("out", slotline_loader_new(dataset, &o, NULL, E));
+  o.batch_size = -2;
+  REFUSED_AND_DROPPED("batch_size", slotline_loader_new(dataset, &o, &out, E));
+  o.batch_size = 0;
+  dropped = 0;
+  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &o, &out, &error));
+  CHECK(dropped == 1 && out == NULL);
+}
+
+static slotline_sampler *sampler;
+static const size_t indices[] = {3, 1, 2}, offsets[] = {0, 2, 3}, wrong_offsets[] = {1, 2, 3}, falling[] = {0, 2, 1},
+                    no_offsets[] = {0, 0};
+static const double weights[] = {1, 2, 3};
+
+static void sampler_random(void) { REFUSED("out", slotline_sampler_random(0, 0, NULL, E)); }
+static void sampler_cipher(void) { REFUSED("out", slotline_sampler_cipher(NULL, E)); }
+static void sampler_distributed(void) { REFUSED("out", slotline_sampler_distributed(2, 0, 1, 0, 0, NULL, E)); }
+
+static void sampler_subset_random(void) {
+  slotline_sampler *out = crooked();
+  REFUSED("indices", slotline_sampler_subset_random(NULL, 3, &out, E));
+  CHECK(out == NULL);
+  REFUSED("indices", slotline_sampler_subset_random(indices, SIZE_MAX, &out, E));
+  REFUSED("aligned", slotline_sampler_subset_random(crooked(), 1, &out, E));
+  REFUSED("out", slotline_sampler_subset_random(indices, 3, NULL, E));
+}
+
+static void sampler_indices(void) {
+  slotline_sampler *out = crooked();
+  REFUSED("indices", slotline_sampler_indices(NULL, 3, &out, E));
+  CHECK(out == NULL);
+  REFUSED("indices", slotline_sampler_indices(indices, SIZE_MAX, &out, E));
+  REFUSED("out", slotline_sampler_indices(indices, 3, NULL, E));
+}
+
+/* What is wrong with a sampler in itself is said where a loader is made of it. */
+static void not_built_with(slotline_sampler *with) {
+  slotline_options o = options_of(1, 0);
+  o.sampler = with;
+  slotline_loader *out = loader;
+  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &o, &out, &error));
+  CHECK(out == NULL);
+  slotline_sampler_free(with);
+}
+
+static void sampler_weighted(void) {
+  slotline_sampler *out = crooked();
+  REFUSED("weights", slotline_sampler_weighted(NULL, 3, 3, 1, &out, E));
+  CHECK(out == NULL);
+  REFUSED("weights", slotline_sampler_weighted(weights, SIZE_MAX, 3, 1, &out, E));
+  REFUSED("out", slotline_sampler_weighted(weights, 3, 3, 1, NULL, E));
+  const double wrong[] = {1, -1, 0};
+  OK(slotline_sampler_weighted(wrong, 3, 3, 1, &out, &error));
+  not_built_with(out);
+  OK(slotline_sampler_distributed(2, 2, 1, 0, 0, &out, &error));
+  not_built_with(out);
+}
+
+static void sampler_from_callback(void) {
+  slotline_sampler *out = crooked();
+  slotline_order_callback order = {sizeof order, &dropped, 5, no_order, drop};
+  REFUSED("callback", slotline_sampler_from_callback(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED_WHEN_SHORT(slotline_order_callback, "struct_size", slotline_sampler_from_callback(S, &out, E));
+  REFUSED_AND_DROPPED("out", slotline_sampler_from_callback(&order, NULL, E));
+  order.order = NULL;
+  REFUSED_AND_DROPPED("order", slotline_sampler_from_callback(&order, &out, E));
+}
+
+static void sampler_seed(void) { slotline_sampler_seed(NULL, 1); }
+static void sampler_set_epoch(void) {
+  slotline_sampler_set_epoch(NULL, 1);
+  /* Of no use to this one. */
+  slotline_sampler_set_epoch(sampler, 1);
+}
+static void sampler_free(void) { slotline_sampler_free(NULL); }
+
+static void batch_sampler_of(void) {
+  slotline_batch_sampler *out = crooked();
+  REFUSED("sampler", slotline_batch_sampler_of(NULL, 2, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_batch_sampler_of(sampler, 2, 0, NULL, E));
+}
+
+static void batch_sampler_lists(void) {
+  slotline_batch_sampler *out = crooked();
+  REFUSED("indices", slotline_batch_sampler_lists(NULL, offsets, 2, &out, E));
+  CHECK(out == NULL);
+  REFUSED("offsets", slotline_batch_sampler_lists(indices, NULL, 2, &out, E));
+  REFUSED("", slotline_batch_sampler_lists(indices, offsets, 0, &out, E));
+  REFUSED("offsets", slotline_batch_sampler_lists(indices, offsets, SIZE_MAX, &out, E));
+  REFUSED("offsets", slotline_batch_sampler_lists(indices, wrong_offsets, 2, &out, E));
+  REFUSED("offsets", slotline_batch_sampler_lists(indices, falling, 2, &out, E));
+  REFUSED("", slotline_batch_sampler_lists(indices, no_offsets, 1, &out, E));
+  REFUSED("out", slotline_batch_sampler_lists(indices, offsets, 2, NULL, E));
+}
+
+static void batch_sampler_from_callback(void) {
+  slotline_batch_sampler *out = crooked();
+  slotline_batches_callback batches = {sizeof batches, &dropped, 2, no_batches, drop};
+  REFUSED("callback", slotline_batch_sampler_from_callback(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED_WHEN_SHORT(slotline_batches_callback, "struct_size", slotline_batch_sampler_from_callback(S, &out, E));
+  REFUSED_AND_DROPPED("out", slotline_batch_sampler_from_callback(&batches, NULL, E));
+  batches.batches = NULL;
+  REFUSED_AND_DROPPED("batches", slotline_batch_sampler_from_callback(&batches, &out, E));
+}
+
+static void batch_sampler_free(void) { slotline_batch_sampler_free(NULL); }
+
+/* Functions for callbacks; callbacks.c has what they refuse there. */
+static void fail(void) { slotline_fail(NULL, "nothing"); }
+static void sample_epoch(void) { CHECK(slotline_sample_epoch(NULL) == 0); }
+static void sample_fail(void) { slotline_sample_fail(NULL, "nothing"); }
+static void sample_position(void) { CHECK(slotline_sample_position(NULL) == 0); }
+static void sample_random(void) { CHECK(slotline_sample_random(NULL) == 0); }
+static void sample_row(void) {
+  size_t bytes = 1;
+  CHECK(slotline_sample_row(NULL, 0, NULL) == NULL && slotline_sample_row(NULL, 0, &bytes) == NULL && bytes == 0);
+}
+static void sample_worker(void) { CHECK(slotline_sample_worker(NULL) == -1); }
+static void sample_write(void) { CHECK(slotline_sample_write(NULL, 0, six, 6) == SLOTLINE_INVALID); }
+static void samples_left(void) { CHECK(slotline_samples_left(NULL) == 0); }
+static void samples_next(void) {
+  slotline_tensor out;
+  out.struct_size = sizeof out;
+  CHECK(slotline_samples_next(NULL, &out, 1) == SLOTLINE_INVALID);
+}
+static void saved_append(void) { CHECK(slotline_saved_append(NULL, bools, 1) == SLOTLINE_INVALID); }
+
+static void batch_dlpack(void) {
+  struct DLManagedTensorVersioned *out = crooked();
+  REFUSED("batch", slotline_batch_dlpack(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, &out, E));
+  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, E));
+  REFUSED("aligned", slotline_batch_dlpack(batch, 0, crooked(), E));
+}
+
+static void batch_dlpack_unversioned(void) {
+  struct DLManagedTensor *out = crooked();
+  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, &out, E));
+  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, E));
+}
+
+static void loader_state(void) {
+  slotline_bytes *out = crooked();
+  REFUSED("loader", slotline_loader_state(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_state(loader, NULL, E));
+}
+
+static void loader_load_state(void) {
+  const uint8_t *nothing = NULL;
+  const uint8_t nonsense[] = "nonsense \xff";
+  slotline_bytes *state = NULL;
+  OK(slotline_loader_state(loader, &state, &error));
+  REFUSED("loader", slotline_loader_load_state(NULL, slotline_bytes_data(state), slotline_bytes_len(state), E));
+  slotline_bytes_free(state);
+  REFUSED("data", slotline_loader_load_state(loader, nothing, 1, E));
+  REFUSED("data", slotline_loader_load_state(loader, nonsense, SIZE_MAX, E));
+  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nonsense, sizeof nonsense, &error));
+  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nothing, 0, &error));
+}
+
+static void loader_stats(void) {
+  slotline_stats out;
+  memset(&out, 0, sizeof out);
+  out.struct_size = sizeof out;
+  REFUSED("loader", slotline_loader_stats(NULL, &out, E));
+  REFUSED("out", slotline_loader_stats(loader, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_stats, "struct_size", slotline_loader_stats(loader, S, E));
+}
+
+/* Functions that give a text. */
+static void text(slotline_status (*function)(slotline_loader *, slotline_bytes **, slotline_error **)) {
+  slotline_bytes *out = crooked();
+  REFUSED("loader", function(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", function(loader, NULL, E));
+  OK(function(loader, &out, &error));
+  CHECK(strlen((const char *)slotline_bytes_data(out)) == slotline_bytes_len(out));
+  slotline_bytes_free(out);
+}
+static void loader_stats_json(void) { text(slotline_loader_stats_json); }
+static void loader_verdict(void) { text(slotline_loader_verdict); }
+static void loader_warnings(void) { text(slotline_loader_warnings); }
+
+static void options_init(void) {
+  slotline_options_init(NULL, sizeof(slotline_options));
+  slotline_options_init(crooked(), sizeof(slotline_options));
+  for (size_t size = 0; size < sizeof(slotline_options); ++size) {
+    unsigned char *options = malloc(size ? size : 1);
+    memset(options, 0xaa, size);
+    slotline_options_init((void *)options, size);
+    /* It got its size at most. */
+    for (size_t i = sizeof size; i < size; ++i) CHECK(options[i] == 0xaa);
+    free(options);
+  }
+}
+
+/* What cannot fail has an answer for NULL. */
+static void batch_user(void) { CHECK(slotline_batch_user(NULL) == NULL && slotline_batch_user(batch) == NULL); }
+static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
+static void batch_task(void) { CHECK(slotline_batch_task(NULL) == 0); }
+static void batch_epoch(void) { CHECK(slotline_batch_epoch(NULL) == 0); }
+static void batch_indices(void) { CHECK(slotline_batch_indices(NULL) == NULL); }
+static void batch_num_fields(void) { CHECK(slotline_batch_num_fields(NULL) == 0); }
+static void batch_free(void) { slotline_batch_free(NULL); }
+static void bytes_data(void) { CHECK(slotline_bytes_data(NULL) == NULL); }
+static void bytes_free(void) { slotline_bytes_free(NULL); }
+static void bytes_len(void) { CHECK(slotline_bytes_len(NULL) == 0); }
+static void dataset_len(void) { CHECK(slotline_dataset_len(NULL) == -1); }
+static void dataset_free(void) { slotline_dataset_free(NULL); }
+static void error_code(void) { CHECK(slotline_error_code(NULL) == SLOTLINE_OK); }
+static void error_message(void) { CHECK(slotline_error_message(NULL) == NULL); }
+static void error_index(void) { CHECK(slotline_error_index(NULL) == -1); }
+static void error_task(void) { CHECK(slotline_error_task(NULL) == -1); }
+static void error_worker(void) { CHECK(slotline_error_worker(NULL) == -1); }
+static void error_free(void) { slotline_error_free(NULL); }
+static void loader_len(void) { CHECK(slotline_loader_len(NULL) == -1); }
+static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 0); }
+static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
+static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
+static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
+static void loader_stop(void) { slotline_loader_stop(NULL); }
+static void loader_free(void) { slotline_loader_free(NULL); }
+
+/* And some take nothing. */
+static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
+static void version(void) { CHECK(strchr(slotline_version(), '.')); }
+
+#define ROW(name) {"slotline_" #name, name}
+static const struct {
+  const char *name;
+  void (*refusals)(void);
+} rows[] = {
+    ROW(abi_version), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
+    ROW(batch_field_by_name), ROW(batch_free), ROW(batch_indices), ROW(batch_len), ROW(batch_num_fields),
+    ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
+    ROW(batch_task), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
+    ROW(dataset_from_arrays), ROW(dataset_from_callbacks), ROW(dataset_from_stream), ROW(dataset_len),
+    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_task),
+    ROW(error_worker), ROW(fail), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
+    ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
+    ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop),
+    ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail),
+    ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_worker), ROW(sample_write),
+    ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
+    ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
+    ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
+};
+
+int main(void) {
+  const slotline_options options = options_of(64, 1);
+  OK(slotline_dataset_open("digits", &dataset, &error));
+  OK(slotline_sampler_indices(indices, 3, &sampler, &error));
+  loader = digits(&options);
+  OK(slotline_loader_epoch(loader, &error));
+  OK(slotline_loader_next(loader, &batch, &error));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    rows[i].refusals();
+    puts(rows[i].name);
+  }
+  /* None of it did harm. */
+  CHECK(slotline_batch_len(batch) == 64);
+  slotline_batch_free(batch);
+  OK(slotline_loader_next(loader, &batch, &error));
+  CHECK(slotline_batch_task(batch) == 1 && slotline_dataset_len(dataset) == 1797);
+  slotline_batch_free(batch);
+  slotline_loader_free(loader);
+  slotline_dataset_free(dataset);
+  slotline_sampler_free(sampler);
+  return 0;
+}

@@ -1,0 +1,148 @@
+//! C programs that look for what is read too late, freed twice, leaked, or used by two threads at once.
+//!
+//! AddressSanitizer sees what C does, and what the library allocates; ThreadSanitizer has to see the library's own accesses,
+//! so that is built for it here, by stable Rust's unstable flag. GCC's runtime lacks functions that Rust's code calls, but
+//! not the other way round: programs are linked with the runtime that comes with rustc.
+
+mod native;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use native::{here, library, missing, profile, run, scratch, target, tool};
+
+const WARNINGS: [&str; 6] = ["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror"];
+
+/// Whether the compiler has a sanitizer.
+fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
+    let source = folder.join("none.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let linked = Command::new(cc).arg(flags).arg(source).arg("-o").arg(folder.join("none")).output();
+    let works = linked.is_ok_and(|output| output.status.success());
+    if !works {
+        missing(&format!("{cc} with {flags}"));
+    }
+    works
+}
+
+fn compile(cc: &str, flags: &[&str], name: &str, object: &Path) {
+    let mut command = Command::new(cc);
+    command.args(WARNINGS).arg("-pedantic").args(flags).arg("-I").arg(here().join("include"));
+    run(command.arg("-c").arg(here().join("tests/c").join(name).with_extension("c")).arg("-o").arg(object));
+}
+
+fn link(cc: &str, flags: &[&str], object: &Path, library: &Path) -> PathBuf {
+    let program = object.with_extension("");
+    let mut command = Command::new(cc);
+    command.arg(object).arg(library).args(flags).args(["-pthread", "-ldl", "-lm", "-lrt", "-o"]).arg(&program);
+    run(&mut command);
+    program
+}
+
+/// Runs one of `tests/c` with AddressSanitizer and UndefinedBehaviorSanitizer; what it printed.
+fn with_addresses(name: &str) -> Option<String> {
+    const FLAGS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let cc = tool("CC", "gcc")?;
+    let folder = scratch(&format!("addresses-{name}"));
+    if !sanitizes(&cc, &folder, FLAGS[0]) {
+        return None;
+    }
+    let object = folder.join(name).with_extension("o");
+    compile(&cc, &FLAGS, name, &object);
+    let program = link(&cc, &FLAGS, &object, library());
+    let options = "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1";
+    Some(run(Command::new(program).env("ASAN_OPTIONS", options)))
+}
+
+/// Runs one of `tests/c` with ThreadSanitizer; what it printed.
+fn with_threads(name: &str) -> Option<String> {
+    let cc = tool("CC", "gcc")?;
+    let folder = scratch(&format!("threads-{name}"));
+    let (runtime, library) = threads_library()?;
+    if !sanitizes(&cc, &folder, "-fsanitize=thread") {
+        return None;
+    }
+    let object = folder.join(name).with_extension("o");
+    compile(&cc, &["-fsanitize=thread"], name, &object);
+    let runtime = runtime.to_str().expect("rustc lies in a folder whose name is UTF-8");
+    let program = link(&cc, &["-Wl,--whole-archive", runtime, "-Wl,--no-whole-archive", "-rdynamic"], &object, library);
+    let suppressions = here().join("tests/c/thread.supp");
+    Some(run(Command::new(program).env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))))
+}
+
+/// Rust's runtime of ThreadSanitizer, and the static library built for it.
+fn threads_library() -> Option<(&'static Path, &'static Path)> {
+    static LIBRARIES: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    let libraries = LIBRARIES.get_or_init(|| {
+        let rustc = |what: &str| run(Command::new("rustc").args(["--print", what])).trim().to_owned();
+        let (sysroot, host) = (rustc("sysroot"), rustc("host-tuple"));
+        let runtimes = Path::new(&sysroot).join("lib/rustlib").join(&host).join("lib");
+        let runtimes = std::fs::read_dir(runtimes).unwrap().map(|file| file.unwrap().path());
+        let Some(runtime) = runtimes.into_iter().find(|path| path.to_string_lossy().ends_with("_rt.tsan.a")) else {
+            missing("ThreadSanitizer's runtime in this Rust");
+            return None;
+        };
+        let (folder, profile) = (target().join("tsan"), profile());
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "slotline-c", "--profile", &profile, "--target-dir"]).arg(&folder);
+        // With a target named, the flags are not those of build scripts and macros.
+        cargo.args(["--target", &host]).current_dir(here()).env("RUSTC_BOOTSTRAP", "1");
+        // std is not built for it; see tests/c/thread.supp.
+        cargo.env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
+        run(&mut cargo);
+        let built = if profile == "dev" { "debug" } else { &profile };
+        Some((runtime, folder.join(host).join(built).join("libslotline.a")))
+    });
+    libraries.as_ref().map(|(runtime, library)| (runtime.as_path(), library.as_path()))
+}
+
+/// A function that has no row in `refusals.c` has nobody to see what it does with nonsense.
+#[test]
+fn every_function_refuses_nulls_and_short_structs() {
+    let Some(said) = with_addresses("refusals") else { return };
+    let tested: BTreeSet<&str> = said.lines().collect();
+    let header = std::fs::read_to_string(here().join("include/slotline.h")).unwrap();
+    // The library is built without CUDA here. Declarations begin at the start of a line.
+    let mut left_out = false;
+    let code = header.lines().filter(|line| {
+        left_out = line.starts_with("#if defined(SLOTLINE_CUDA)") || left_out && !line.starts_with("#endif");
+        !left_out && line.starts_with(|first: char| first.is_ascii_alphabetic()) && !line.starts_with("typedef")
+    });
+    let before = code.filter_map(|line| line.split_once('(')).map(|(before, _)| before);
+    let names = before.filter_map(|before| before.rsplit([' ', '*']).next());
+    let declared: BTreeSet<&str> = names.filter(|name| name.starts_with("slotline_")).collect();
+    assert!(declared.len() > 20, "the header is not read as it is written: {declared:?}");
+    assert_eq!(tested, declared, "rows of refusals.c, and functions of slotline.h");
+}
+
+#[test]
+fn callbacks_fail_stop_and_free_without_harm() {
+    let Some(said) = with_addresses("callbacks") else { return };
+    assert_eq!(said, "ok\n");
+}
+
+#[test]
+fn callbacks_do_not_race() {
+    let Some(said) = with_threads("callbacks") else { return };
+    assert_eq!(said, "ok\n");
+}
+
+#[test]
+fn objects_may_go_in_every_order() {
+    let Some(said) = with_addresses("lifetimes") else { return };
+    assert_eq!(said, "ok\n");
+}
+
+#[test]
+fn objects_of_several_threads_are_freed_once_and_not_too_early() {
+    let Some(said) = with_addresses("threads") else { return };
+    assert_eq!(said, "ok\n");
+}
+
+#[test]
+fn threads_do_not_race() {
+    let Some(said) = with_threads("threads") else { return };
+    assert_eq!(said, "ok\n");
+}
