@@ -12,7 +12,7 @@ use crate::dataset::{Data, slotline_dataset};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
-use crate::options::slotline_options;
+use crate::options::{Owned, slotline_options};
 use crate::running::{Facts, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
@@ -62,7 +62,7 @@ impl Make for Plain {
     where
         L: Loads<Item = Made> + BatchLoader,
     {
-        Ok(slotline_loader(Handle::new(loader)))
+        self.collated(loader)
     }
 
     fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<slotline_loader, Failure> {
@@ -77,25 +77,22 @@ impl Make for Plain {
 /// As of `slotline_loader_new`.
 pub(crate) unsafe fn build<M: Make>(
     dataset: *const slotline_dataset,
-    options: *const slotline_options,
+    (options, owned): (slotline_options, Owned),
     make: M,
 ) -> Result<M::Made, Failure> {
     // SAFETY: the caller's word.
     unsafe {
-        let options = match options.is_null() {
-            true => slotline_options::defaults(),
-            false => versioned::read(options, "options")?,
-        };
-        let owned = options.own();
         let data = &check::reference(dataset, "dataset")?.0;
         // Each is a loader of its own type.
         macro_rules! build {
             ($builder:expr, $build:ident) => {{
                 let (builder, collator) = options.apply(owned, data, $builder)?;
-                let builder = make.prepare(builder, &options);
                 match collator {
                     Some(collator) => make.collated(builder.collate(collator.function()).$build()?),
-                    None => make.make(builder.$build()?),
+                    None => {
+                        let loader = make.prepare(builder, &options).$build()?;
+                        make.make(loader)
+                    }
                 }
             }};
         }
@@ -108,6 +105,21 @@ pub(crate) unsafe fn build<M: Make>(
             (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
         }
     }
+}
+
+/// Reads options, and takes the user's pointers in them over. To be done once.
+///
+/// # Safety
+///
+/// As of `slotline_loader_new`.
+pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
+    let options = match options.is_null() {
+        true => slotline_options::defaults(),
+        // SAFETY: the caller's word.
+        false => unsafe { versioned::read(options, "options")? },
+    };
+    let owned = options.own();
+    Ok((options, owned))
 }
 
 /// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
@@ -132,10 +144,10 @@ pub unsafe extern "C" fn slotline_loader_new(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            // First, for what it takes over.
-            let loader = build(dataset, options, Plain);
+            // First of all, since its callbacks are taken over in any case.
+            let options = take(options)?;
             let out = check::place(out, null_mut(), "out")?;
-            *out = Box::into_raw(Box::new(loader?));
+            *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
             Ok(SLOTLINE_OK)
         })
     }

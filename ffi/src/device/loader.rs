@@ -3,11 +3,11 @@
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use slotline::Batch;
 use slotline::loader::{BatchLoader, Builder, State, Stats, Stopper, Warning};
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, DevicePass, probe};
 
 use super::batch::slotline_device_batch;
+use crate::batch::Made;
 use crate::boundary::{boundary, guarded};
 use crate::bytes::slotline_bytes;
 use crate::check;
@@ -15,12 +15,12 @@ use crate::dataset::slotline_dataset;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
-use crate::loader::{Make, build};
+use crate::loader::{Make, build, take};
 use crate::options::slotline_options;
 use crate::running::{Facts, Loads, Passes};
 use crate::state;
 use crate::stats::{self, slotline_stats};
-use crate::status::{SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
+use crate::status::{SLOTLINE_BUILD, SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// A loader whose batches come out on a device. One thread at a time may use it, unless a function says otherwise; it may be
@@ -77,18 +77,25 @@ impl Make for OnDevice {
 
     fn make<L>(self, loader: L) -> Result<slotline_device_loader, Failure>
     where
-        L: Loads<Item = Batch<()>> + BatchLoader,
+        L: Loads<Item = Made> + BatchLoader,
         for<'l> <L as BatchLoader>::Pass<'l>: Send,
     {
         let loader = DeviceLoader::with_slots(loader, &self.device, self.slots)?;
         let loader = loader.timeout(self.timeout).resumable(self.resumable);
         Ok(slotline_device_loader(Handle::new(loader)))
     }
+
+    fn collated<L: Loads<Item = Made>>(self, _: L) -> Result<slotline_device_loader, Failure> {
+        Err(Failure::new(
+            SLOTLINE_BUILD,
+            "what a collate callback makes is not copied to a device; leave collate out, or use slotline_loader_new",
+        ))
+    }
 }
 
 impl<L> Loads for DeviceLoader<L>
 where
-    L: Loads<Item = Batch<()>> + BatchLoader,
+    L: Loads<Item = Made> + BatchLoader,
     for<'l> <L as BatchLoader>::Pass<'l>: Send,
 {
     type Item = DeviceBatch;
@@ -200,6 +207,8 @@ pub unsafe extern "C" fn slotline_device_loader_new(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
+            // First of all, since its callbacks are taken over in any case.
+            let options = take(options)?;
             let out = check::place(out, null_mut(), "out")?;
             // Before the device is looked for.
             check::reference(dataset, "dataset")?;
