@@ -99,7 +99,8 @@ typedef struct slotline_loader slotline_loader;
 typedef struct slotline_sample slotline_sample;
 
 // A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
-// made, and used for several. Unless it has a seed, it draws from the loader's generator, as torch's do. One thread at a time.
+// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's own generator, as
+// torch's do. One thread at a time.
 typedef struct slotline_sampler slotline_sampler;
 
 // The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
@@ -146,7 +147,7 @@ typedef struct {
   slotline_kind kind;
 } slotline_tensor;
 
-// Writes the indices of batch `batch` (from 0) of pass `pass` (of this loader, from 0) to `indices`, and their number, at most
+// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most
 // `room`, to `*len`. Returns 0; or 1 after the last batch; or fails by `slotline_fail`, and the pass is over. It is called by
 // whichever thread begins the batch, one at a time for each loader, and before a resumed pass goes on for what comes before.
 typedef int32_t (*slotline_batches)(void *user,

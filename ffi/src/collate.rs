@@ -16,7 +16,7 @@ use crate::field::About;
 use crate::owner::Owner;
 use crate::status::*;
 use crate::tensor::{slotline_tensor, tensor};
-use crate::versioned;
+use crate::versioned::{self, Versioned};
 
 /// Makes a batch of samples, which `slotline_samples_next` gives one after the other: sets `*batch` to whatever
 /// `slotline_batch_user` is to give. Returns 0, or something else if there is no batch; `slotline_fail` says why. Each batch is
@@ -215,6 +215,13 @@ pub unsafe extern "C" fn slotline_samples_next(
             samples.failure = Some(format!("num_fields is {num_fields}, and a sample has {wanted} fields").into());
             return SLOTLINE_INVALID;
         }
+        // SAFETY: the caller's word.
+        let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
+        // Before a sample is read for nothing.
+        if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
+            samples.failure = Some(failure.message.into());
+            return SLOTLINE_INVALID;
+        }
         let index = source.index();
         match source.next() {
             None => return SLOTLINE_END,
@@ -226,9 +233,7 @@ pub unsafe extern "C" fn slotline_samples_next(
         }
         let (columns, about) = source.columns();
         for (i, about) in about.iter().enumerate() {
-            let Some(tensor) = tensor(&columns, about, i) else { continue };
-            // SAFETY: the caller's word.
-            if let Err(failure) = unsafe { versioned::write_nth(fields, i, &tensor, "fields") } {
+            if let Some(Err(failure)) = tensor(&columns, about, i).map(|tensor| put(i, &tensor)) {
                 samples.failure = Some(failure.message.into());
                 return SLOTLINE_INVALID;
             }

@@ -4,13 +4,13 @@
 //! It is a thin layer: a loader behind a handle is a [`slotline::Loader`] or a [`slotline::loader::LaneLoader`], and its
 //! batches are theirs. What it adds is the boundary:
 //!
-//! - [`boundary`], [`failure`], [`error`], [`status`]: no panic crosses, and what fails is a status and an error object;
-//! - [`check`], [`versioned`]: pointers, texts and structs from outside, looked at before they are used;
+//! - `boundary`, `failure`, [`error`], [`status`]: no panic crosses, and what fails is a status and an error object;
+//! - `check`, `versioned`: pointers, texts and structs from outside, looked at before they are used;
 //! - [`dtype`], [`field`], [`tensor`]: elements, fields and tensors, as C has them;
 //! - [`dataset`], of [`arrays`] or of callbacks, by index ([`map`]) or one sample after the other ([`stream`], [`saved`]), that
 //!   write a [`sample`]; [`callback`], [`owner`]: what all callbacks have;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how it is loaded;
-//! - [`running`], [`handle`], [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
+//! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
 //! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
 //! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
 //!

@@ -44,8 +44,8 @@ pub(crate) trait Make {
         L: Loads<Item = Made> + BatchLoader,
         for<'l> <L as BatchLoader>::Pass<'l>: Send;
 
-    /// Makes it of a loader whose batches are made by a collate callback.
-    fn make_collated(self, loader: impl Loads<Item = Made>) -> Result<Self::Made, Failure>;
+    /// Makes it of one whose batches a collate callback makes.
+    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<Self::Made, Failure>;
 }
 
 /// The loader itself.
@@ -62,10 +62,10 @@ impl Make for Plain {
     where
         L: Loads<Item = Made> + BatchLoader,
     {
-        self.make_collated(loader)
+        self.collated(loader)
     }
 
-    fn make_collated(self, loader: impl Loads<Item = Made>) -> Result<slotline_loader, Failure> {
+    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<slotline_loader, Failure> {
         Ok(slotline_loader(Handle::new(loader)))
     }
 }
@@ -88,7 +88,7 @@ pub(crate) unsafe fn build<M: Make>(
             ($builder:expr, $build:ident) => {{
                 let (builder, collator) = options.apply(owned, data, $builder)?;
                 match collator {
-                    Some(collator) => make.make_collated(builder.collate(collator.function()).$build()?),
+                    Some(collator) => make.collated(builder.collate(collator.function()).$build()?),
                     None => {
                         let loader = make.prepare(builder, &options).$build()?;
                         make.make(loader)
@@ -112,7 +112,7 @@ pub(crate) unsafe fn build<M: Make>(
 /// # Safety
 ///
 /// As of `slotline_loader_new`.
-pub(crate) unsafe fn given(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
+pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
     let options = match options.is_null() {
         true => slotline_options::defaults(),
         // SAFETY: the caller's word.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn slotline_loader_new(
     unsafe {
         boundary(error, || {
             // First of all, since its callbacks are taken over in any case.
-            let options = given(options)?;
+            let options = take(options)?;
             let out = check::place(out, null_mut(), "out")?;
             *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
             Ok(SLOTLINE_OK)
@@ -200,7 +200,11 @@ pub unsafe extern "C" fn slotline_loader_next(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let Some(batch) = inside.next()? else { return Ok(SLOTLINE_END) };
+            let Some(mut batch) = inside.next()? else { return Ok(SLOTLINE_END) };
+            if let Made::Collated(batch) = &mut batch {
+                let any = inside.any();
+                (batch.task, batch.epoch) = (any.given() - 1, any.next_epoch().wrapping_sub(1));
+            }
             *out = slotline_batch::new(batch, inside.fields());
             Ok(SLOTLINE_OK)
         })

@@ -27,6 +27,9 @@ pub(crate) trait AnyLoader<T>: Send {
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
 
+    /// How many batches and errors the pass has given.
+    fn given(&self) -> usize;
+
     /// Where it is.
     fn state(&self) -> Result<State, Failure>;
 
@@ -54,7 +57,7 @@ pub(crate) struct Facts {
 /// What [`Running`] needs of a loader.
 pub(crate) trait Loads: Send + 'static {
     /// What its passes give.
-    type Item: Numbered + 'static;
+    type Item: 'static;
     type Pass<'l>: Passes<Item = Self::Item> + Send
     where
         Self: 'l;
@@ -67,24 +70,6 @@ pub(crate) trait Loads: Send + 'static {
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
     fn stats(&self) -> Stats;
     fn warnings(&self) -> &[Warning];
-}
-
-/// What a pass gives.
-pub(crate) trait Numbered {
-    /// Tells a batch that does not know it where it is: behind so many batches and errors of this pass.
-    #[inline]
-    fn number(&mut self, task: usize, epoch: u32) {
-        let _ = (task, epoch);
-    }
-}
-
-impl Numbered for Made {
-    #[inline]
-    fn number(&mut self, task: usize, epoch: u32) {
-        if let Self::Collated(batch) = self {
-            (batch.task, batch.epoch) = (task, epoch);
-        }
-    }
 }
 
 /// And of its pass.
@@ -217,18 +202,20 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
     #[inline]
     fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
-        let mut item = pass.next();
-        match &mut item {
-            Some(Ok(batch)) => batch.number(self.given, self.next_epoch.wrapping_sub(1)),
-            Some(_) => {}
+        let item = pass.next();
+        match item {
+            Some(_) => self.given += 1,
             None => (self.pass, self.over) = (None, true),
         }
-        self.given += 1;
         Some(item)
     }
 
     fn next_epoch(&self) -> u32 {
         self.next_epoch
+    }
+
+    fn given(&self) -> usize {
+        self.given
     }
 
     fn state(&self) -> Result<State, Failure> {

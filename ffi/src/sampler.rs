@@ -21,7 +21,8 @@ use crate::order::{Calls, Ordered, slotline_order_callback};
 use crate::status::{SLOTLINE_OK, slotline_status};
 
 /// A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
-/// made, and used for several. Unless it has a seed, it draws from the loader's generator, as torch's do. One thread at a time.
+/// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's own generator, as
+/// torch's do. One thread at a time.
 #[derive(Clone, Debug)]
 pub struct slotline_sampler {
     kind: Kind,

@@ -4,11 +4,14 @@ mod support;
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use cudarc::driver::sys;
 use slotline_cuda::{Device, Stream};
 use slotline_cuda_fake::{Fake, Options};
+use slotline_ffi::callback::slotline_failure;
+use slotline_ffi::collate::slotline_samples;
 use slotline_ffi::device::*;
 use slotline_ffi::dlpack::*;
 use slotline_ffi::options::slotline_options;
@@ -326,6 +329,38 @@ fn what_a_driver_says_is_an_error_of_the_device() {
     }
     fake.fail_none();
     assert_eq!(refused, 2);
+}
+
+unsafe extern "C" fn collate(
+    _: *mut c_void,
+    _: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    0
+}
+
+unsafe extern "C" fn count(user: *mut c_void) {
+    // SAFETY: a counter that the test keeps.
+    unsafe { (*user.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst) };
+}
+
+#[test]
+fn what_a_callback_collates_is_not_for_devices_and_what_it_is_called_with_is_dropped_in_any_case() {
+    let _fake = Fake::load().session(Options::default());
+    let dropped = AtomicUsize::new(0);
+    let collated = slotline_options {
+        collate: Some(collate),
+        collate_user: (&raw const dropped).cast_mut().cast(),
+        collate_drop: Some(count),
+        ..shuffled(0)
+    };
+    let (status, message) = DeviceLoader::new(&collated, &on_device(|_| ())).err().unwrap();
+    assert_eq!((status, message.contains("leave collate out")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    let absent = on_device(|device| device.ordinal = 99);
+    assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_DEVICE);
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
 }
 
 #[test]

@@ -2,10 +2,18 @@
 
 mod support;
 
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::SLOTLINE_I64;
+use slotline_ffi::field::*;
 use slotline_ffi::loader::*;
+use slotline_ffi::map::*;
+use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
@@ -131,6 +139,58 @@ fn a_stopped_loader_says_so_for_ever_and_its_state_is_what_it_gave() {
         got.extend(other.rest());
         whole.epoch().unwrap();
         assert_eq!(got, whole.rest());
+    }
+}
+
+/// A callback that stops the loader which `user` points to, once there is one, and then writes its index.
+unsafe extern "C" fn stop_and_read(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    let loader = user.cast::<AtomicPtr<slotline_loader>>();
+    let index = index as i64;
+    // SAFETY: the test keeps the place, and the loader as long as it is in it.
+    unsafe {
+        slotline_loader_stop((*loader).load(Ordering::SeqCst));
+        slotline_sample_write(sample, 0, (&raw const index).cast(), 1)
+    }
+}
+
+#[test]
+fn a_callback_may_stop_its_loader() {
+    for workers in 0..3 {
+        let place = AtomicPtr::<slotline_loader>::new(null_mut());
+        let field = slotline_field {
+            struct_size: size_of::<slotline_field>(),
+            name: null(),
+            dtype: SLOTLINE_I64,
+            kind: SLOTLINE_FIXED,
+            ndim: 0,
+            shape: null(),
+        };
+        let callbacks = slotline_map_dataset {
+            struct_size: size_of::<slotline_map_dataset>(),
+            user: (&raw const place).cast_mut().cast(),
+            len: 1_000_000,
+            fields: &field,
+            num_fields: 1,
+            read: Some(stop_and_read),
+            drop: None,
+        };
+        let (mut dataset, mut loader) = (null_mut(), null_mut());
+        let options = options(|options| (options.batch_size, options.num_workers) = (10, workers));
+        // SAFETY: all are there.
+        unsafe {
+            call(|error| slotline_dataset_from_callbacks(&callbacks, &mut dataset, error)).unwrap();
+            call(|error| slotline_loader_new(dataset, &options, &mut loader, error)).unwrap();
+            slotline_dataset_free(dataset);
+        }
+        let loader = Loader(loader);
+        loader.epoch().unwrap();
+        place.store(loader.0, Ordering::SeqCst);
+        // Workers may have made some before there was a loader to be stopped.
+        let outcome = std::iter::repeat_n((), 100_000)
+            .find_map(|()| loader.next().map(|batch| batch.expect("it is stopped before the end")).err());
+        assert_eq!(outcome.unwrap().0, SLOTLINE_STOPPED);
+        // Before it is freed.
+        place.store(null_mut(), Ordering::SeqCst);
     }
 }
 

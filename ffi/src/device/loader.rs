@@ -15,9 +15,9 @@ use crate::dataset::slotline_dataset;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
-use crate::loader::{Make, build, given};
+use crate::loader::{Make, build, take};
 use crate::options::slotline_options;
-use crate::running::{Facts, Loads, Numbered, Passes};
+use crate::running::{Facts, Loads, Passes};
 use crate::state;
 use crate::stats::{self, slotline_stats};
 use crate::status::{SLOTLINE_BUILD, SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
@@ -85,15 +85,13 @@ impl Make for OnDevice {
         Ok(slotline_device_loader(Handle::new(loader)))
     }
 
-    fn make_collated(self, _: impl Loads<Item = Made>) -> Result<slotline_device_loader, Failure> {
+    fn collated<L: Loads<Item = Made>>(self, _: L) -> Result<slotline_device_loader, Failure> {
         Err(Failure::new(
             SLOTLINE_BUILD,
             "what a collate callback makes is not copied to a device; leave collate out, or use slotline_loader_new",
         ))
     }
 }
-
-impl Numbered for DeviceBatch {}
 
 impl<L> Loads for DeviceLoader<L>
 where
@@ -210,7 +208,7 @@ pub unsafe extern "C" fn slotline_device_loader_new(
     unsafe {
         boundary(error, || {
             // First of all, since its callbacks are taken over in any case.
-            let options = given(options)?;
+            let options = take(options)?;
             let out = check::place(out, null_mut(), "out")?;
             // Before the device is looked for.
             check::reference(dataset, "dataset")?;

@@ -1,6 +1,8 @@
 //! What the tests of the interface share: calls whose errors are told, and loaders over the bundled digits.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+pub(crate) mod datasets;
+
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::slice;

@@ -1,0 +1,309 @@
+//! Batches that a callback makes, what workers run first, and options that are none.
+
+mod support;
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline_ffi::arrays::*;
+use slotline_ffi::batch::*;
+use slotline_ffi::callback::*;
+use slotline_ffi::collate::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::options::*;
+use slotline_ffi::status::*;
+use slotline_ffi::tensor::*;
+
+use support::datasets::{Drops, dropped, fail_init, loader_of, map_loader, numbers};
+use support::{Digits, Loader, call, options};
+
+/// Sums that were made and not dropped.
+static SUMS: AtomicUsize = AtomicUsize::new(0);
+
+fn empty() -> slotline_tensor {
+    // SAFETY: numbers and pointers.
+    let tensor: slotline_tensor = unsafe { std::mem::zeroed() };
+    slotline_tensor { struct_size: size_of::<slotline_tensor>(), ..tensor }
+}
+
+/// The sum of the numbers; those that fail count nothing if `user` is not null, and fail the batch if it is.
+unsafe extern "C" fn sum(
+    user: *mut c_void,
+    samples: *mut slotline_samples,
+    batch: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    let (mut tensor, mut sum, mut left) = (empty(), Box::new(0_i64), 5);
+    loop {
+        // SAFETY: what is lent to us is there, and so is the tensor.
+        unsafe {
+            assert_eq!(slotline_samples_left(samples), left);
+            match slotline_samples_next(samples, &mut tensor, 1) {
+                SLOTLINE_OK => *sum += tensor.data.cast::<i64>().read(),
+                SLOTLINE_END => break,
+                SLOTLINE_SAMPLE if !user.is_null() => {}
+                SLOTLINE_SAMPLE => return 1,
+                status => panic!("status {status}"),
+            }
+        }
+        left -= 1;
+    }
+    SUMS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: it is lent to us.
+    unsafe { *batch = Box::into_raw(sum).cast() };
+    0
+}
+
+unsafe extern "C" fn drop_sum(batch: *mut c_void) {
+    // SAFETY: it was made by `sum`, and is dropped once.
+    drop(unsafe { Box::from_raw(batch.cast::<i64>()) });
+    SUMS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// A sum, the number of its batch, and the indices.
+type Sum = (i64, usize, Vec<i64>);
+
+/// What a pass of the numbers below 20 gives, 13 among them failing.
+fn sums(num_workers: usize, user: *mut c_void) -> Vec<Result<Sum, String>> {
+    let (_fields, dataset) = numbers(20, &Drops::default());
+    let set = options(|options| {
+        (options.batch_size, options.num_workers) = (5, num_workers);
+        options.collate = Some(sum);
+        options.collate_drop_batch = Some(drop_sum);
+        if !user.is_null() {
+            options.collate_user = user;
+            options.collate_drop = Some(dropped);
+        }
+    });
+    let loader = map_loader(&dataset, &set).unwrap();
+    loader.epoch().unwrap();
+    loader.epoch().unwrap();
+    let mut all = Vec::new();
+    loop {
+        match loader.next() {
+            Ok(None) => return all,
+            Ok(Some(batch)) => {
+                // SAFETY: a batch.
+                let (sum, task) = unsafe {
+                    assert_eq!((slotline_batch_num_fields(batch.0), slotline_batch_epoch(batch.0)), (0, 1));
+                    (slotline_batch_user(batch.0).cast::<i64>().read(), slotline_batch_task(batch.0))
+                };
+                all.push(Ok((sum, task, batch.indices().to_vec())));
+            }
+            Err((SLOTLINE_SAMPLE, message)) => all.push(Err(message)),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_collate_callback_makes_batches_of_the_samples() {
+    let drops = Drops::default();
+    for num_workers in [0, 2] {
+        let all = sums(num_workers, drops.user());
+        let rows = |from: i64, to| (from..to).collect::<Vec<i64>>();
+        let want = [
+            (10, 0, rows(0, 5)),
+            (35, 1, rows(5, 10)),
+            (10 + 11 + 12 + 14, 2, vec![10, 11, 12, 14]),
+            (85, 3, rows(15, 20)),
+        ];
+        assert_eq!(all, want.map(Ok));
+        let failing = sums(num_workers, null_mut());
+        assert_eq!((failing[0].clone(), failing[3].clone()), (Ok((10, 0, rows(0, 5))), Ok((85, 3, rows(15, 20)))));
+        let message = failing[2].as_ref().unwrap_err();
+        assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is no number"), "{message}");
+    }
+    assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
+}
+
+#[test]
+fn a_collate_callback_may_say_itself_why_there_is_no_batch() {
+    unsafe extern "C" fn refuse(
+        _: *mut c_void,
+        samples: *mut slotline_samples,
+        _: *mut *mut c_void,
+        failure: *mut slotline_failure,
+    ) -> i32 {
+        // SAFETY: what is lent to us is there.
+        unsafe {
+            assert_eq!(slotline_samples_next(samples, null_mut(), 2), SLOTLINE_INVALID);
+            assert_eq!(slotline_samples_next(samples, &mut empty(), 1), SLOTLINE_INVALID);
+            let mut short = slotline_tensor { struct_size: 8, ..empty() };
+            assert_eq!(slotline_samples_next(samples, &mut short, 2), SLOTLINE_INVALID);
+            slotline_fail(failure, c"no batch today".as_ptr());
+        }
+        1
+    }
+    let loader = Loader::with(options(|options| options.collate = Some(refuse)));
+    loader.epoch().unwrap();
+    let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
+    assert!(message.ends_with("no batch today"), "{message}");
+}
+
+#[test]
+fn a_worker_whose_init_fails_is_named_and_the_others_go_on() {
+    let drops = Drops::default();
+    let loader = Loader::with(options(|options| {
+        (options.num_workers, options.batch_size) = (2, 1000);
+        options.worker_init = Some(fail_init);
+        options.worker_init_user = drops.user();
+        options.worker_init_drop = Some(dropped);
+    }));
+    for _ in 0..2 {
+        loader.epoch().unwrap();
+        let Err((SLOTLINE_WORKER_INIT, message)) = loader.next() else { panic!("no error") };
+        assert!(message.contains("worker 0") && message.ends_with("worker 0 has a headache"), "{message}");
+        assert_eq!(loader.rest().len(), 2);
+    }
+    drop(loader);
+    assert_eq!(drops.count(), 1);
+}
+
+#[test]
+fn an_option_that_is_none_of_its_values_is_named_and_what_it_brought_is_dropped() {
+    let (digits, drops) = (Digits::open(), Drops::default());
+    let refused = |dataset, set: &dyn Fn(&mut slotline_options)| {
+        let set = options(|options| {
+            options.collate = Some(sum);
+            options.collate_drop = Some(dropped);
+            (options.collate_user, options.worker_init_user) = (drops.user(), drops.user());
+            options.worker_init_drop = Some(dropped);
+            set(options);
+        });
+        let mut loader = null_mut();
+        // SAFETY: all are there, or NULL.
+        let outcome = call(|error| unsafe { slotline_loader_new(dataset, &set, &mut loader, error) });
+        assert!(loader.is_null());
+        outcome.map(drop).unwrap_err()
+    };
+    let invalid = |set: &dyn Fn(&mut slotline_options), words: &str| {
+        let (status, message) = refused(digits.0, set);
+        assert!(status == SLOTLINE_INVALID && message.contains(words), "{status} {message}");
+    };
+    invalid(&|options| options.batch_size = -2, "options->batch_size is -2, which is none of its values");
+    invalid(&|options| options.help = 2, "options->help is 2");
+    invalid(&|options| options.wait_strategy = 3, "options->wait_strategy is 3");
+    invalid(&|options| options.affinity = 3, "options->affinity is 3");
+    invalid(&|options| options.affinity = SLOTLINE_AFFINITY_CORES, "options->num_cores is 0");
+    invalid(&|options| (options.affinity, options.num_cores) = (2, 1), "options->cores is NULL");
+    invalid(&|options| options.on_overflow = 2, "options->on_overflow is 2");
+    invalid(&|options| options.on_error = 3, "options->on_error is 3");
+    let build = |set: &dyn Fn(&mut slotline_options), words: &str| {
+        let (status, message) = refused(digits.0, set);
+        assert!(status == SLOTLINE_BUILD && message.contains(words), "{status} {message}");
+    };
+    build(&|options| options.batch_size = 0, "batch_size is 0");
+    build(&|options| options.timeout_ms = 5, "timeout and num_workers = 0 exclude each other");
+    build(&|options| (options.on_error, options.bad_share) = (1, 2.0), "Budget::Share is 2");
+    assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));
+    assert_eq!(drops.count(), 2 * 12);
+}
+
+#[test]
+fn arrays_are_read_where_they_are_and_those_that_are_none_are_refused() {
+    let (numbers, shape, drops) = ([1.5_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3_i64, 2], Drops::default());
+    let array = slotline_array {
+        struct_size: size_of::<slotline_array>(),
+        name: c"x".as_ptr(),
+        dtype: SLOTLINE_F32,
+        ndim: 2,
+        shape: shape.as_ptr(),
+        data: numbers.as_ptr().cast(),
+        user: drops.user(),
+        drop: Some(dropped),
+    };
+    let flags = [0_u8, 1, 1];
+    let flag = slotline_array {
+        name: null(),
+        dtype: SLOTLINE_BOOL,
+        ndim: 1,
+        data: flags.as_ptr().cast(),
+        user: drops.user(),
+        ..array
+    };
+    let both = [array, flag];
+    // SAFETY: the arrays are what they say.
+    let make = |out, error| unsafe { slotline_dataset_from_arrays(both.as_ptr(), 2, out, error) };
+    let loader = loader_of(make, &options(|options| options.batch_size = 2)).unwrap();
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let mut tensor = empty();
+    // SAFETY: a batch, a name and a place; the tensor has four numbers.
+    unsafe {
+        call(|error| slotline_batch_field_by_name(batch.0, c"x".as_ptr(), &mut tensor, error)).unwrap();
+        assert_eq!(tensor.data.cast::<[f32; 4]>().read(), numbers[..4]);
+        let outcome = call(|error| slotline_batch_field_by_name(batch.0, c"y".as_ptr(), &mut tensor, error));
+        assert_eq!(outcome, Err((SLOTLINE_INVALID, "no field is called \"y\"; there are x, 1".into())));
+    }
+    assert_eq!(drops.count(), 0);
+    drop(loader);
+    drop(batch);
+    assert_eq!(drops.count(), 2);
+
+    let refused = |change: &dyn Fn(&mut [slotline_array; 2])| {
+        let mut both = [slotline_array { user: drops.user(), ..array }, slotline_array { user: drops.user(), ..flag }];
+        change(&mut both);
+        let mut out = null_mut();
+        // SAFETY: the arrays are what they say, or are refused before they are read.
+        let outcome = call(|error| unsafe { slotline_dataset_from_arrays(both.as_ptr(), 2, &mut out, error) });
+        assert!(out.is_null());
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("they were taken") };
+        message
+    };
+    let bad = [0_u8, 1, 2];
+    let said = |message: String, words: &str| assert!(message.contains(words), "{message}");
+    said(refused(&|both| both[1].data = bad.as_ptr().cast()), "arrays[1]: data has a bool that is neither 0 nor 1");
+    said(refused(&|both| both[0].data = null()), "arrays[0]: data is NULL");
+    said(refused(&|both| both[0].data = both[0].data.wrapping_byte_add(1)), "arrays[0]: data is not aligned");
+    said(refused(&|both| both[0].dtype = 0), "arrays[0]: dtype is 0");
+    said(refused(&|both| both[0].shape = null()), "arrays[0]: shape is NULL");
+    said(refused(&|both| both[0].shape = [i64::MAX, 8].as_ptr()), "arrays[0]: shape [9223372036854775807, 8] has more");
+    said(refused(&|both| both[0].shape = [2, 3].as_ptr()), "the first has 2 rows, number 2 has 3");
+    said(refused(&|both| both[1].name = c"x".as_ptr()), "two fields have the name \"x\"");
+    assert_eq!(drops.count(), 2 + 2 * 8, "they were ours");
+    let mut out = null_mut();
+    // SAFETY: nothing is read.
+    let outcome = call(|error| unsafe { slotline_dataset_from_arrays(null(), 0, &mut out, error) });
+    assert_eq!(outcome, Err((SLOTLINE_INVALID, "there are no arrays".into())));
+}
+
+/// A loader's own thread calls this, from inside of `slotline_loader_next`.
+unsafe extern "C" fn meddle(
+    user: *mut c_void,
+    _: *mut slotline_samples,
+    _: *mut *mut c_void,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: `user` holds the loader.
+    unsafe {
+        let loader = *user.cast::<*mut slotline_loader>();
+        let mut batch = null_mut();
+        let outcome = call(|error| slotline_loader_next(loader, &mut batch, error));
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("it was let in") };
+        assert!(message.starts_with("loader is in use"), "{message}");
+        slotline_loader_free(loader);
+        slotline_fail(failure, c"the loader was freed".as_ptr());
+    }
+    1
+}
+
+#[test]
+fn a_loader_that_its_own_callback_uses_or_frees_lets_the_call_come_out_first() {
+    let mut own = Box::new(null_mut::<slotline_loader>());
+    let set = options(|options| {
+        options.collate = Some(meddle);
+        options.collate_user = (&raw mut *own).cast();
+    });
+    let loader = Loader::with(set);
+    *own = loader.0;
+    loader.epoch().unwrap();
+    let outcome = loader.next();
+    // It is freed already.
+    std::mem::forget(loader);
+    let Err((status, message)) = outcome else { panic!("no error") };
+    assert!(status == SLOTLINE_STOPPED || message.ends_with("the loader was freed"), "{status} {message}");
+}

@@ -1,0 +1,344 @@
+//! Samplers and batch samplers give what the engine's own give.
+
+mod support;
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::slice;
+
+use slotline::dataset::Context;
+use slotline::loader::Builder;
+use slotline::rng::Generator;
+use slotline::sampler::{
+    BatchSampler, CipherSampler, DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler,
+};
+use slotline::{BoxError, Dataset, Loader as Engine};
+
+use slotline_ffi::batch_sampler::*;
+use slotline_ffi::callback::*;
+use slotline_ffi::error::*;
+use slotline_ffi::options::*;
+use slotline_ffi::order::*;
+use slotline_ffi::sampler::*;
+use slotline_ffi::status::*;
+
+use support::datasets::{Drops, dropped};
+use support::{Loader, call, options};
+
+/// How many digits there are.
+const LEN: usize = 1797;
+
+type Batches = Vec<Vec<i64>>;
+
+/// Two passes of a loader of the digits, batch by batch.
+fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
+    let all = |num_workers| -> Batches {
+        let loader = Loader::with(options(|options| {
+            (options.num_workers, options.has_seed, options.seed) = (num_workers, 1, 11);
+            set(options);
+        }));
+        let pass = || {
+            loader.epoch().unwrap();
+            loader.rest()
+        };
+        [pass(), pass()].concat()
+    };
+    let (alone, together) = (all(0), all(2));
+    assert!(alone == together, "the number of workers does not matter");
+    alone
+}
+
+/// What the engine gives, by its own options.
+fn engine(set: impl FnOnce(Builder<Numbers>) -> Builder<Numbers>) -> Batches {
+    let mut loader = set(Engine::builder(Numbers).seed(11)).build().unwrap();
+    let mut pass = || -> Batches { loader.epoch().unwrap().map(|batch| batch.unwrap().indices().to_vec()).collect() };
+    [pass(), pass()].concat()
+}
+
+/// As many as there are digits.
+struct Numbers;
+
+impl Dataset for Numbers {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+}
+
+/// Makes a sampler, with a seed of its own if need be, and uses it.
+fn with_sampler(
+    seed: Option<u64>,
+    make: impl FnOnce(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status,
+) -> Batches {
+    let mut sampler = null_mut();
+    call(|error| make(&mut sampler, error)).unwrap();
+    // SAFETY: a sampler, freed once.
+    unsafe {
+        if let Some(seed) = seed {
+            slotline_sampler_seed(sampler, seed);
+        }
+        let batches = passes(|options| (options.batch_size, options.sampler) = (100, sampler));
+        slotline_sampler_free(sampler);
+        batches
+    }
+}
+
+#[test]
+fn samplers_give_what_the_engines_give() {
+    let hundreds = |builder: Builder<Numbers>| builder.batch_size(100);
+    // SAFETY: all that is pointed to is there.
+    unsafe {
+        let sampler = || RandomSampler::new(LEN).unwrap();
+        let random = with_sampler(Some(2), |out, error| slotline_sampler_random(0, 0, out, error));
+        let own = sampler().generator(Generator::from_seed(2));
+        assert_eq!(random, engine(|builder| hundreds(builder).sampler(own)));
+        let seeded = with_sampler(Some(3), |out, error| slotline_sampler_random(1, 250, out, error));
+        let own = sampler().replacement(true).num_samples(250).unwrap().generator(Generator::from_seed(3));
+        assert_eq!(seeded, engine(|builder| hundreds(builder).sampler(own)));
+
+        let some = [5, 900, 17, 1796];
+        let subset = with_sampler(Some(4), |out, error| slotline_sampler_subset_random(some.as_ptr(), 4, out, error));
+        let own = SubsetRandomSampler::new(some).generator(Generator::from_seed(4));
+        assert_eq!(subset, engine(|builder| hundreds(builder).sampler(own)));
+
+        let weights: Vec<f64> = (0..LEN).map(|i| (i % 7) as f64).collect();
+        let weighted = with_sampler(Some(5), |out, error| {
+            slotline_sampler_weighted(weights.as_ptr(), weights.len(), 300, 0, out, error)
+        });
+        let own = WeightedRandomSampler::new(weights.iter().copied(), 300).unwrap().replacement(false).unwrap();
+        let own = own.generator(Generator::from_seed(5));
+        assert_eq!(weighted, engine(|builder| hundreds(builder).sampler(own)));
+
+        let cipher = with_sampler(Some(6), |out, error| slotline_sampler_cipher(out, error));
+        assert_eq!(
+            cipher,
+            engine(|builder| hundreds(builder).sampler(CipherSampler::new(LEN).generator(Generator::from_seed(6))))
+        );
+
+        let list = with_sampler(None, |out, error| slotline_sampler_indices(some.as_ptr(), 4, out, error));
+        assert_eq!(list, [[5, 900, 17, 1796], [5, 900, 17, 1796]]);
+    }
+}
+
+#[test]
+fn a_distributed_sampler_follows_the_epoch_that_is_set() {
+    let mut sampler = null_mut();
+    // SAFETY: all is there, and freed once.
+    unsafe {
+        call(|error| slotline_sampler_distributed(3, 1, 1, 9, 1, &mut sampler, error)).unwrap();
+        let set = options(|options| (options.batch_size, options.sampler) = (100, sampler));
+        let loader = Loader::with(set);
+        for epoch in [0, 4] {
+            slotline_sampler_set_epoch(sampler, epoch);
+            loader.epoch().unwrap();
+            let own = DistributedSampler::new(LEN, 3, 1).unwrap().seed(9).drop_last(true);
+            own.set_epoch(epoch);
+            let want = engine(|builder| builder.batch_size(100).sampler(own));
+            assert_eq!(loader.rest(), want[..want.len() / 2]);
+        }
+        slotline_sampler_set_epoch(null(), 1);
+        slotline_sampler_free(sampler);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_sampler_is_said_when_the_loader_is_made() {
+    let refused = |make: &dyn Fn(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status| {
+        let mut sampler = null_mut();
+        call(|error| make(&mut sampler, error)).unwrap();
+        let set = options(|options| options.sampler = sampler);
+        let mut loader = null_mut();
+        // SAFETY: all is there, and freed once.
+        unsafe {
+            let digits = support::Digits::open();
+            let outcome = call(|error| slotline_ffi::loader::slotline_loader_new(digits.0, &set, &mut loader, error));
+            slotline_sampler_free(sampler);
+            let Err((SLOTLINE_BUILD, message)) = outcome else { panic!("it was taken") };
+            message
+        }
+    };
+    // SAFETY: all that is pointed to is there.
+    unsafe {
+        let message = refused(&|out, error| slotline_sampler_weighted([1.0, -1.0].as_ptr(), 2, 1, 1, out, error));
+        assert!(message.contains("weight 1 is -1"), "{message}");
+        let message = refused(&|out, error| slotline_sampler_distributed(2, 2, 1, 0, 0, out, error));
+        assert!(message.contains("rank 2 is not one of 2 replicas"), "{message}");
+        let mut sampler = null_mut();
+        let outcome = call(|error| slotline_sampler_indices(null(), 3, &mut sampler, error));
+        assert_eq!(outcome, Err((SLOTLINE_INVALID, "indices is NULL".into())));
+        let outcome = call(|error| slotline_sampler_random(0, 0, null_mut(), error));
+        assert_eq!(outcome, Err((SLOTLINE_INVALID, "out is NULL".into())));
+    }
+}
+
+/// Backwards in even passes, forwards in odd ones; the third one fails.
+unsafe extern "C" fn order(
+    _: *mut c_void,
+    pass: u64,
+    indices: *mut u64,
+    len: usize,
+    failure: *mut slotline_failure,
+) -> i32 {
+    if pass == 2 {
+        // SAFETY: it is lent to us.
+        unsafe { slotline_fail(failure, c"out of ideas".as_ptr()) };
+        return 1;
+    }
+    // SAFETY: there are so many.
+    let indices = unsafe { slice::from_raw_parts_mut(indices, len) };
+    let place = |i| if pass == 0 { len - 1 - i } else { i };
+    (0..len).for_each(|i| indices[i] = place(i) as u64);
+    0
+}
+
+#[test]
+fn an_order_may_be_a_callbacks_and_what_it_fails_with_comes_out_of_epoch() {
+    let (drops, mut sampler) = (Drops::default(), null_mut());
+    let callback = slotline_order_callback {
+        struct_size: size_of::<slotline_order_callback>(),
+        user: drops.user(),
+        len: 5,
+        order: Some(order),
+        drop: Some(dropped),
+    };
+    // SAFETY: all is there, and freed once.
+    unsafe {
+        call(|error| slotline_sampler_from_callback(&callback, &mut sampler, error)).unwrap();
+        let batches = passes(|options| (options.batch_size, options.sampler) = (3, sampler));
+        assert_eq!(batches, [vec![4, 3, 2], vec![1, 0], vec![0, 1, 2], vec![3, 4]]);
+        let loader = Loader::with(options(|options| options.sampler = sampler));
+        slotline_sampler_free(sampler);
+        loader.epoch().unwrap();
+        loader.epoch().unwrap();
+        let Err((SLOTLINE_SAMPLER, message)) = loader.epoch() else { panic!("no error") };
+        assert!(message.ends_with("out of ideas"), "{message}");
+        assert_eq!(drops.count(), 0);
+        drop(loader);
+        assert_eq!(drops.count(), 1);
+        let none = slotline_order_callback { order: None, user: drops.user(), ..callback };
+        let outcome = call(|error| slotline_sampler_from_callback(&none, &mut sampler, error));
+        assert_eq!(outcome, Err((SLOTLINE_INVALID, "callback->order is NULL".into())));
+        assert_eq!(drops.count(), 2);
+    }
+}
+
+/// Batches of 1, 2 and 3 indices, and of as many as there is room for and one more in the third pass, or failing in the fourth.
+unsafe extern "C" fn batches(
+    _: *mut c_void,
+    pass: u64,
+    batch: u64,
+    indices: *mut u64,
+    room: usize,
+    len: *mut usize,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: what is lent to us is there.
+    unsafe {
+        match (pass, batch) {
+            (_, 3) => return 1,
+            (2, 1) => *len = room + 1,
+            (3, 1) => {
+                slotline_fail(failure, c"no more batches".as_ptr());
+                return 5;
+            }
+            _ => {
+                *len = batch as usize + 1;
+                (0..*len).for_each(|i| indices.add(i).write(10 * pass + i as u64));
+            }
+        }
+    }
+    0
+}
+
+#[test]
+fn batches_may_be_lists_a_samplers_or_a_callbacks() {
+    let (drops, mut sampler, mut batch_sampler) = (Drops::default(), null_mut(), null_mut());
+    let mut of = |make: &dyn Fn(*mut *mut slotline_batch_sampler, *mut *mut slotline_error) -> slotline_status| {
+        call(|error| make(&mut batch_sampler, error)).unwrap();
+        let batches = passes(|options| options.batch_sampler = batch_sampler);
+        // SAFETY: freed once.
+        unsafe { slotline_batch_sampler_free(batch_sampler) };
+        batches
+    };
+    // SAFETY: all is there, and freed once.
+    unsafe {
+        call(|error| slotline_sampler_random(0, 0, &mut sampler, error)).unwrap();
+        slotline_sampler_seed(sampler, 8);
+        let random = of(&|out, error| slotline_batch_sampler_of(sampler, 64, 1, out, error));
+        slotline_sampler_free(sampler);
+        let own = || {
+            let sampler = RandomSampler::new(LEN).unwrap().generator(Generator::from_seed(8));
+            BatchSampler::new(sampler, 64, true).unwrap()
+        };
+        assert_eq!(random, engine(|builder| builder.batch_sampler(own())));
+
+        let (indices, offsets) = ([7, 1, 2, 3, 4, 9], [0, 1, 4, 4, 6]);
+        let lists = of(&|out, error| slotline_batch_sampler_lists(indices.as_ptr(), offsets.as_ptr(), 4, out, error));
+        let one = [vec![7], vec![1, 2, 3], vec![], vec![4, 9]];
+        assert_eq!(lists, [one.clone(), one].concat());
+
+        let callback = slotline_batches_callback {
+            struct_size: size_of::<slotline_batches_callback>(),
+            user: drops.user(),
+            max_batch_size: 3,
+            batches: Some(batches),
+            drop: Some(dropped),
+        };
+        let called = of(&|out, error| slotline_batch_sampler_from_callback(&callback, out, error));
+        let want = [vec![0], vec![0, 1], vec![0, 1, 2], vec![10], vec![10, 11], vec![10, 11, 12]];
+        assert_eq!((called, drops.count()), (want.to_vec(), 1));
+    }
+}
+
+#[test]
+fn a_batch_sampler_that_fails_ends_its_pass_with_what_it_says() {
+    let mut batch_sampler = null_mut();
+    let callback = slotline_batches_callback {
+        struct_size: size_of::<slotline_batches_callback>(),
+        user: null_mut(),
+        max_batch_size: 3,
+        batches: Some(batches),
+        drop: None,
+    };
+    // SAFETY: all is there, and freed once.
+    let loader = unsafe {
+        call(|error| slotline_batch_sampler_from_callback(&callback, &mut batch_sampler, error)).unwrap();
+        let loader = Loader::with(options(|options| options.batch_sampler = batch_sampler));
+        slotline_batch_sampler_free(batch_sampler);
+        loader
+    };
+    for words in ["it gave 4 indices, and max_batch_size is 3", "no more batches"] {
+        if loader.next().is_err() {
+            // The first two passes are as they should be.
+            (0..2).for_each(|_| assert_eq!(loader.epoch(), Ok(SLOTLINE_OK)));
+        }
+        loader.epoch().unwrap();
+        assert_eq!(loader.next().unwrap().unwrap().indices().len(), 1);
+        let Err((SLOTLINE_SAMPLER, message)) = loader.next() else { panic!("no error") };
+        assert!(message.ends_with(words), "{message}");
+        assert!(loader.next().unwrap().is_none());
+    }
+}
+
+#[test]
+fn lists_that_are_none_are_refused() {
+    let refused = |indices: &[usize], offsets: &[usize]| {
+        let mut out = null_mut();
+        let n = offsets.len() - 1;
+        // SAFETY: there are so many.
+        let outcome = call(|error| unsafe {
+            slotline_batch_sampler_lists(indices.as_ptr(), offsets.as_ptr(), n, &mut out, error)
+        });
+        outcome.map(drop).unwrap_err()
+    };
+    let invalid = |message: &str| (SLOTLINE_INVALID, message.to_owned());
+    assert_eq!(refused(&[1, 2], &[0, 2, 1]), invalid("offsets do not ascend from 0"));
+    assert_eq!(refused(&[1, 2], &[1, 2]), invalid("offsets do not ascend from 0"));
+    assert_eq!(refused(&[], &[0, 0]), invalid("there is no list that has an index"));
+    assert_eq!(refused(&[], &[0]), invalid("there is no list that has an index"));
+}

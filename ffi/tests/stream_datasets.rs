@@ -1,0 +1,283 @@
+//! Datasets whose samples callbacks give one after the other.
+
+mod support;
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline_ffi::callback::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::*;
+use slotline_ffi::field::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::options::*;
+use slotline_ffi::sample::*;
+use slotline_ffi::saved::*;
+use slotline_ffi::state::*;
+use slotline_ffi::status::*;
+use slotline_ffi::stream::*;
+
+use support::datasets::{Drops, dropped, field, loader_of};
+use support::{Loader, bytes, call, options};
+
+/// Cursors opened and not closed, over all tests of this process that use them.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// What is left of a worker's part of the numbers below 10.
+struct Left {
+    next: i64,
+    step: i64,
+}
+
+unsafe extern "C" fn open(
+    _: *mut c_void,
+    worker: *const slotline_worker,
+    cursor: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: both are lent to us.
+    unsafe {
+        assert_eq!((*worker).struct_size, size_of::<slotline_worker>());
+        assert_eq!((*worker).id < 0, (*worker).num_workers == 0);
+        let left = Left { next: (*worker).id.max(0), step: (*worker).num_workers.max(1) as i64 };
+        OPEN.fetch_add(1, Ordering::SeqCst);
+        *cursor = Box::into_raw(Box::new(left)).cast();
+    }
+    0
+}
+
+unsafe extern "C" fn next(_: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the cursor is `open`'s, and the sample is lent to us.
+    unsafe {
+        let left = &mut *cursor.cast::<Left>();
+        if left.next >= 10 {
+            return 1;
+        }
+        let number = left.next;
+        left.next += left.step;
+        if number == 7 {
+            slotline_sample_fail(sample, c"seven is missing".as_ptr());
+            return 2;
+        }
+        let words: Vec<u16> = (0..number as u16).collect();
+        slotline_sample_write(sample, 0, (&raw const number).cast(), 1);
+        slotline_sample_write(sample, 1, words.as_ptr().cast(), words.len())
+    }
+}
+
+unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
+    // SAFETY: the cursor is `open`'s, closed once.
+    drop(unsafe { Box::from_raw(cursor.cast::<Left>()) });
+    OPEN.fetch_sub(1, Ordering::SeqCst);
+}
+
+unsafe extern "C" fn save(_: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
+    // SAFETY: the cursor is `open`'s, and what is saved is there.
+    unsafe { slotline_saved_append(saved, (&raw const (*cursor.cast::<Left>()).next).cast(), 8) }
+}
+
+unsafe extern "C" fn resume(
+    user: *mut c_void,
+    worker: *const slotline_worker,
+    saved: *const u8,
+    len: usize,
+    cursor: *mut *mut c_void,
+    failure: *mut slotline_failure,
+) -> i32 {
+    assert_eq!(len, 8);
+    // SAFETY: what is lent to us is there.
+    unsafe {
+        open(user, worker, cursor, failure);
+        (*(*cursor).cast::<Left>()).next = saved.cast::<i64>().read_unaligned();
+    }
+    0
+}
+
+fn fields() -> [slotline_field; 2] {
+    [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[]), field(c"words", SLOTLINE_U16, SLOTLINE_PACKED, &[10])]
+}
+
+fn stream(fields: &[slotline_field], drops: &Drops) -> slotline_stream_dataset {
+    slotline_stream_dataset {
+        struct_size: size_of::<slotline_stream_dataset>(),
+        user: drops.user(),
+        len: -1,
+        fields: fields.as_ptr(),
+        num_fields: fields.len(),
+        open: Some(open),
+        next: Some(next),
+        close: Some(close),
+        save: Some(save),
+        resume: Some(resume),
+        drop: Some(dropped),
+    }
+}
+
+fn stream_loader(
+    dataset: &slotline_stream_dataset,
+    options: &slotline_options,
+) -> Result<Loader, (slotline_status, String)> {
+    // SAFETY: the dataset is what it says.
+    loader_of(|out, error| unsafe { slotline_dataset_from_stream(dataset, out, error) }, options)
+}
+
+/// The rest of a pass: the numbers of each batch, or what is said in its place.
+fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
+    let mut all = Vec::new();
+    loop {
+        match loader.next() {
+            Ok(None) => return all,
+            Ok(Some(batch)) => {
+                let (numbers, words) = (batch.field(0), batch.field(1));
+                // SAFETY: the tensors have so many elements.
+                let (numbers, ends) = unsafe {
+                    (
+                        slice::from_raw_parts(numbers.data.cast::<i64>(), numbers.bytes / 8),
+                        slice::from_raw_parts(words.ends, words.num_ends),
+                    )
+                };
+                let lengths: Vec<i64> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
+                assert_eq!(lengths, numbers, "as many words as the number says");
+                all.push(Ok(numbers.to_vec()));
+            }
+            Err((status, message)) => {
+                assert_eq!(status, SLOTLINE_SAMPLE);
+                all.push(Err(message));
+            }
+        }
+    }
+}
+
+/// Tests that count open cursors go one after the other.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn each_worker_gives_its_part_and_what_fails_is_an_error_in_its_place() {
+    let _alone = ALONE.lock();
+    let drops = Drops::default();
+    let fields = fields();
+    for (num_workers, whole) in [(0, vec![0, 1, 2, 3]), (2, vec![0, 2, 4, 6])] {
+        let dataset = stream(&fields, &drops);
+        let set = options(|options| (options.batch_size, options.num_workers) = (4, num_workers));
+        let loader = stream_loader(&dataset, &set).unwrap();
+        // SAFETY: a loader.
+        assert_eq!(unsafe { slotline_loader_len(loader.0) }, -1);
+        for _ in 0..2 {
+            loader.epoch().unwrap();
+            let all = rest(&loader);
+            assert_eq!(all[0], Ok(whole.clone()));
+            let errors: Vec<_> = all.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            assert_eq!(errors.len(), 1);
+            assert!(errors[0].ends_with(": seven is missing"), "{}", errors[0]);
+        }
+        drop(loader);
+    }
+    assert_eq!((OPEN.load(Ordering::SeqCst), drops.count()), (0, 2));
+}
+
+#[test]
+fn a_stream_goes_on_from_where_its_cursors_were() {
+    let _alone = ALONE.lock();
+    let fields = fields();
+    let drops = Drops::default();
+    let make = |num_workers| {
+        let set = options(|options| {
+            (options.batch_size, options.num_workers, options.on_error) = (2, num_workers, SLOTLINE_ON_ERROR_SKIP);
+        });
+        stream_loader(&stream(&fields, &drops), &set).unwrap()
+    };
+    for num_workers in [0, 2] {
+        let (before, after) = (make(num_workers), make(num_workers));
+        before.epoch().unwrap();
+        before.next().unwrap().unwrap();
+        before.next().unwrap().unwrap();
+        // SAFETY: a loader and places.
+        let state = bytes(|out, error| unsafe { slotline_loader_state(before.0, out, error) }).unwrap();
+        // SAFETY: a loader, and so many bytes.
+        call(|error| unsafe { slotline_loader_load_state(after.0, state.as_ptr(), state.len(), error) }).unwrap();
+        after.epoch().unwrap();
+        let (went_on, want) = (rest(&after), rest(&before));
+        assert_eq!(went_on, want);
+        assert!(!want.is_empty());
+    }
+    assert_eq!(OPEN.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_stream_that_cannot_be_opened_says_why() {
+    unsafe extern "C" fn locked(
+        _: *mut c_void,
+        _: *const slotline_worker,
+        _: *mut *mut c_void,
+        failure: *mut slotline_failure,
+    ) -> i32 {
+        // SAFETY: it is lent to us.
+        unsafe { slotline_fail(failure, c"the door is locked".as_ptr()) };
+        1
+    }
+    unsafe extern "C" fn silent(
+        _: *mut c_void,
+        _: *const slotline_worker,
+        _: *mut *mut c_void,
+        _: *mut slotline_failure,
+    ) -> i32 {
+        -4
+    }
+    let fields = fields();
+    for (open, words) in
+        [(locked as unsafe extern "C" fn(_, _, _, _) -> _, "the door is locked"), (silent, "open gave -4")]
+    {
+        let dataset = slotline_stream_dataset { open: Some(open), ..stream(&fields, &Drops::default()) };
+        let loader = stream_loader(&dataset, &options(|_| ())).unwrap();
+        loader.epoch().unwrap();
+        let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
+        assert!(message.ends_with(words), "{message}");
+        assert!(loader.next().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_stream_takes_no_sampler() {
+    use slotline_ffi::batch_sampler::*;
+    use slotline_ffi::sampler::*;
+    let fields = fields();
+    let refused = |set: &dyn Fn(&mut slotline_options)| {
+        let outcome = stream_loader(&stream(&fields, &Drops::default()), &options(set));
+        let Err((SLOTLINE_BUILD, message)) = outcome.map(drop) else { panic!("it was taken") };
+        message
+    };
+    let (mut sampler, mut batches) = (null_mut(), null_mut());
+    // SAFETY: all are there, and freed once.
+    unsafe {
+        call(|error| slotline_sampler_random(0, 0, &mut sampler, error)).unwrap();
+        call(|error| slotline_batch_sampler_of(sampler, 2, 0, &mut batches, error)).unwrap();
+        assert!(refused(&|options| options.sampler = sampler).contains("an iterable dataset and sampler exclude"));
+        let message = refused(&|options| options.batch_sampler = batches);
+        assert!(message.contains("an iterable dataset and batch_sampler exclude"), "{message}");
+        assert!(refused(&|options| options.shuffle = 1).contains("an iterable dataset and shuffle exclude"));
+        slotline_sampler_free(sampler);
+        slotline_batch_sampler_free(batches);
+    }
+}
+
+#[test]
+fn a_stream_that_is_none_is_refused_and_dropped() {
+    let (drops, fields) = (Drops::default(), fields());
+    let refused = |change: &dyn Fn(&mut slotline_stream_dataset)| {
+        let mut dataset = stream(&fields, &drops);
+        change(&mut dataset);
+        let mut out = null_mut();
+        // SAFETY: the dataset is what it says.
+        let outcome = call(|error| unsafe { slotline_dataset_from_stream(&dataset, &mut out, error) });
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("it was taken") };
+        message
+    };
+    assert_eq!(refused(&|dataset| dataset.open = None), "dataset->open is NULL");
+    assert_eq!(refused(&|dataset| dataset.next = None), "dataset->next is NULL");
+    assert!(refused(&|dataset| dataset.resume = None).contains("save and dataset->resume go together"));
+    assert_eq!(refused(&|dataset| dataset.len = -2), "dataset->len is -2");
+    assert_eq!(refused(&|dataset| dataset.fields = null()), "fields is NULL");
+    assert_eq!(drops.count(), 5);
+}

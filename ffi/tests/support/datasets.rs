@@ -1,0 +1,126 @@
+//! Datasets of callbacks, written in Rust as a C program would write them.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline_ffi::callback::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::*;
+use slotline_ffi::error::*;
+use slotline_ffi::field::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::map::*;
+use slotline_ffi::options::*;
+use slotline_ffi::sample::*;
+use slotline_ffi::status::*;
+
+use super::{Loader, call};
+
+/// How often something was dropped.
+#[derive(Clone, Default)]
+pub(crate) struct Drops(Arc<AtomicUsize>);
+
+impl Drops {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// A user's pointer that counts when it is dropped.
+    pub(crate) fn user(&self) -> *mut c_void {
+        Arc::into_raw(self.0.clone()).cast_mut().cast()
+    }
+}
+
+/// Drops a `Drops::user`.
+pub(crate) unsafe extern "C" fn dropped(user: *mut c_void) {
+    // SAFETY: it was made by `Drops::user`, and is dropped once.
+    unsafe { Arc::from_raw(user.cast::<AtomicUsize>()) }.fetch_add(1, Ordering::SeqCst);
+}
+
+/// One field of a dataset.
+pub(crate) fn field(name: &CStr, dtype: slotline_dtype, kind: slotline_kind, shape: &'static [i64]) -> slotline_field {
+    slotline_field {
+        struct_size: size_of::<slotline_field>(),
+        name: name.as_ptr(),
+        dtype,
+        kind,
+        ndim: shape.len() as u32,
+        shape: shape.as_ptr(),
+    }
+}
+
+/// What is left to be said of a dataset by index: its user's pointer counts drops.
+pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, drops: &Drops) -> slotline_map_dataset {
+    slotline_map_dataset {
+        struct_size: size_of::<slotline_map_dataset>(),
+        user: drops.user(),
+        len,
+        fields: fields.as_ptr(),
+        num_fields: fields.len(),
+        read,
+        drop: Some(dropped),
+    }
+}
+
+/// A loader over a dataset that is then freed.
+pub(crate) fn loader_of(
+    make: impl FnOnce(*mut *mut slotline_dataset, *mut *mut slotline_error) -> slotline_status,
+    options: &slotline_options,
+) -> Result<Loader, (slotline_status, String)> {
+    let (mut dataset, mut loader) = (null_mut(), null_mut());
+    call(|error| make(&mut dataset, error))?;
+    // SAFETY: all are there, and the dataset is freed once.
+    let outcome = unsafe {
+        let outcome = call(|error| slotline_loader_new(dataset, options, &mut loader, error));
+        slotline_dataset_free(dataset);
+        outcome
+    };
+    assert_eq!(loader.is_null(), outcome.is_err());
+    outcome.map(|_| Loader(loader))
+}
+
+/// The same over a dataset by index.
+pub(crate) fn map_loader(
+    dataset: &slotline_map_dataset,
+    options: &slotline_options,
+) -> Result<Loader, (slotline_status, String)> {
+    // SAFETY: the dataset is what it says.
+    loader_of(|out, error| unsafe { slotline_dataset_from_callbacks(dataset, out, error) }, options)
+}
+
+/// A dataset of the numbers below `len`.
+pub(crate) fn numbers(len: usize, drops: &Drops) -> (Vec<slotline_field>, slotline_map_dataset) {
+    let fields = vec![field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
+    let dataset = map(len, &fields, Some(read_number), drops);
+    (fields, dataset)
+}
+
+/// Writes the index; of 13 there is no sample.
+unsafe extern "C" fn read_number(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the sample is lent to us, and what it is given is there.
+    unsafe {
+        if index == 13 {
+            slotline_sample_fail(sample, c"thirteen is no number".as_ptr());
+            return -1;
+        }
+        i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK)
+    }
+}
+
+/// Fails in worker 0, as a `worker_init`.
+pub(crate) unsafe extern "C" fn fail_init(
+    _: *mut c_void,
+    worker: *const slotline_worker,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: both are lent to us.
+    unsafe {
+        if (*worker).id == 0 {
+            slotline_fail(failure, c"worker 0 has a headache".as_ptr());
+            return 1;
+        }
+    }
+    0
+}
