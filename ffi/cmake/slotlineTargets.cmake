@@ -1,14 +1,15 @@
 # The targets, for an installed slotline and for one in the same build.
 
-# slotline_targets(INCLUDE STATIC SHARED): slotline::static and slotline::shared for these files, and slotline::slotline, which
+# slotline_targets(INCLUDE STATIC SHARED DEFINITIONS): slotline::static and slotline::shared for these files, and slotline::slotline, which
 # is the static one unless BUILD_SHARED_LIBS is on.
-function(slotline_targets include static shared)
+function(slotline_targets include static shared definitions)
   add_library(slotline::static STATIC IMPORTED GLOBAL)
   add_library(slotline::shared SHARED IMPORTED GLOBAL)
   set_target_properties(slotline::static PROPERTIES IMPORTED_LOCATION "${static}")
   set_target_properties(slotline::shared PROPERTIES IMPORTED_LOCATION "${shared}")
   foreach(library slotline::static slotline::shared)
-    set_target_properties(${library} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${include}")
+    set_target_properties(${library} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${include}"
+      INTERFACE_COMPILE_DEFINITIONS "${definitions}")
   endforeach()
   set_target_properties(slotline::static PROPERTIES INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
   add_library(slotline::slotline INTERFACE IMPORTED GLOBAL)

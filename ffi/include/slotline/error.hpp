@@ -133,6 +133,15 @@ struct freed {
 template <class Handle, void (*Free)(Handle*)>
 using owned = std::unique_ptr<Handle, freed<Handle, Free>>;
 
+/// What a function of the C API says of a handle, in bytes.
+template <class Handle>
+std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline_error**), Handle* handle) {
+  slotline_bytes* raw = nullptr;
+  check(function, handle, &raw);
+  const owned<slotline_bytes, slotline_bytes_free> bytes(raw);
+  return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
+}
+
 /// A `drop` function of the C API for what was made by new.
 template <class T>
 void deleted(void* user) noexcept {

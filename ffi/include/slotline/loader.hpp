@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,59 +13,12 @@
 #include "dataset.hpp"
 #include "error.hpp"
 #include "options.hpp"
+#include "pass.hpp"
 #include "span.hpp"
 
 namespace slotline {
 
-class loader;
-
-/// One pass over the dataset, for a range-for. It is the loader's: asking that for another pass ends this one.
-///
-/// An exception is in the place of one batch. After it, a range-for over the same pass goes on with the batch behind.
-class pass {
- public:
-  /// Holds one batch, which goes when the next is asked for unless it was moved away.
-  class iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = batch*;
-    using reference = batch&;
-
-    iterator() noexcept = default;
-    explicit iterator(slotline_loader* loader) : loader_(loader) { ++*this; }
-
-    batch& operator*() noexcept { return batch_; }
-    batch* operator->() noexcept { return &batch_; }
-    iterator& operator++() {
-      batch_ = batch();
-      slotline_batch* raw = nullptr;
-      slotline_error* error = nullptr;
-      const slotline_status code = slotline_loader_next(loader_, &raw, &error);
-      if (code == SLOTLINE_OK) batch_ = batch(raw);
-      else if (code == SLOTLINE_END) loader_ = nullptr;
-      else status(code, error).raise();
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    /// Only with the end.
-    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.loader_ == b.loader_; }
-    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
-
-   private:
-    slotline_loader* loader_ = nullptr;
-    batch batch_;
-  };
-
-  iterator begin() { return iterator(loader_); }
-  iterator end() noexcept { return {}; }
-
- private:
-  friend class loader;
-  explicit pass(slotline_loader* loader) noexcept : loader_(loader) {}
-  slotline_loader* loader_;
-};
+using pass = basic_pass<slotline_loader, batch, slotline_batch, slotline_loader_next>;
 
 /// Loads a dataset's batches. Moving it is fine, also within a pass; only `stop` may be called while another thread uses it.
 class loader {
@@ -124,7 +76,7 @@ class loader {
   std::uint32_t next_epoch() const noexcept { return slotline_loader_next_epoch(raw_.get()); }
 
   /// Where the loader is, at any time in a pass or between two: bytes to be stored, for any process and machine.
-  std::string state() { return bytes(slotline_loader_state); }
+  std::string state() { return detail::text(slotline_loader_state, raw_.get()); }
   /// Goes on from there, with the same data and options (but for the number of workers and the like): the next `epoch` gives
   /// the rest of that pass.
   void load_state(const std::string& state) {
@@ -140,22 +92,15 @@ class loader {
     return out;
   }
   /// All of it, worker by worker, as JSON.
-  std::string stats_json() { return bytes(slotline_loader_stats_json); }
+  std::string stats_json() { return detail::text(slotline_loader_stats_json, raw_.get()); }
   /// What held the loop back, in words.
-  std::string verdict() { return bytes(slotline_loader_verdict); }
+  std::string verdict() { return detail::text(slotline_loader_verdict, raw_.get()); }
   /// What the loader noticed, a line each: memory that cannot be locked, and the like.
-  std::string warnings() { return bytes(slotline_loader_warnings); }
+  std::string warnings() { return detail::text(slotline_loader_warnings, raw_.get()); }
 
   slotline_loader* raw() const noexcept { return raw_.get(); }
 
  private:
-  std::string bytes(slotline_status (*function)(slotline_loader*, slotline_bytes**, slotline_error**)) {
-    slotline_bytes* raw = nullptr;
-    detail::check(function, raw_.get(), &raw);
-    const detail::owned<slotline_bytes, slotline_bytes_free> bytes(raw);
-    return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
-  }
-
   detail::owned<slotline_loader, slotline_loader_free> raw_;
 };
 

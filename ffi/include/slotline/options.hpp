@@ -134,6 +134,7 @@ class options {
 
  private:
   friend class loader;
+  friend class device_loader;
   using init = std::function<void(const worker&)>;
   using shared = std::shared_ptr<const void>;
 

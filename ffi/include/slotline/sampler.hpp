@@ -19,7 +19,7 @@ namespace slotline {
 
 /// The order of a loader's passes. Copies are the same sampler; any number of loaders may have it.
 ///
-/// Unless it is given a seed of its own, it draws from the loader's generator, as torch's do.
+/// Unless it is given a seed of its own, it draws from the process's default generator, as torch's do.
 class sampler {
  public:
   /// A new random order in each pass; or, with replacement, random draws. `num_samples`: as many as the dataset, unless said.

@@ -251,7 +251,8 @@ struct resumable {
 };
 
 void streams_are_gone_on_with_too() {
-  slotline::loader first(resumable{}, Options().batch_size(2).num_workers(1)), second(resumable{}, Options().batch_size(2).num_workers(1));
+  const Options options = Options().batch_size(2).num_workers(1);
+  slotline::loader first(resumable{}, options), second(resumable{}, options);
   CHECK(slotline::dataset(resumable{}).size() == 10 && slotline::dataset(countdown{-1, {}}).size() == -1);
   std::string state;
   for (auto& batch : first)
@@ -261,6 +262,112 @@ void streams_are_gone_on_with_too() {
   for (auto& batch : second)
     for (const int at : batch.field<int>(0)) rest.push_back(at);
   CHECK((rest == std::vector<int>{6, 7, 8, 9}));
+}
+
+/// The indices of a pass, batch by batch.
+std::vector<std::vector<std::int64_t>> batches_of(slotline::loader& loader) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (auto& batch : loader) all.emplace_back(batch.indices().begin(), batch.indices().end());
+  return all;
+}
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+void samplers_say_what_comes_when() {
+  using slotline::batch_sampler;
+  using slotline::sampler;
+  const auto batches = [](const Options& options) {
+    slotline::loader loader(numbers{}, options);
+    return batches_of(loader);
+  };
+  const auto with = [&](const sampler& sampler) { return batches(Options().batch_size(4).seed(3).sampler(sampler)); };
+  const std::vector<std::size_t> some = {8, 1, 5};
+  CHECK((with(sampler::indices(some)) == Batches{{8, 1, 5}}));
+  CHECK(with(sampler::random()).size() == 3 && with(sampler::random(false, 5)).size() == 2);
+  CHECK(with(sampler::random(true, 21)).size() == 6 && with(sampler::cipher()).size() == 3);
+  CHECK(with(sampler::random().seed(9)) == with(sampler::random().seed(9)));
+  CHECK(with(sampler::subset_random(some))[0].size() == 3);
+  std::vector<double> weights(10);
+  weights[6] = 1;
+  CHECK((with(sampler::weighted(weights, 3)) == Batches{{6, 6, 6}}));
+  weights[6] = -1;
+  CHECK(thrown([&] { with(sampler::weighted(weights, 3)); }).code() == slotline::code::build);
+  sampler half = sampler::distributed(2, 1, false);
+  half.set_epoch(1);
+  CHECK((with(half) == Batches{{1, 3, 5, 7}, {9}}));
+
+  slotline::loader drawn(numbers{}, Options().batch_size(2).sampler(sampler::from(3, [](std::uint64_t pass, auto indices) {
+    if (pass == 1) throw std::runtime_error("no second pass");
+    for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = 9 - i;
+  })));
+  CHECK((batches_of(drawn) == Batches{{9, 8}, {7}}));
+  const slotline::error refused = thrown([&] { drawn.epoch(); });
+  CHECK(refused.code() == slotline::code::sampler && has(refused.what(), "no second pass"));
+
+  CHECK((batches(Options().batch_sampler(batch_sampler::of(sampler::indices(some), 2, true))) == Batches{{8, 1}}));
+  CHECK((batches(Options().batch_sampler(batch_sampler::lists({{7}, {0, 9}}))) == Batches{{7}, {0, 9}}));
+  const auto draw = [](std::uint64_t, std::uint64_t batch) -> std::optional<std::vector<std::size_t>> {
+    if (batch == 3) throw std::runtime_error("no fourth batch");
+    return std::vector<std::size_t>(batch, batch);
+  };
+  slotline::loader own(numbers{}, Options().num_workers(1).batch_sampler(batch_sampler::from(2, draw)));
+  std::size_t samples = 0;
+  const slotline::error end = thrown([&] { for (auto& batch : own) samples += batch.size(); });
+  CHECK(end.code() == slotline::code::sampler && has(end.what(), "no fourth batch") && samples == 3);
+}
+
+void a_collate_function_makes_batches_of_any_type() {
+  auto dropped = std::make_shared<int>(0);
+  struct sum {
+    std::int64_t numbers;
+    std::vector<std::size_t> lengths;
+    std::shared_ptr<int> keeps;
+  };
+  const auto collate = [dropped](slotline::samples& samples) {
+    sum made{0, {}, dropped};
+    while (samples.next()) {
+      const std::int64_t number = samples.field<std::int64_t>(0)[0];
+      if (number == 6) throw std::runtime_error("six is not for sums");
+      made.numbers += number;
+      made.lengths.push_back(samples.field<std::uint8_t>(2).size());
+    }
+    return made;
+  };
+  const Options options = Options().batch_size(3).num_workers(1).collate(collate);
+  {
+    slotline::loader loader(numbers{}, options), again(numbers{0}, options);
+    slotline::pass pass = loader.epoch();
+    std::vector<std::int64_t> sums;
+    const auto go_on = [&] {
+      for (auto& batch : pass) {
+        sums.push_back(batch.made<sum>().numbers);
+        CHECK(batch.made<sum>().lengths.size() == batch.size());
+        CHECK(thrown([&] { batch.made<int>(); }).code() == slotline::code::invalid);
+      }
+    };
+    const slotline::error error = thrown(go_on);
+    CHECK(error.code() == slotline::code::sample && error.task() == 2 && has(error.what(), "six is not for sums"));
+    go_on();
+    CHECK((sums == std::vector<std::int64_t>{0 + 1 + 2, 3 + 4 + 5, 9}));
+    CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "no such number"));
+  }
+  slotline::loader plain(numbers{});
+  CHECK(thrown([&] { plain.epoch().begin()->made<int>(); }).code() == slotline::code::invalid);
+}
+
+void workers_are_initialised_or_say_why_not() {
+  std::atomic<int> ready{0};
+  slotline::loader loader(numbers{}, Options().num_workers(2).worker_init([&](const slotline::worker& worker) {
+    CHECK(worker.is_thread() && worker.num_workers() == 2);
+    if (worker.id() == 1) throw std::runtime_error("one is not at home");
+    ++ready;
+  }));
+  slotline::pass pass = loader.epoch();
+  std::size_t samples = 0;
+  const auto go_on = [&] { for (auto& batch : pass) samples += batch.size(); };
+  const slotline::error error = thrown(go_on);
+  CHECK(error.code() == slotline::code::worker_init && error.worker() == 1 && has(error.what(), "one is not at home"));
+  go_on();
+  CHECK(ready == 1 && samples == 10);
 }
 
 void any_thread_can_stop_a_loader() {
@@ -291,6 +398,9 @@ int main() {
   streams_are_read_by_each_worker();
   a_state_goes_on_where_it_was_taken();
   streams_are_gone_on_with_too();
+  samplers_say_what_comes_when();
+  a_collate_function_makes_batches_of_any_type();
+  workers_are_initialised_or_say_why_not();
   any_thread_can_stop_a_loader();
   std::puts("ok");
 }

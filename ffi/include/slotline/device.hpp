@@ -1,0 +1,133 @@
+// Batches on NVIDIA GPUs. Only with a library that was built with CUDA, which its CMake package and slotline.pc say by
+// SLOTLINE_CUDA.
+#ifndef SLOTLINE_DEVICE_HPP
+#define SLOTLINE_DEVICE_HPP
+
+#include "../slotline.h"
+
+#if defined(SLOTLINE_CUDA)
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "batch.hpp"
+#include "dataset.hpp"
+#include "error.hpp"
+#include "options.hpp"
+#include "pass.hpp"
+
+namespace slotline {
+
+/// How many devices there are. Throws slotline::error where there is no driver.
+inline std::size_t device_count() {
+  std::size_t devices = 0;
+  detail::check(slotline_device_probe, &devices);
+  return devices;
+}
+
+/// A batch on a device, which may still be on its way there. Streams are of the type `cudaStream_t`.
+class device_batch {
+ public:
+  device_batch() noexcept = default;
+  explicit device_batch(slotline_device_batch* raw) noexcept : raw_(raw) {}
+
+  explicit operator bool() const noexcept { return raw_ != nullptr; }
+  std::size_t size() const noexcept { return slotline_device_batch_len(raw_.get()); }
+  std::size_t task() const noexcept { return slotline_device_batch_task(raw_.get()); }
+  std::uint32_t epoch() const noexcept { return slotline_device_batch_epoch(raw_.get()); }
+  span<const std::int64_t> indices() const noexcept { return {slotline_device_batch_indices(raw_.get()), size()}; }
+  std::size_t num_fields() const noexcept { return slotline_device_batch_num_fields(raw_.get()); }
+
+  /// A field, whose addresses are on the device: for kernels on streams that the batch was made ready on.
+  slotline::tensor tensor(std::size_t field) const {
+    slotline_tensor out;
+    out.struct_size = sizeof out;
+    detail::check(slotline_device_batch_field, raw_.get(), field, &out);
+    return slotline::tensor(out);
+  }
+
+  /// Has a stream wait for the copy; the host does not. The end of the batch then waits for what was launched there.
+  void ready_on(void* stream) const { detail::check(slotline_device_batch_ready_on, raw_.get(), stream); }
+  /// Ends the batch: its memory is filled again once the stream has come to this point.
+  void release_on(void* stream) { detail::check(slotline_device_batch_release_on, raw_.release(), stream); }
+  /// Waits, in this thread, for the copy.
+  void wait() const { detail::check(slotline_device_batch_wait, raw_.get()); }
+
+  /// A field as a DLPack tensor on the device, to be used on this stream, which waits for the copy.
+  template <class Managed = DLManagedTensorVersioned>
+  slotline::dlpack<Managed> dlpack(std::size_t field, void* stream) const {
+    Managed* out = nullptr;
+    detail::check(slotline_device_batch_dlpack, raw_.get(), field, stream, &out);
+    return slotline::dlpack<Managed>(out);
+  }
+  template <class Managed = DLManagedTensor>
+  slotline::dlpack<Managed> dlpack_unversioned(std::size_t field, void* stream) const {
+    Managed* out = nullptr;
+    detail::check(slotline_device_batch_dlpack_unversioned, raw_.get(), field, stream, &out);
+    return slotline::dlpack<Managed>(out);
+  }
+
+  slotline_device_batch* raw() const noexcept { return raw_.get(); }
+
+ private:
+  detail::owned<slotline_device_batch, slotline_device_batch_free> raw_;
+};
+
+using device_pass =
+    basic_pass<slotline_device_loader, device_batch, slotline_device_batch, slotline_device_loader_next>;
+
+/// A loader whose batches come out on a device, from page-locked memory.
+class device_loader {
+ public:
+  /// All zeros, but for the size, are the defaults of `device`. Throws slotline::error, also where there is no driver.
+  explicit device_loader(const dataset& dataset, const options& options = {}, slotline_device_options device = {}) {
+    device.struct_size = sizeof device;
+    slotline_device_loader* raw = nullptr;
+    const slotline_options given = options.raw();
+    detail::check(slotline_device_loader_new, dataset.raw(), &given, &device, &raw);
+    raw_.reset(raw);
+  }
+
+  /// Starts a pass: `for (auto& batch : loader.epoch())`.
+  device_pass epoch() {
+    detail::check(slotline_device_loader_epoch, raw_.get());
+    return device_pass(raw_.get());
+  }
+  /// The same, without `.epoch()`.
+  device_pass::iterator begin() { return epoch().begin(); }
+  device_pass::iterator end() noexcept { return {}; }
+
+  /// The next batch of the pass, or none at its end.
+  std::optional<device_batch> next() {
+    slotline_device_batch* raw = nullptr;
+    const status said = detail::call(slotline_device_loader_next, raw_.get(), &raw);
+    if (said.at_end()) return std::nullopt;
+    said.raise();
+    return device_batch(raw);
+  }
+
+  /// From any thread: batches that are on the device already still come, and then code::stopped.
+  void stop() noexcept { slotline_device_loader_stop(raw_.get()); }
+  std::int64_t size() const noexcept { return slotline_device_loader_len(raw_.get()); }
+  std::uint32_t next_epoch() const noexcept { return slotline_device_loader_next_epoch(raw_.get()); }
+
+  /// As of slotline::loader; in a pass only with `resumable`.
+  std::string state() { return detail::text(slotline_device_loader_state, raw_.get()); }
+  void load_state(const std::string& state) {
+    detail::check(slotline_device_loader_load_state, raw_.get(), reinterpret_cast<const std::uint8_t*>(state.data()),
+                  state.size());
+  }
+  std::string warnings() { return detail::text(slotline_device_loader_warnings, raw_.get()); }
+
+  slotline_device_loader* raw() const noexcept { return raw_.get(); }
+
+ private:
+  detail::owned<slotline_device_loader, slotline_device_loader_free> raw_;
+};
+
+}  // namespace slotline
+
+#endif
+#endif
