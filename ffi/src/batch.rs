@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 use std::fmt;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -21,14 +21,15 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
 use crate::status::{SLOTLINE_OK, slotline_status};
-use crate::tensor::{slotline_tensor, tensor};
-use crate::versioned;
+use crate::tensor::{describe_field, slotline_tensor};
+use crate::versioned::{self, Versioned};
 
 /// A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
 /// any order, also after its loader.
 pub struct slotline_batch {
     holds: AtomicUsize,
-    made: Made,
+    /// Until it goes.
+    made: MaybeUninit<Made>,
     fields: Arc<[About]>,
 }
 
@@ -58,29 +59,99 @@ impl From<Collated> for Made {
 const SPARES: usize = 16;
 
 thread_local! {
+    /// With the fields that they had: those of the next batch are most often the same, and to count who has them takes as
+    /// long as the rest of a handle.
     #[expect(clippy::vec_box, reason = "the memory of the boxes is what is kept")]
-    static SPARE: RefCell<Vec<Box<MaybeUninit<slotline_batch>>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A handle without a batch yet.
+pub(crate) struct Empty(ManuallyDrop<Box<slotline_batch>>);
+
+impl Empty {
+    /// One with these fields.
+    #[inline]
+    pub(crate) fn new(fields: &Arc<[About]>) -> Self {
+        // A thread that is about to end has no such memory any more.
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let handle = match spare {
+            Some(mut spare) => {
+                if !Arc::ptr_eq(&spare.fields, fields) {
+                    spare.fields = fields.clone();
+                }
+                spare
+            }
+            None => {
+                let (holds, made) = (AtomicUsize::new(1), MaybeUninit::uninit());
+                Box::new(slotline_batch { holds, made, fields: fields.clone() })
+            }
+        };
+        Self(ManuallyDrop::new(handle))
+    }
+
+    /// Where its batch belongs.
+    #[inline]
+    pub(crate) fn place(&mut self) -> &mut MaybeUninit<Made> {
+        &mut self.0.made
+    }
+
+    /// The handle with one hold, which is the caller's.
+    ///
+    /// # Safety
+    ///
+    /// Its batch must be in its place.
+    #[inline]
+    pub(crate) unsafe fn full(self) -> *mut slotline_batch {
+        let mut this = ManuallyDrop::new(self);
+        *this.0.holds.get_mut() = 1;
+        // SAFETY: taken once, as this is not dropped.
+        Box::into_raw(unsafe { ManuallyDrop::take(&mut this.0) })
+    }
+}
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        // SAFETY: taken once.
+        let handle = unsafe { ManuallyDrop::take(&mut self.0) };
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARES {
+                spare.push(handle);
+            }
+        });
+    }
 }
 
 impl slotline_batch {
-    /// A handle with one hold, which is the caller's.
+    /// What it is.
     #[inline]
-    pub(crate) fn new(made: Made, fields: &Arc<[About]>) -> *mut Self {
-        // A thread that is about to end has no such memory any more.
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-        let memory = spare.unwrap_or_else(Box::new_uninit);
-        let fields = fields.clone();
-        Box::into_raw(Box::write(memory, Self { holds: AtomicUsize::new(1), made, fields }))
+    fn made(&self) -> &Made {
+        // SAFETY: it goes with the last hold, and so does everybody's way to here.
+        unsafe { self.made.assume_init_ref() }
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn made_mut(&mut self) -> &mut Made {
+        // SAFETY: as of `made`.
+        unsafe { self.made.assume_init_mut() }
     }
 
     /// Field `i` as a tensor.
-    #[inline]
     pub(crate) fn tensor(&self, i: usize) -> Result<slotline_tensor, Failure> {
-        match (&self.made, self.fields.get(i)) {
-            (Made::Stacked(batch), Some(about)) => tensor(&batch.columns(), about, i),
-            _ => None,
-        }
-        .ok_or_else(|| no_field(i, self.fields.len()))
+        let mut tensor = slotline_tensor::defaults();
+        self.describe(i, &mut tensor)?;
+        Ok(tensor)
+    }
+
+    /// Describes field `i` in a tensor that has its defaults.
+    #[inline]
+    pub(crate) fn describe(&self, i: usize, tensor: &mut slotline_tensor) -> Result<(), Failure> {
+        let found = match (self.made(), self.fields.get(i)) {
+            (Made::Stacked(batch), Some(about)) => describe_field(tensor, &batch.columns(), about, i),
+            _ => false,
+        };
+        if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
     }
 
     /// One hold more, to be [released](Self::release).
@@ -106,17 +177,10 @@ impl slotline_batch {
             }
             fence(Ordering::Acquire);
         }
-        // SAFETY: it was made by `new`, and nobody else has a hold.
-        let memory = unsafe {
-            batch.drop_in_place();
-            Box::from_raw(batch.cast::<MaybeUninit<Self>>())
-        };
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARES {
-                spare.push(memory);
-            }
-        });
+        // SAFETY: it was made by `Empty::full`, and nobody else has a hold.
+        let mut empty = Empty(ManuallyDrop::new(unsafe { Box::from_raw(batch) }));
+        // SAFETY: it was there up to now, and nobody can ask for it any more. If dropping it panics, the handle is kept all the same.
+        unsafe { empty.place().assume_init_drop() };
     }
 }
 
@@ -127,7 +191,7 @@ fn no_field(i: usize, fields: usize) -> Failure {
 
 impl fmt::Debug for slotline_batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.made.fmt(f)
+        self.made().fmt(f)
     }
 }
 
@@ -144,7 +208,7 @@ unsafe fn ask<T>(
     collated: impl FnOnce(&Collated) -> T,
 ) -> T {
     // SAFETY: the caller's word.
-    match unsafe { batch.as_ref() }.map(|batch| &batch.made) {
+    match unsafe { batch.as_ref() }.map(slotline_batch::made) {
         Some(Made::Stacked(batch)) => stacked(batch),
         Some(Made::Collated(batch)) => collated(batch),
         None => otherwise,
@@ -238,8 +302,8 @@ pub unsafe extern "C" fn slotline_batch_field(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let tensor = check::reference(batch, "batch")?.tensor(i)?;
-            versioned::write(out, &tensor, "out")?;
+            let batch = check::reference(batch, "batch")?;
+            versioned::fill(out, "out", |tensor| batch.describe(i, tensor))?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -270,7 +334,7 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
                 let known: Vec<_> = batch.fields.iter().map(|about| about.name.to_string_lossy()).collect();
                 Failure::invalid(format!("no field is called {name:?}; there are {}", known.join(", ")))
             })?;
-            versioned::write(out, &batch.tensor(i)?, "out")?;
+            versioned::fill(out, "out", |tensor| batch.describe(i, tensor))?;
             Ok(SLOTLINE_OK)
         })
     }

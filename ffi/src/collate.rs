@@ -15,7 +15,7 @@ use crate::callback::{answer, slotline_failure};
 use crate::field::About;
 use crate::owner::Owner;
 use crate::status::*;
-use crate::tensor::{slotline_tensor, tensor};
+use crate::tensor::{describe_field, slotline_tensor};
 use crate::versioned::{self, Versioned};
 
 /// Makes a batch of samples, which `slotline_samples_next` gives one after the other: sets `*batch` to whatever
@@ -233,7 +233,10 @@ pub unsafe extern "C" fn slotline_samples_next(
         }
         let (columns, about) = source.columns();
         for (i, about) in about.iter().enumerate() {
-            if let Some(Err(failure)) = tensor(&columns, about, i).map(|tensor| put(i, &tensor)) {
+            let mut tensor = slotline_tensor::defaults();
+            if describe_field(&mut tensor, &columns, about, i)
+                && let Err(failure) = put(i, &tensor)
+            {
                 samples.failure = Some(failure.message.into());
                 return SLOTLINE_INVALID;
             }

@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -16,7 +17,7 @@ use crate::boundary::guarded;
 use crate::check;
 use crate::failure::Failure;
 use crate::field::About;
-use crate::running::{AnyLoader, Facts, Loads, Running};
+use crate::running::{AnyLoader, Facts, Loads, Next, Running};
 
 /// A loader whose passes give `T`.
 pub(crate) struct Handle<T> {
@@ -137,14 +138,15 @@ impl<H: Handled> Inside<H> {
         unsafe { &mut **self.handle().inner.get() }
     }
 
-    /// The next batch of the pass, or `None` at its end.
+    /// Puts the next batch of the pass into `place`, which is then initialised; `false` at the pass's end.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<H::Item>, Failure> {
-        match self.any().next() {
-            Some(Some(item)) => item.map(Some),
+    pub(crate) fn next(&mut self, place: &mut MaybeUninit<H::Item>) -> Result<bool, Failure> {
+        match self.any().next(place) {
+            Next::Batch => Ok(true),
+            Next::Failed(failure) => Err(failure),
             _ if self.handle().stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
-            Some(None) => Ok(None),
-            None => Err(Failure::invalid("loader is in no pass; start one with epoch first")),
+            Next::End => Ok(false),
+            Next::NoPass => Err(Failure::invalid("loader is in no pass; start one with epoch first")),
         }
     }
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use slotline::Loader;
 use slotline::loader::{BatchLoader, Builder};
 
-use crate::batch::{Made, slotline_batch};
+use crate::batch::{Empty, Made, slotline_batch};
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::dataset::{Data, slotline_dataset};
@@ -200,12 +200,17 @@ pub unsafe extern "C" fn slotline_loader_next(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let Some(mut batch) = inside.next()? else { return Ok(SLOTLINE_END) };
-            if let Made::Collated(batch) = &mut batch {
+            let mut empty = Empty::new(inside.fields());
+            if !inside.next(empty.place())? {
+                return Ok(SLOTLINE_END);
+            }
+            // `next` has put one there.
+            let batch = empty.full();
+            if let Made::Collated(batch) = (*batch).made_mut() {
                 let any = inside.any();
                 (batch.task, batch.epoch) = (any.given() - 1, any.next_epoch().wrapping_sub(1));
             }
-            *out = slotline_batch::new(batch, inside.fields());
+            *out = batch;
             Ok(SLOTLINE_OK)
         })
     }

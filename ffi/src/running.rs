@@ -6,6 +6,7 @@
 //! > `loader` is a box's, which is not moved and nobody else has. While there is a `pass`, nothing but the pass uses the
 //! > loader; it goes before the loader does, and before the loader is used again.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use slotline::Loader;
@@ -21,8 +22,8 @@ pub(crate) trait AnyLoader<T>: Send {
     /// Starts a pass; one before it is given up.
     fn epoch(&mut self) -> Result<(), Failure>;
 
-    /// The next batch of the pass, or `None` at its end; no answer at all if no pass was begun.
-    fn next(&mut self) -> Option<Option<Result<T, Failure>>>;
+    /// Puts the next batch of the pass into `place`, which is then initialised, or says why not.
+    fn next(&mut self, place: &mut MaybeUninit<T>) -> Next;
 
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
@@ -41,6 +42,16 @@ pub(crate) trait AnyLoader<T>: Send {
 
     /// What it noticed.
     fn warnings(&self) -> &[Warning];
+}
+
+/// What became of asking for a batch.
+pub(crate) enum Next {
+    Batch,
+    Failed(Failure),
+    /// The pass is over.
+    End,
+    /// No pass was begun.
+    NoPass,
 }
 
 /// What is known of a loader from its beginning.
@@ -200,14 +211,21 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
-        let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
-        let item = pass.next();
-        match item {
-            Some(_) => self.given += 1,
-            None => (self.pass, self.over) = (None, true),
-        }
-        Some(item)
+    fn next(&mut self, place: &mut MaybeUninit<L::Item>) -> Next {
+        let Some(pass) = &mut self.pass else { return if self.over { Next::End } else { Next::NoPass } };
+        let next = match pass.next() {
+            Some(Ok(item)) => {
+                place.write(item);
+                Next::Batch
+            }
+            Some(Err(failure)) => Next::Failed(failure),
+            None => {
+                (self.pass, self.over) = (None, true);
+                return Next::End;
+            }
+        };
+        self.given += 1;
+        next
     }
 
     fn next_epoch(&self) -> u32 {

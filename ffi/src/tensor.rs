@@ -64,10 +64,11 @@ unsafe impl Versioned for slotline_tensor {
     }
 }
 
-/// Field `i` of some columns; `None` if there is none.
-pub(crate) fn tensor(columns: &Columns<'_>, about: &About, i: usize) -> Option<slotline_tensor> {
-    let field = columns.get(i)?;
-    let mut tensor = described(about, field.shape(), field.bytes().as_ptr().cast(), field.bytes().len());
+/// Field `i` of some columns; `false` if there is none.
+#[inline]
+pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>, about: &About, i: usize) -> bool {
+    let Some(field) = columns.get(i) else { return false };
+    describe(tensor, about, field.shape(), field.bytes().as_ptr().cast(), field.bytes().len());
     let ends = match about.kind {
         0 => None,
         _ => columns.lengths(i).or_else(|| columns.offsets(i)),
@@ -75,21 +76,20 @@ pub(crate) fn tensor(columns: &Columns<'_>, about: &About, i: usize) -> Option<s
     if let Some(ends) = ends {
         (tensor.ends, tensor.num_ends) = (ends.as_ptr(), ends.len());
     }
-    Some(tensor)
+    true
 }
 
-/// A tensor of a field, in C order, without the ends of its rows.
+/// A tensor of a field, in C order, without the ends of its rows; `tensor` has its defaults before.
 #[inline]
-pub(crate) fn described(about: &About, shape: &[usize], data: *const c_void, bytes: usize) -> slotline_tensor {
-    let mut tensor = slotline_tensor {
-        name: about.name.as_ptr(),
-        dtype: about.dtype,
-        ndim: shape.len() as u32,
-        data,
-        bytes,
-        kind: about.kind,
-        ..slotline_tensor::defaults()
-    };
+pub(crate) fn describe(
+    tensor: &mut slotline_tensor,
+    about: &About,
+    shape: &[usize],
+    data: *const c_void,
+    bytes: usize,
+) {
+    (tensor.name, tensor.dtype, tensor.kind) = (about.name.as_ptr(), about.dtype, about.kind);
+    (tensor.ndim, tensor.data, tensor.bytes) = (shape.len() as u32, data, bytes);
     // No tensor that is in memory has more elements than an i64 can count, zeros left out (`Shape::elements`).
     let mut stride = 1;
     for (place, &dim) in shape.iter().enumerate().rev() {
@@ -97,5 +97,4 @@ pub(crate) fn described(about: &About, shape: &[usize], data: *const c_void, byt
         tensor.strides[place] = stride;
         stride *= (dim as i64).max(1);
     }
-    tensor
 }

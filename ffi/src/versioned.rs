@@ -85,6 +85,35 @@ pub(crate) unsafe fn list<T: Versioned>(
     Ok((0..len).map(each).collect())
 }
 
+/// Has `fill` write a struct outside, from its defaults on, where it is if it has room there for all that we know.
+///
+/// # Safety
+///
+/// As of `write`.
+#[inline]
+pub(crate) unsafe fn fill<T: Versioned>(
+    to: *mut T,
+    name: &str,
+    fill: impl FnOnce(&mut T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's word.
+    let size = *unsafe { reference(to.cast::<usize>(), name)? };
+    if size < size_of::<T>() || !to.is_aligned() {
+        let mut value = T::defaults();
+        fill(&mut value)?;
+        // SAFETY: the caller's word.
+        return unsafe { write(to, &value, name) };
+    }
+    // SAFETY: the caller's word. The size stays the caller's.
+    unsafe {
+        to.write(T::defaults());
+        let outcome = fill(&mut *to);
+        to.cast::<usize>().write(size);
+        to.cast::<u8>().add(size_of::<T>()).write_bytes(0, size - size_of::<T>());
+        outcome
+    }
+}
+
 /// Writes a struct to outside, as far as it has room there; what we do not know becomes zero.
 ///
 /// # Safety

@@ -13,8 +13,8 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
 use crate::status::{SLOTLINE_OK, slotline_status};
-use crate::tensor::{described, slotline_tensor};
-use crate::versioned;
+use crate::tensor::{describe, slotline_tensor};
+use crate::versioned::{self, Versioned};
 
 /// A batch on a device, or on its way there. Several threads may use it at once, and any may free it, in any order, also after
 /// its loader.
@@ -38,7 +38,8 @@ impl slotline_device_batch {
             return Err(Failure::invalid(format!("field is {i}, and there are {} fields", self.fields.len())));
         };
         let data: *const c_void = std::ptr::without_provenance(field.ptr() as usize);
-        let mut tensor = described(about, field.shape(), data, field.bytes());
+        let mut tensor = slotline_tensor::defaults();
+        describe(&mut tensor, about, field.shape(), data, field.bytes());
         if let Some((ends, count)) = field.ends() {
             (tensor.ends, tensor.num_ends) = (std::ptr::without_provenance(ends as usize), count);
         }

@@ -1,5 +1,6 @@
 //! Device loaders.
 
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -274,8 +275,12 @@ pub unsafe extern "C" fn slotline_device_loader_next(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let Some(batch) = inside.next()? else { return Ok(SLOTLINE_END) };
-            *out = slotline_device_batch::boxed(batch, inside.fields());
+            let mut batch = MaybeUninit::uninit();
+            if !inside.next(&mut batch)? {
+                return Ok(SLOTLINE_END);
+            }
+            // `next` has put one there.
+            *out = slotline_device_batch::boxed(batch.assume_init(), inside.fields());
             Ok(SLOTLINE_OK)
         })
     }

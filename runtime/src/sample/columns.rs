@@ -78,6 +78,7 @@ impl<'a> Columns<'a> {
 
     /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is
     /// padded with zeros; a packed one has the items of all rows, one right after the other, shape `[total, …]`.
+    #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
@@ -228,6 +229,7 @@ impl<'a> Columns<'a> {
         spilled.map(|column| (&column.field, self.ends(column)[self.rows] as usize)).filter(|&(_, items)| items > 0)
     }
 
+    #[inline]
     fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
         let (start, shape, elements) = self.extent(column);
         // SAFETY: as in `take`.
