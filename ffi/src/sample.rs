@@ -32,7 +32,10 @@ pub struct slotline_sample {
     written: u64,
     /// Fields whose memory the callback has.
     lent: u64,
+    /// What the callback says.
     failure: Option<String>,
+    /// The last field that was refused and not written since, and why.
+    refused: Option<(usize, String)>,
 }
 
 impl slotline_sample {
@@ -53,10 +56,14 @@ impl slotline_sample {
             written: 0,
             lent: 0,
             failure: None,
+            refused: None,
         };
         let code = callback(&raw mut sample);
         if let Some(message) = sample.failure.take() {
             return Err(message.into());
+        }
+        if let Some((field, why)) = sample.refused.take() {
+            return Err(format!("field {field}: {why}").into());
         }
         match code {
             0 => {}
@@ -96,9 +103,15 @@ impl slotline_sample {
         fields.get(field).filter(|declared| declared.kind == SLOTLINE_FIXED)?;
         row.go_to(field);
         let memory = row.fill_raw().ok()?;
-        self.written |= 1 << field;
+        self.note(field);
         self.lent |= 1 << field;
         Some(memory)
+    }
+
+    /// Notes that a field is written.
+    fn note(&mut self, field: usize) {
+        self.written |= 1 << field;
+        self.refused.take_if(|refused| refused.0 == field);
     }
 
     /// Writes a field.
@@ -132,7 +145,7 @@ impl slotline_sample {
         let data = unsafe { AnyTensor::from_raw_parts(dtype, shape, data) };
         row.go_to(field);
         row.write_elements(&data).map_err(|error| error.to_string())?;
-        self.written |= 1 << field;
+        self.note(field);
         Ok(())
     }
 }
@@ -192,8 +205,8 @@ pub unsafe extern "C" fn slotline_sample_row(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless it is written otherwise: a null pointer, no such
-/// field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
+/// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless the field is written after that: a null pointer,
+/// no such field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
 ///
 /// # Safety
 ///
@@ -209,8 +222,12 @@ pub unsafe extern "C" fn slotline_sample_write(
     unsafe {
         ask(sample, SLOTLINE_INVALID, |sample| match sample.put(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
-            Err(message) => {
-                sample.failure = Some(format!("field {field}: {message}"));
+            Err(why) => {
+                // What was there is not what the callback wants.
+                if field < sample.fields.len() {
+                    sample.written &= !(1 << field);
+                }
+                sample.refused = Some((field, why));
                 SLOTLINE_INVALID
             }
         })
