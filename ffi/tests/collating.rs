@@ -63,8 +63,11 @@ unsafe extern "C" fn drop_sum(batch: *mut c_void) {
     SUMS.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// A batch's sum, number and indices, or why there is none.
+type Sum = Result<(i64, usize, Vec<i64>), String>;
+
 /// What a pass of the numbers below 20 gives, 13 among them failing.
-fn sums(num_workers: usize, user: *mut c_void) -> Vec<Result<(i64, usize, Vec<i64>), String>> {
+fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
     let (_fields, dataset) = numbers(20, &Drops::default());
     let set = options(|options| {
         (options.batch_size, options.num_workers) = (5, num_workers);
@@ -115,6 +118,29 @@ fn a_collate_callback_makes_batches_of_the_samples() {
         assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is no number"), "{message}");
     }
     assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
+}
+
+/// Asks for samples with a list of tensors whose second one says that it is longer than the first one does.
+unsafe extern "C" fn overlong(
+    _: *mut c_void,
+    samples: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    let mut tensors = [empty(), empty(), empty()];
+    tensors[1].struct_size *= 2;
+    tensors[2].ndim = 77;
+    // SAFETY: two tensors are there, as each other's neighbours.
+    let status = unsafe { slotline_samples_next(samples, tensors.as_mut_ptr(), 2) };
+    i32::from(status == SLOTLINE_INVALID && tensors[2].ndim == 77)
+}
+
+#[test]
+fn nothing_is_written_beyond_a_list_of_tensors() {
+    let loader = Loader::with(options(|options| options.collate = Some(overlong)));
+    loader.epoch().unwrap();
+    let (_, message) = loader.next().err().expect("the list was taken");
+    assert!(message.contains("fields[1]: struct_size is"), "{message}");
 }
 
 #[test]

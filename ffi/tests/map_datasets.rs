@@ -260,6 +260,23 @@ fn a_field_that_was_refused_may_be_written_after_that() {
 }
 
 #[test]
+fn what_a_dataset_of_a_later_version_brings_is_dropped_when_it_is_refused() {
+    #[repr(C)]
+    struct Later {
+        known: slotline_map_dataset,
+        more: usize,
+    }
+    let (drops, fields) = (Drops::default(), mixed());
+    let mut later = Later { known: map(3, &fields, Some(read_mixed), &drops), more: 1 };
+    later.known.struct_size = size_of::<Later>();
+    let mut out = null_mut();
+    // SAFETY: it is as long as it says.
+    let outcome = call(|error| unsafe { slotline_dataset_from_callbacks((&raw const later).cast(), &mut out, error) });
+    assert!(outcome.unwrap_err().1.contains("of a later version"));
+    assert_eq!(drops.count(), 1);
+}
+
+#[test]
 fn an_index_that_the_dataset_has_not_is_an_error_before_the_callback_sees_it() {
     let (_fields, dataset) = numbers(5, &Drops::default());
     let mut sampler = null_mut();
