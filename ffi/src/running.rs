@@ -27,7 +27,7 @@ pub(crate) trait AnyLoader<T>: Send {
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
 
-    /// How many batches and errors the pass has given.
+    /// How many batches, and errors in the places of batches, the pass has given.
     fn given(&self) -> usize;
 
     /// Where it is.
@@ -162,8 +162,10 @@ pub(crate) struct Running<L: Loads> {
     pass: Option<L::Pass<'static>>,
     /// Whether a pass was begun, and is over.
     over: bool,
-    /// Batches and errors that it gave.
+    /// Batches that it gave, with errors in their places, and those that were given before it was resumed.
     given: usize,
+    /// The latter of the next pass.
+    resumed: usize,
     /// What the loader says while it cannot be asked.
     next_epoch: u32,
     loader: NonNull<L>,
@@ -176,7 +178,7 @@ impl<L: Loads> Running<L> {
     pub(crate) fn new(loader: L) -> Self {
         let next_epoch = loader.next_epoch();
         let loader = NonNull::from(Box::leak(Box::new(loader)));
-        Self { pass: None, over: false, given: 0, next_epoch, loader }
+        Self { pass: None, over: false, given: 0, resumed: 0, next_epoch, loader }
     }
 
     /// Asks the pass, or, without one, the loader.
@@ -195,6 +197,7 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
         self.pass = Some(loader.epoch()?);
+        self.given = std::mem::take(&mut self.resumed);
         self.next_epoch = self.next_epoch.wrapping_add(1);
         Ok(())
     }
@@ -203,7 +206,8 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
     fn next(&mut self) -> Option<Option<Result<L::Item, Failure>>> {
         let Some(pass) = &mut self.pass else { return self.over.then_some(None) };
         let item = pass.next();
-        match item {
+        match &item {
+            Some(Err(failure)) if !failure.is_in_place() => {}
             Some(_) => self.given += 1,
             None => (self.pass, self.over) = (None, true),
         }
@@ -228,6 +232,9 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
         let loader = unsafe { self.loader.as_mut() };
         let outcome = loader.load_state(state);
         self.next_epoch = loader.next_epoch();
+        if outcome.is_ok() {
+            self.resumed = state.batches();
+        }
         outcome
     }
 
