@@ -59,6 +59,8 @@ impl slotline_sample {
             refused: None,
         };
         let code = callback(&raw mut sample);
+        // First, since such memory must not stay behind, whatever else fails.
+        let spoiled = mend(row, fields, sample.lent)?;
         if let Some(message) = sample.failure.take() {
             return Err(message.into());
         }
@@ -70,22 +72,13 @@ impl slotline_sample {
             1 if end => return Ok(false),
             code => return Err(format!("the callback gave {code} for a sample").into()),
         }
-        let (written, lent) = (sample.written, sample.lent);
+        let written = sample.written;
         let missing = fields.iter().enumerate().find(|&(i, _)| written & 1 << i == 0);
         if let Some((i, field)) = missing {
             return Err(format!("the callback did not write field {i} ({:?})", field.name).into());
         }
-        for (i, field) in fields.iter().enumerate().filter(|(_, field)| field.dtype == DType::Bool) {
-            if lent & 1 << i != 0 {
-                row.go_to(i);
-                let memory = row.fill_raw()?;
-                // SAFETY: the row is ours again, and its bytes are initialised.
-                let memory = unsafe { &mut *memory.as_ptr() };
-                if !dtype::valid(field.dtype, memory) {
-                    memory.fill(0);
-                    return Err(format!("field {i} ({:?}) has a bool that is neither 0 nor 1", field.name).into());
-                }
-            }
+        if let Some((i, field)) = spoiled {
+            return Err(format!("field {i} ({:?}) has a bool that is neither 0 nor 1", field.name).into());
         }
         row.go_to(fields.len());
         Ok(true)
@@ -148,6 +141,25 @@ impl slotline_sample {
         self.note(field);
         Ok(())
     }
+}
+
+/// Clears the `bool`s that a callback had the memory of, by the bits of their fields, where they are neither 0 nor 1; the last
+/// such field.
+fn mend<'f>(row: &mut Row<'_>, fields: &'f [Declared], lent: u64) -> Result<Option<(usize, &'f Declared)>, BoxError> {
+    let mut spoiled = None;
+    for (i, field) in fields.iter().enumerate().filter(|(_, field)| field.dtype == DType::Bool) {
+        if lent & 1 << i != 0 {
+            row.go_to(i);
+            let memory = row.fill_raw()?;
+            // SAFETY: the row is ours again, and its bytes are initialised.
+            let memory = unsafe { &mut *memory.as_ptr() };
+            if !dtype::valid(field.dtype, memory) {
+                memory.fill(0);
+                spoiled = Some((i, field));
+            }
+        }
+    }
+    Ok(spoiled)
 }
 
 impl fmt::Debug for slotline_sample {

@@ -259,6 +259,24 @@ fn a_field_that_was_refused_may_be_written_after_that() {
     );
 }
 
+/// Fails with one more than it finds in the memory of a flag, and leaves there what is none.
+unsafe extern "C" fn spoil(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the sample is lent to us.
+    unsafe { slotline_sample_row(sample, 0, null_mut()).cast::<u8>().replace(7) + 1 }.into()
+}
+
+#[test]
+fn a_callback_that_fails_leaves_no_bool_behind_that_is_none() {
+    let fields = [field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[])];
+    let dataset = map(20, &fields, Some(spoil), &Drops::default());
+    let loader = map_loader(&dataset, &options(|options| options.batch_size = 2)).unwrap();
+    loader.epoch().unwrap();
+    for _ in 0..10 {
+        let (status, message) = loader.next().err().unwrap();
+        assert_eq!((status, message.contains("the callback gave 1 for")), (SLOTLINE_SAMPLE, true), "{message}");
+    }
+}
+
 #[test]
 fn what_a_dataset_of_a_later_version_brings_is_dropped_when_it_is_refused() {
     #[repr(C)]
