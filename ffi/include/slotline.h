@@ -99,8 +99,9 @@ typedef struct slotline_loader slotline_loader;
 typedef struct slotline_sample slotline_sample;
 
 // A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
-// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's own generator, as
-// torch's do. One thread at a time.
+// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's default generator
+// (`slotline_manual_seed`), as torch's do, and not from the loader's: the `seed` of `slotline_options` is not its own. One
+// thread at a time.
 typedef struct slotline_sampler slotline_sampler;
 
 // The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
@@ -330,7 +331,8 @@ typedef struct {
   uint64_t timeout_ms;
   // How many milliseconds a sample may take before it is reported (0: for ever).
   uint64_t watchdog_ms;
-  // Where the random numbers of orders and samples come from, if `has_seed` says so; else the process's own generator.
+  // Where the random numbers of `shuffle` and of samples come from, if `has_seed` says so; else the process's default
+  // generator. A `sampler` has its own (see `slotline_sampler`).
   uint64_t seed;
   // Whether there is a `seed` (no).
   uint8_t has_seed;
@@ -568,7 +570,8 @@ extern "C" {
 // `batch` must be NULL or a batch that was not freed.
 size_t slotline_batch_len(const slotline_batch *batch);
 
-// Its number in the pass, from 0; of one that a collate callback made, how many batches and errors came before it. 0 for NULL.
+// Its number in the pass, from 0; of one that a collate callback made, how many batches, and errors in the places of batches,
+// came before it in the pass. 0 for NULL.
 //
 // # Safety
 //
@@ -1352,8 +1355,8 @@ void *slotline_sample_row(slotline_sample *sample,
 //
 // # Errors
 //
-// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless it is written otherwise: a null pointer, no such
-// field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
+// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless the field is written after that: a null pointer,
+// no such field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
 //
 // # Safety
 //
@@ -1506,6 +1509,10 @@ slotline_status slotline_sampler_from_callback(const slotline_order_callback *ca
                                                slotline_sampler **out,
                                                slotline_error **error);
 
+// Starts the process's default generator over with this seed (`torch.manual_seed`): what loaders and samplers draw from that
+// have no seed of their own. It begins with one that nobody can foresee. Any thread.
+void slotline_manual_seed(uint64_t seed);
+
 // Has a sampler draw from a generator of its own with this seed, in loaders that are made from now on. Of no use to those that
 // draw nothing, and to distributed ones, which have a seed. Does nothing with NULL.
 //
@@ -1558,7 +1565,7 @@ slotline_status slotline_loader_state(slotline_loader *loader,
 
 // Puts the loader where `slotline_loader_state` was called, of this loader or of another one over the same data with the
 // same options (but for the number of workers and the like): the next `slotline_loader_epoch` gives the rest of that pass. A
-// pass that is not over is given up, in any case.
+// pass that is not over is given up, unless the bytes are no state at all.
 //
 // # Errors
 //

@@ -69,14 +69,13 @@ impl Arrays {
     ///
     /// Each must be what `slotline_array` says.
     pub(crate) unsafe fn from_c(arrays: *const slotline_array, n: usize) -> Result<Self, Failure> {
+        let own = |array: &slotline_array| Owner::new(array.user, array.drop);
+        // All of them are ours from here on, also if one is wrong.
         // SAFETY: the caller's word.
-        let list = unsafe { versioned::list(arrays, n, "arrays")? };
-        if list.is_empty() {
+        let owned = unsafe { versioned::list(arrays, n, "arrays", own)? };
+        if owned.is_empty() {
             return Err(Failure::invalid("there are no arrays"));
         }
-        // All of them are ours from here on, also if one is wrong.
-        let own = |array: slotline_array| (array, Owner::new(array.user, array.drop));
-        let owned: Vec<_> = list.into_iter().map(|array| array.map(own)).collect();
         let mut declared = Vec::with_capacity(n);
         let mut rows = Vec::with_capacity(n);
         for (place, read) in owned.into_iter().enumerate() {

@@ -226,7 +226,8 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
     unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len()) }
 }
 
-/// Its number in the pass, from 0; of one that a collate callback made, how many batches and errors came before it. 0 for NULL.
+/// Its number in the pass, from 0; of one that a collate callback made, how many batches, and errors in the places of batches,
+/// came before it in the pass. 0 for NULL.
 ///
 /// # Safety
 ///

@@ -242,8 +242,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
     // SAFETY: the caller's word.
     unsafe {
         make(out, error, || {
-            let c = versioned::read(callback, "callback")?;
-            let owner = Owner::new(c.user, c.drop);
+            let (c, owner) = versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))?;
             let batches = c.batches.ok_or_else(|| Failure::invalid("callback->batches is NULL"))?;
             Ok(Kind::Callback(Arc::new(Calls { owner, most: c.max_batch_size, batches })))
         })

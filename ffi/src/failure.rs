@@ -35,6 +35,11 @@ impl Failure {
         Self::new(status, chain(error))
     }
 
+    /// Whether what `next` failed with is in a batch's place, so that the next call asks for another one.
+    pub(crate) fn is_in_place(&self) -> bool {
+        !matches!(self.status, SLOTLINE_TIMEOUT | SLOTLINE_HELD | SLOTLINE_WORKER_INIT)
+    }
+
     /// The same of one element of a list that a function was given.
     pub(crate) fn within(mut self, list: &str, place: usize) -> Self {
         self.message = format!("{list}[{place}]: {}", self.message);

@@ -97,10 +97,10 @@ pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<
         return Err(Failure::invalid(format!("num_fields is {n}; a sample has 1 to {MOST_FIELDS} fields")));
     }
     // SAFETY: the caller's word.
-    let list = unsafe { versioned::list(fields, n, "fields")? };
-    let read = |(place, field): (usize, Result<slotline_field, Failure>)| {
+    let list = unsafe { versioned::list(fields, n, "fields", |_| ())? };
+    let read = |(place, field): (usize, versioned::Element<slotline_field, ()>)| {
         // SAFETY: the caller's word.
-        let declared = field.and_then(|field| unsafe { Declared::read(&field, place) });
+        let declared = field.and_then(|(field, ())| unsafe { Declared::read(&field, place) });
         declared.map_err(|failure| failure.within("fields", place))
     };
     list.into_iter().enumerate().map(read).collect()

@@ -113,13 +113,10 @@ pub(crate) unsafe fn build<M: Make>(
 ///
 /// As of `slotline_loader_new`.
 pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
-    let options = match options.is_null() {
-        true => slotline_options::defaults(),
-        // SAFETY: the caller's word.
-        false => unsafe { versioned::read(options, "options")? },
-    };
-    let owned = options.own();
-    Ok((options, owned))
+    let defaults = slotline_options::defaults();
+    let options = if options.is_null() { &raw const defaults } else { options };
+    // SAFETY: the caller's word, or ours.
+    unsafe { versioned::read(options, "options", slotline_options::own) }
 }
 
 /// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and

@@ -70,8 +70,7 @@ impl Map {
     /// It must be what `slotline_map_dataset` says.
     pub(crate) unsafe fn from_c(dataset: *const slotline_map_dataset) -> Result<Self, Failure> {
         // SAFETY: the caller's word.
-        let dataset = unsafe { versioned::read(dataset, "dataset")? };
-        let owner = Owner::new(dataset.user, dataset.drop);
+        let (dataset, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
         let read = dataset.read.ok_or_else(|| Failure::invalid("dataset->read is NULL"))?;
         // SAFETY: the caller's word.
         let declared = unsafe { declare(dataset.fields, dataset.num_fields)? };

@@ -79,7 +79,8 @@ pub struct slotline_options {
     pub timeout_ms: u64,
     /// How many milliseconds a sample may take before it is reported (0: for ever).
     pub watchdog_ms: u64,
-    /// Where the random numbers of orders and samples come from, if `has_seed` says so; else the process's own generator.
+    /// Where the random numbers of `shuffle` and of samples come from, if `has_seed` says so; else the process's default
+    /// generator. A `sampler` has its own (see `slotline_sampler`).
     pub seed: u64,
     /// Whether there is a `seed` (no).
     pub has_seed: u8,

@@ -64,8 +64,7 @@ impl Calls {
     /// It must be what `slotline_order_callback` says.
     pub(crate) unsafe fn from_c(callback: *const slotline_order_callback) -> Result<Self, Failure> {
         // SAFETY: the caller's word.
-        let c = unsafe { versioned::read(callback, "callback")? };
-        let owner = Owner::new(c.user, c.drop);
+        let (c, owner) = unsafe { versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))? };
         let order = c.order.ok_or_else(|| Failure::invalid("callback->order is NULL"))?;
         Ok(Self { owner, len: c.len, order })
     }

@@ -28,7 +28,7 @@ pub(crate) trait AnyLoader<T>: Send {
     /// The number of the pass that the next `epoch` gives.
     fn next_epoch(&self) -> u32;
 
-    /// How many batches and errors the pass has given.
+    /// How many batches, and errors in the places of batches, the pass has given.
     fn given(&self) -> usize;
 
     /// Where it is.
@@ -173,8 +173,10 @@ pub(crate) struct Running<L: Loads> {
     pass: Option<L::Pass<'static>>,
     /// Whether a pass was begun, and is over.
     over: bool,
-    /// Batches and errors that it gave.
+    /// Batches that it gave, with errors in their places, and those that were given before it was resumed.
     given: usize,
+    /// The latter of the next pass.
+    resumed: usize,
     /// What the loader says while it cannot be asked.
     next_epoch: u32,
     loader: NonNull<L>,
@@ -187,7 +189,7 @@ impl<L: Loads> Running<L> {
     pub(crate) fn new(loader: L) -> Self {
         let next_epoch = loader.next_epoch();
         let loader = NonNull::from(Box::leak(Box::new(loader)));
-        Self { pass: None, over: false, given: 0, next_epoch, loader }
+        Self { pass: None, over: false, given: 0, resumed: 0, next_epoch, loader }
     }
 
     /// Asks the pass, or, without one, the loader.
@@ -206,6 +208,7 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
         // SAFETY: there is no pass, and the next one ends before this is used again.
         let loader: &'static mut L = unsafe { self.loader.as_mut() };
         self.pass = Some(loader.epoch()?);
+        self.given = std::mem::take(&mut self.resumed);
         self.next_epoch = self.next_epoch.wrapping_add(1);
         Ok(())
     }
@@ -218,6 +221,7 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
                 place.write(item);
                 Next::Batch
             }
+            Some(Err(failure)) if !failure.is_in_place() => return Next::Failed(failure),
             Some(Err(failure)) => Next::Failed(failure),
             None => {
                 (self.pass, self.over) = (None, true);
@@ -246,6 +250,9 @@ impl<L: Loads> AnyLoader<L::Item> for Running<L> {
         let loader = unsafe { self.loader.as_mut() };
         let outcome = loader.load_state(state);
         self.next_epoch = loader.next_epoch();
+        if outcome.is_ok() {
+            self.resumed = state.batches();
+        }
         outcome
     }
 

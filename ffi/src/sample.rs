@@ -32,7 +32,10 @@ pub struct slotline_sample {
     written: u64,
     /// Fields whose memory the callback has.
     lent: u64,
+    /// What the callback says.
     failure: Option<String>,
+    /// The last field that was refused and not written since, and why.
+    refused: Option<(usize, String)>,
 }
 
 impl slotline_sample {
@@ -53,32 +56,29 @@ impl slotline_sample {
             written: 0,
             lent: 0,
             failure: None,
+            refused: None,
         };
         let code = callback(&raw mut sample);
+        // First, since such memory must not stay behind, whatever else fails.
+        let spoiled = mend(row, fields, sample.lent)?;
         if let Some(message) = sample.failure.take() {
             return Err(message.into());
+        }
+        if let Some((field, why)) = sample.refused.take() {
+            return Err(format!("field {field}: {why}").into());
         }
         match code {
             0 => {}
             1 if end => return Ok(false),
             code => return Err(format!("the callback gave {code} for a sample").into()),
         }
-        let (written, lent) = (sample.written, sample.lent);
+        let written = sample.written;
         let missing = fields.iter().enumerate().find(|&(i, _)| written & 1 << i == 0);
         if let Some((i, field)) = missing {
             return Err(format!("the callback did not write field {i} ({:?})", field.name).into());
         }
-        for (i, field) in fields.iter().enumerate().filter(|(_, field)| field.dtype == DType::Bool) {
-            if lent & 1 << i != 0 {
-                row.go_to(i);
-                let memory = row.fill_raw()?;
-                // SAFETY: the row is ours again, and its bytes are initialised.
-                let memory = unsafe { &mut *memory.as_ptr() };
-                if !dtype::valid(field.dtype, memory) {
-                    memory.fill(0);
-                    return Err(format!("field {i} ({:?}) has a bool that is neither 0 nor 1", field.name).into());
-                }
-            }
+        if let Some((i, field)) = spoiled {
+            return Err(format!("field {i} ({:?}) has a bool that is neither 0 nor 1", field.name).into());
         }
         row.go_to(fields.len());
         Ok(true)
@@ -96,9 +96,15 @@ impl slotline_sample {
         fields.get(field).filter(|declared| declared.kind == SLOTLINE_FIXED)?;
         row.go_to(field);
         let memory = row.fill_raw().ok()?;
-        self.written |= 1 << field;
+        self.note(field);
         self.lent |= 1 << field;
         Some(memory)
+    }
+
+    /// Notes that a field is written.
+    fn note(&mut self, field: usize) {
+        self.written |= 1 << field;
+        self.refused.take_if(|refused| refused.0 == field);
     }
 
     /// Writes a field.
@@ -132,9 +138,28 @@ impl slotline_sample {
         let data = unsafe { AnyTensor::from_raw_parts(dtype, shape, data) };
         row.go_to(field);
         row.write_elements(&data).map_err(|error| error.to_string())?;
-        self.written |= 1 << field;
+        self.note(field);
         Ok(())
     }
+}
+
+/// Clears the `bool`s that a callback had the memory of, by the bits of their fields, where they are neither 0 nor 1; the last
+/// such field.
+fn mend<'f>(row: &mut Row<'_>, fields: &'f [Declared], lent: u64) -> Result<Option<(usize, &'f Declared)>, BoxError> {
+    let mut spoiled = None;
+    for (i, field) in fields.iter().enumerate().filter(|(_, field)| field.dtype == DType::Bool) {
+        if lent & 1 << i != 0 {
+            row.go_to(i);
+            let memory = row.fill_raw()?;
+            // SAFETY: the row is ours again, and its bytes are initialised.
+            let memory = unsafe { &mut *memory.as_ptr() };
+            if !dtype::valid(field.dtype, memory) {
+                memory.fill(0);
+                spoiled = Some((i, field));
+            }
+        }
+    }
+    Ok(spoiled)
 }
 
 impl fmt::Debug for slotline_sample {
@@ -192,8 +217,8 @@ pub unsafe extern "C" fn slotline_sample_row(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless it is written otherwise: a null pointer, no such
-/// field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
+/// `SLOTLINE_INVALID`, which is also what the sample then fails with, unless the field is written after that: a null pointer,
+/// no such field, data that is not aligned, `bool`s other than 0 and 1, or not as many elements as there must be.
 ///
 /// # Safety
 ///
@@ -209,8 +234,12 @@ pub unsafe extern "C" fn slotline_sample_write(
     unsafe {
         ask(sample, SLOTLINE_INVALID, |sample| match sample.put(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
-            Err(message) => {
-                sample.failure = Some(format!("field {field}: {message}"));
+            Err(why) => {
+                // What was there is not what the callback wants.
+                if field < sample.fields.len() {
+                    sample.written &= !(1 << field);
+                }
+                sample.refused = Some((field, why));
                 SLOTLINE_INVALID
             }
         })

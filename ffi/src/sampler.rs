@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use slotline::BoxError;
-use slotline::rng::Generator;
+use slotline::rng::{Generator, manual_seed};
 use slotline::sampler::{
     CipherSampler, DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError, SubsetRandomSampler,
     WeightedRandomSampler,
@@ -21,8 +21,9 @@ use crate::order::{Calls, Ordered, slotline_order_callback};
 use crate::status::{SLOTLINE_OK, slotline_status};
 
 /// A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
-/// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's own generator, as
-/// torch's do. One thread at a time.
+/// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's default generator
+/// (`slotline_manual_seed`), as torch's do, and not from the loader's: the `seed` of `slotline_options` is not its own. One
+/// thread at a time.
 #[derive(Clone, Debug)]
 pub struct slotline_sampler {
     kind: Kind,
@@ -283,6 +284,13 @@ pub unsafe extern "C" fn slotline_sampler_from_callback(
 ) -> slotline_status {
     // SAFETY: the caller's word.
     unsafe { make(out, error, || Ok(Kind::Callback(Arc::new(Calls::from_c(callback)?)))) }
+}
+
+/// Starts the process's default generator over with this seed (`torch.manual_seed`): what loaders and samplers draw from that
+/// have no seed of their own. It begins with one that nobody can foresee. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn slotline_manual_seed(seed: u64) {
+    guarded((), || manual_seed(seed));
 }
 
 /// Has a sampler draw from a generator of its own with this seed, in loaders that are made from now on. Of no use to those that

@@ -95,7 +95,7 @@ pub unsafe extern "C" fn slotline_loader_state(
 
 /// Puts the loader where `slotline_loader_state` was called, of this loader or of another one over the same data with the
 /// same options (but for the number of workers and the like): the next `slotline_loader_epoch` gives the rest of that pass. A
-/// pass that is not over is given up, in any case.
+/// pass that is not over is given up, unless the bytes are no state at all.
 ///
 /// # Errors
 ///

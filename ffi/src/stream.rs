@@ -133,8 +133,7 @@ impl Stream {
     /// It must be what `slotline_stream_dataset` says.
     pub(crate) unsafe fn from_c(dataset: *const slotline_stream_dataset) -> Result<Self, Failure> {
         // SAFETY: the caller's word.
-        let c = unsafe { versioned::read(dataset, "dataset")? };
-        let owner = Owner::new(c.user, c.drop);
+        let (c, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
         let given = [(c.open.is_some(), "open"), (c.next.is_some(), "next")];
         if let Some((_, name)) = given.iter().find(|(given, _)| !given) {
             return Err(Failure::invalid(format!("dataset->{name} is NULL")));

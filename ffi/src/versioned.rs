@@ -21,14 +21,18 @@ pub(crate) unsafe trait Versioned: Copy {
     fn defaults() -> Self;
 }
 
-/// Copies a struct from outside.
+/// Copies a struct from outside. `own` takes over what it brings, also if it is then refused since it says what we do not know.
 ///
 /// # Safety
 ///
 /// Unless it is null or not aligned, `pointer` must point to a size, and as many bytes as it says, if that is at least
 /// `FIRST`.
 #[inline]
-pub(crate) unsafe fn read<T: Versioned>(pointer: *const T, name: &str) -> Result<T, Failure> {
+pub(crate) unsafe fn read<T: Versioned, O>(
+    pointer: *const T,
+    name: &str,
+    own: impl FnOnce(&T) -> O,
+) -> Result<(T, O), Failure> {
     // SAFETY: the caller's word.
     let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
     if !pointer.is_aligned() {
@@ -41,6 +45,7 @@ pub(crate) unsafe fn read<T: Versioned>(pointer: *const T, name: &str) -> Result
         std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), known.as_mut_ptr().cast(), size.min(size_of::<T>()));
         known.assume_init()
     };
+    let owned = own(&known);
     if let Some(more) = size.checked_sub(size_of::<T>()).filter(|&more| more > 0) {
         // SAFETY: the caller's word.
         let rest = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), more) };
@@ -48,20 +53,24 @@ pub(crate) unsafe fn read<T: Versioned>(pointer: *const T, name: &str) -> Result
             return Err(newer(name));
         }
     }
-    Ok(known)
+    Ok((known, owned))
 }
 
-/// Copies a list of structs from outside. They lie as far from each other as the first one says that it is long; each can fail
-/// by itself.
+/// A struct of a list, with what it brought, or why it was refused.
+pub(crate) type Element<T, O> = Result<(T, O), Failure>;
+
+/// Copies a list of structs from outside, as `read` does. They lie as far from each other as the first one says that it
+/// is long; each can fail by itself.
 ///
 /// # Safety
 ///
 /// As of `read`, for each of `len` structs.
-pub(crate) unsafe fn list<T: Versioned>(
+pub(crate) unsafe fn list<T: Versioned, O>(
     pointer: *const T,
     len: usize,
     name: &str,
-) -> Result<Vec<Result<T, Failure>>, Failure> {
+    own: impl Fn(&T) -> O,
+) -> Result<Vec<Element<T, O>>, Failure> {
     if len == 0 {
         return Ok(Vec::new());
     }
@@ -72,17 +81,26 @@ pub(crate) unsafe fn list<T: Versioned>(
         return Err(Failure::invalid(format!("{name}: struct_size is {size}, which {len} structs cannot have")));
     }
     let each = |i: usize| {
-        // SAFETY: the caller's word: all of them are of one size.
-        let element = unsafe { pointer.byte_add(i * size) };
         // SAFETY: the caller's word.
-        let own = *unsafe { reference(element.cast::<usize>(), name)? };
-        if own != size {
-            return Err(Failure::invalid(format!("struct_size is {own}, and that of the first one {size}")));
-        }
-        // SAFETY: the caller's word.
-        unsafe { read(element, name) }
+        unsafe { read(nth(pointer, i, size, name)?, name, &own) }
     };
     Ok((0..len).map(each).collect())
+}
+
+/// Element `i` of a list whose first one is of this size, if it says that it is of the same.
+///
+/// # Safety
+///
+/// As of `read`, for each of so many structs.
+unsafe fn nth<T>(first: *const T, i: usize, size: usize, name: &str) -> Result<*const T, Failure> {
+    // SAFETY: the caller's word: all of them are of one size.
+    let element = unsafe { first.byte_add(i * size) };
+    // SAFETY: the caller's word.
+    let own = *unsafe { reference(element.cast::<usize>(), name)? };
+    if own != size {
+        return Err(Failure::invalid(format!("struct_size is {own}, and that of the first one {size}")));
+    }
+    Ok(element)
 }
 
 /// Has `fill` write a struct outside, from its defaults on, where it is if it has room there for all that we know.
@@ -148,7 +166,9 @@ pub(crate) unsafe fn write_nth<T: Versioned>(to: *mut T, i: usize, value: &T, na
     unsafe {
         let size = *reference(to.cast::<usize>(), name)?;
         check(size, T::FIRST, name)?;
-        write(to.byte_add(i * size), value, name)
+        // What it says of itself must not lead beyond it.
+        let element = nth(to, i, size, name).map_err(|failure| failure.within(name, i))?;
+        write(element.cast_mut(), value, name)
     }
 }
 

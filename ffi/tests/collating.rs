@@ -14,11 +14,12 @@ use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::options::*;
+use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::*;
 
 use support::datasets::{Drops, dropped, fail_init, loader_of, map_loader, numbers};
-use support::{Digits, Loader, call, options};
+use support::{Digits, Loader, bytes, call, options};
 
 /// Sums that were made and not dropped.
 static SUMS: AtomicUsize = AtomicUsize::new(0);
@@ -57,17 +58,30 @@ unsafe extern "C" fn sum(
     0
 }
 
+/// Makes nothing of the samples.
+unsafe extern "C" fn count(
+    _: *mut c_void,
+    samples: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    let mut tensor = empty();
+    // SAFETY: what is lent to us is there, and so is the tensor.
+    while unsafe { slotline_samples_next(samples, &mut tensor, 1) } == SLOTLINE_OK {}
+    0
+}
+
 unsafe extern "C" fn drop_sum(batch: *mut c_void) {
     // SAFETY: it was made by `sum`, and is dropped once.
     drop(unsafe { Box::from_raw(batch.cast::<i64>()) });
     SUMS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// A sum, the number of its batch, and the indices.
-type Sum = (i64, usize, Vec<i64>);
+/// A batch's sum, number and indices, or why there is none.
+type Sum = Result<(i64, usize, Vec<i64>), String>;
 
 /// What a pass of the numbers below 20 gives, 13 among them failing.
-fn sums(num_workers: usize, user: *mut c_void) -> Vec<Result<Sum, String>> {
+fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
     let (_fields, dataset) = numbers(20, &Drops::default());
     let set = options(|options| {
         (options.batch_size, options.num_workers) = (5, num_workers);
@@ -118,6 +132,60 @@ fn a_collate_callback_makes_batches_of_the_samples() {
         assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is no number"), "{message}");
     }
     assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
+}
+
+/// Asks for samples with a list of tensors whose second one says that it is longer than the first one does.
+unsafe extern "C" fn overlong(
+    _: *mut c_void,
+    samples: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    let mut tensors = [empty(), empty(), empty()];
+    tensors[1].struct_size *= 2;
+    tensors[2].ndim = 77;
+    // SAFETY: two tensors are there, as each other's neighbours.
+    let status = unsafe { slotline_samples_next(samples, tensors.as_mut_ptr(), 2) };
+    i32::from(status == SLOTLINE_INVALID && tensors[2].ndim == 77)
+}
+
+#[test]
+fn nothing_is_written_beyond_a_list_of_tensors() {
+    let loader = Loader::with(options(|options| options.collate = Some(overlong)));
+    loader.epoch().unwrap();
+    let (_, message) = loader.next().err().expect("the list was taken");
+    assert!(message.contains("fields[1]: struct_size is"), "{message}");
+}
+
+#[test]
+fn a_collated_batch_has_its_number_in_the_pass_after_a_resume_and_whatever_came_before_the_first_one() {
+    let make = |workers, init: slotline_worker_init| {
+        let (_fields, dataset) = numbers(13, &Drops::default());
+        let set = options(|options| {
+            (options.batch_size, options.num_workers) = (5, workers);
+            options.collate = Some(count);
+            options.worker_init = init;
+        });
+        map_loader(&dataset, &set).unwrap()
+    };
+    // SAFETY: a batch.
+    let task = |loader: &Loader| unsafe { slotline_batch_task(loader.next().unwrap().unwrap().0) };
+    let (loader, other) = (make(0, None), make(0, None));
+    loader.epoch().unwrap();
+    assert_eq!((task(&loader), task(&loader)), (0, 1));
+    // SAFETY: loaders, and a state of one.
+    unsafe {
+        let state = bytes(|out, error| slotline_loader_state(loader.0, out, error)).unwrap();
+        call(|error| slotline_loader_load_state(other.0, state.as_ptr(), state.len(), error)).unwrap();
+    }
+    other.epoch().unwrap();
+    assert_eq!(task(&other), 2);
+    other.epoch().unwrap();
+    assert_eq!(task(&other), 0);
+    let failing = make(2, Some(fail_init));
+    failing.epoch().unwrap();
+    assert_eq!(failing.next().err().unwrap().0, SLOTLINE_WORKER_INIT);
+    assert_eq!((task(&failing), task(&failing)), (0, 1));
 }
 
 #[test]

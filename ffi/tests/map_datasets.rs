@@ -226,6 +226,74 @@ fn what_a_callback_forgets_or_breaks_is_an_error_that_names_the_field() {
     said(reader!(Some([0, 1]), huge, 0), "elements are more than memory can have");
 }
 
+/// Writes the index in the second attempt, or in two others that do not count.
+unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    let numbers = [index as i64; 2];
+    // SAFETY: the sample is lent to us, and what it is given is there.
+    unsafe {
+        let write = |elements| slotline_sample_write(sample, 0, numbers.as_ptr().cast(), elements);
+        assert_eq!((write(1), write(2)), (SLOTLINE_OK, SLOTLINE_INVALID));
+        match index {
+            0 => assert_eq!(write(1), SLOTLINE_OK),
+            1 => slotline_sample_row(sample, 0, null_mut()).cast::<i64>().write(1),
+            _ => {}
+        }
+    }
+    0
+}
+
+#[test]
+fn a_field_that_was_refused_may_be_written_after_that() {
+    let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
+    let dataset = map(3, &fields, Some(read_again), &Drops::default());
+    let loader = map_loader(&dataset, &options(|_| ())).unwrap();
+    loader.epoch().unwrap();
+    for index in 0..2 {
+        assert_eq!(elements::<i64>(&loader.next().unwrap().unwrap(), 0), [index]);
+    }
+    let (status, message) = loader.next().err().unwrap();
+    assert_eq!(
+        (status, message.contains("field 0: field number: i64 [] was declared")),
+        (SLOTLINE_SAMPLE, true),
+        "{message}"
+    );
+}
+
+/// Fails with one more than it finds in the memory of a flag, and leaves there what is none.
+unsafe extern "C" fn spoil(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the sample is lent to us.
+    unsafe { slotline_sample_row(sample, 0, null_mut()).cast::<u8>().replace(7) + 1 }.into()
+}
+
+#[test]
+fn a_callback_that_fails_leaves_no_bool_behind_that_is_none() {
+    let fields = [field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[])];
+    let dataset = map(20, &fields, Some(spoil), &Drops::default());
+    let loader = map_loader(&dataset, &options(|options| options.batch_size = 2)).unwrap();
+    loader.epoch().unwrap();
+    for _ in 0..10 {
+        let (status, message) = loader.next().err().unwrap();
+        assert_eq!((status, message.contains("the callback gave 1 for")), (SLOTLINE_SAMPLE, true), "{message}");
+    }
+}
+
+#[test]
+fn what_a_dataset_of_a_later_version_brings_is_dropped_when_it_is_refused() {
+    #[repr(C)]
+    struct Later {
+        known: slotline_map_dataset,
+        more: usize,
+    }
+    let (drops, fields) = (Drops::default(), mixed());
+    let mut later = Later { known: map(3, &fields, Some(read_mixed), &drops), more: 1 };
+    later.known.struct_size = size_of::<Later>();
+    let mut out = null_mut();
+    // SAFETY: it is as long as it says.
+    let outcome = call(|error| unsafe { slotline_dataset_from_callbacks((&raw const later).cast(), &mut out, error) });
+    assert!(outcome.unwrap_err().1.contains("of a later version"));
+    assert_eq!(drops.count(), 1);
+}
+
 #[test]
 fn an_index_that_the_dataset_has_not_is_an_error_before_the_callback_sees_it() {
     let (_fields, dataset) = numbers(5, &Drops::default());

@@ -75,7 +75,7 @@ class options {
     batch_sampler_ = std::move(batches);
     return *this;
   }
-  /// Where the random numbers of orders and samples come from (the process's own generator).
+  /// Where the random numbers of `shuffle` and of samples come from (the process's default generator). A sampler has its own.
   options& seed(std::uint64_t seed) {
     raw_.has_seed = 1;
     return set(raw_.seed, seed);

@@ -19,7 +19,8 @@ namespace slotline {
 
 /// The order of a loader's passes. Copies are the same sampler; any number of loaders may have it.
 ///
-/// Unless it is given a seed of its own, it draws from the process's default generator, as torch's do.
+/// Unless it is given a seed of its own, it draws from the process's default generator (`manual_seed`), as torch's do, and not
+/// from the loader's.
 class sampler {
  public:
   /// A new random order in each pass; or, with replacement, random draws. `num_samples`: as many as the dataset, unless said.
@@ -148,6 +149,9 @@ class batch_sampler {
 
   std::shared_ptr<slotline_batch_sampler> raw_;
 };
+
+/// Starts the process's default generator over: what loaders and samplers draw from that have no seed of their own.
+inline void manual_seed(std::uint64_t seed) { slotline_manual_seed(seed); }
 
 }  // namespace slotline
 

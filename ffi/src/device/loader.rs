@@ -215,7 +215,7 @@ pub unsafe extern "C" fn slotline_device_loader_new(
             check::reference(dataset, "dataset")?;
             let device = match device.is_null() {
                 true => slotline_device_options::defaults(),
-                false => versioned::read(device, "device")?,
+                false => versioned::read(device, "device", |_| ())?.0,
             };
             let make = OnDevice {
                 device: Device::new(device.ordinal)?,

@@ -558,6 +558,7 @@ static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
 static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
 static void loader_stop(void) { slotline_loader_stop(NULL); }
+static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
 static void loader_free(void) { slotline_loader_free(NULL); }
 
 /* And some take nothing. */
@@ -577,7 +578,7 @@ static const struct {
     ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
-    ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop),
+    ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail),
     ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),

@@ -285,6 +285,10 @@ void samplers_say_what_comes_when() {
   CHECK(with(sampler::random()).size() == 3 && with(sampler::random(false, 5)).size() == 2);
   CHECK(with(sampler::random(true, 21)).size() == 6 && with(sampler::cipher()).size() == 3);
   CHECK(with(sampler::random().seed(9)) == with(sampler::random().seed(9)));
+  slotline::manual_seed(9);
+  const auto first = with(sampler::random());
+  slotline::manual_seed(9);
+  CHECK(with(sampler::random()) == first);
   CHECK(with(sampler::subset_random(some))[0].size() == 3);
   std::vector<double> weights(10);
   weights[6] = 1;

@@ -163,5 +163,11 @@ mod tests {
         let mut apart = Apart::new(Fields::of(&(1_u8, 2_u8))).unwrap();
         let error = apart.fill(|row| Ok(row.write_one(7_u8)?)).unwrap_err().to_string();
         assert!(error.contains("2 fields were declared, but the sample wrote 1"), "{error}");
+        let beyond = |row: &mut Row<'_>| {
+            row.go_to(usize::MAX);
+            Ok(row.write_one(7_u8)?)
+        };
+        let error = apart.fill(beyond).unwrap_err().to_string();
+        assert!(error.contains("2 fields were declared, but the sample wrote"), "{error}");
     }
 }

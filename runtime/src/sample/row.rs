@@ -316,7 +316,7 @@ impl<'a> Row<'a> {
     #[inline(always)]
     fn column(&self) -> Result<&'a Column, Misfit> {
         let (layout, next) = (self.layout, self.next);
-        let count = || Problem::Count { declared: layout.columns.len(), found: next + 1 };
+        let count = || Problem::Count { declared: layout.columns.len(), found: next.saturating_add(1) };
         layout.columns.get(next).ok_or_else(|| count().into())
     }
 
