@@ -10,7 +10,8 @@ use native::{compile, here, run, scratch, tool};
 fn the_cpp_layer_keeps_its_promises() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let program = scratch("layer").join("layer");
-    compile(&cxx, &["-std=c++17", "-O1"], &here().join("tests/cpp/layer.cpp"), &program);
+    // What is only a template is warned of where it is used.
+    compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &here().join("tests/cpp/layer.cpp"), &program);
     assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
@@ -35,7 +36,9 @@ fn headers_compile_by_themselves() {
         let path = folder.join(source);
         std::fs::write(&path, format!("#include <{header}>\n#include <{header}>\n")).unwrap();
         let mut command = Command::new(compiler);
-        command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]).args(flags);
+        command
+            .args(["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-pedantic"])
+            .args(flags);
         run(command.arg("-I").arg(here().join("include")).arg(path));
     };
     for header in headers {

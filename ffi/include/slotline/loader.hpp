@@ -32,10 +32,12 @@ class loader {
   }
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
-  pass epoch() {
+  pass epoch() & {
     detail::check(slotline_loader_epoch, raw_.get());
     return pass(raw_.get());
   }
+  /// A loader without a name would be gone before the first batch.
+  pass epoch() && = delete;
   /// The same, without `.epoch()`.
   pass::iterator begin() { return epoch().begin(); }
   pass::iterator end() noexcept { return {}; }
