@@ -15,6 +15,15 @@ fn the_cpp_layer_keeps_its_promises() {
     assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
+/// With ranges, of which loaders and passes are some.
+#[test]
+fn the_cpp_layer_is_good_for_cpp20() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let mut command = Command::new(cxx);
+    command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+    run(command.arg(here().join("include")).arg(here().join("tests/cpp/layer.cpp")));
+}
+
 #[test]
 fn the_device_layer_compiles() {
     let Some(cxx) = tool("CXX", "g++") else { return };

@@ -99,7 +99,7 @@ class device_loader {
   device_pass epoch() && = delete;
   /// The same, without `.epoch()`.
   device_pass::iterator begin() { return epoch().begin(); }
-  device_pass::iterator end() noexcept { return {}; }
+  end_of_pass end() noexcept { return {}; }
 
   /// The next batch of the pass, or none at its end.
   std::optional<device_batch> next() {

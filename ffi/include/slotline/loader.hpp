@@ -40,7 +40,7 @@ class loader {
   pass epoch() && = delete;
   /// The same, without `.epoch()`.
   pass::iterator begin() { return epoch().begin(); }
-  pass::iterator end() noexcept { return {}; }
+  end_of_pass end() noexcept { return {}; }
 
   /// The next batch of the pass, or none at its end. Throws slotline::error in the place of a batch that failed.
   std::optional<batch> next() {

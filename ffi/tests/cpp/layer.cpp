@@ -43,6 +43,17 @@ static_assert(std::is_nothrow_move_constructible_v<slotline::loader> && !std::is
 static_assert(slotline::dtype_of<long> == slotline::dtype_of<long long> || sizeof(long) == 4);
 static_assert(slotline::dtype_of<const float> == slotline::dtype::f32);
 
+#if __cplusplus >= 202002L
+#include <ranges>
+static_assert(std::ranges::input_range<slotline::loader> && std::ranges::input_range<slotline::pass>);
+
+std::size_t samples_of_three_batches(slotline::loader& loader) {
+  std::size_t samples = 0;
+  for (auto& batch : loader | std::views::take(3)) samples += batch.size();
+  return samples;
+}
+#endif
+
 template <class Loader, class = void>
 constexpr bool starts_passes = false;
 template <class Loader>
