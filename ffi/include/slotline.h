@@ -147,7 +147,7 @@ typedef struct {
   slotline_kind kind;
 } slotline_tensor;
 
-// Writes the indices of batch `batch` (from 0) of pass `pass` (of this loader, from 0) to `indices`, and their number, at most
+// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most
 // `room`, to `*len`. Returns 0; or 1 after the last batch; or fails by `slotline_fail`, and the pass is over. It is called by
 // whichever thread begins the batch, one at a time for each loader, and before a resumed pass goes on for what comes before.
 typedef int32_t (*slotline_batches)(void *user,

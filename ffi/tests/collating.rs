@@ -63,8 +63,11 @@ unsafe extern "C" fn drop_sum(batch: *mut c_void) {
     SUMS.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// A sum, the number of its batch, and the indices.
+type Sum = (i64, usize, Vec<i64>);
+
 /// What a pass of the numbers below 20 gives, 13 among them failing.
-fn sums(num_workers: usize, user: *mut c_void) -> Vec<Result<(i64, usize, Vec<i64>), String>> {
+fn sums(num_workers: usize, user: *mut c_void) -> Vec<Result<Sum, String>> {
     let (_fields, dataset) = numbers(20, &Drops::default());
     let set = options(|options| {
         (options.batch_size, options.num_workers) = (5, num_workers);

@@ -38,14 +38,14 @@ namespace detail {
 template <class Own, class = void>
 inline constexpr bool is_map = false;
 template <class Own>
-inline constexpr bool is_map<Own, std::void_t<decltype(std::declval<const Own&>().read(std::size_t(), std::declval<sample&>()))>> =
-    true;
+inline constexpr bool is_map<
+    Own, std::void_t<decltype(std::declval<const Own&>().read(std::size_t(), std::declval<sample&>()))>> = true;
 
 template <class Own, class = void>
 inline constexpr bool is_stream = false;
 template <class Own>
-inline constexpr bool is_stream<Own, std::void_t<decltype(std::declval<const Own&>().open(std::declval<const worker&>()))>> =
-    true;
+inline constexpr bool is_stream<
+    Own, std::void_t<decltype(std::declval<const Own&>().open(std::declval<const worker&>()))>> = true;
 
 template <class Own, class = void>
 inline constexpr bool has_size = false;

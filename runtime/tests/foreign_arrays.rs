@@ -1,0 +1,50 @@
+//! Arrays over memory that another made and keeps.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use slotline::Loader;
+use slotline::array::AnyArray;
+use slotline::dataset::TensorDataset;
+use slotline::dtype::DType;
+use slotline::shape::Shape;
+
+/// Three rows of two numbers, which `memory` keeps.
+fn array(memory: &Arc<[i32; 6]>) -> AnyArray {
+    let start = NonNull::from(&memory[0]).cast();
+    // SAFETY: there are six numbers, nobody can change them, and the clone keeps them.
+    unsafe { AnyArray::from_raw_parts(DType::I32, Shape::new(&[3, 2]).unwrap(), start, memory.clone()).unwrap() }
+}
+
+#[test]
+fn a_loader_reads_them_where_they_are_and_lets_them_go_with_itself() {
+    let memory = Arc::new([1, 2, 3, 4, 5, 6]);
+    let rows = TensorDataset::new(vec![array(&memory)]).unwrap();
+    assert_eq!(rows.rows()[0].bytes().as_ptr(), memory.as_ptr().cast());
+    let mut loader = Loader::builder(rows).batch_size(3).num_workers(1).build().unwrap();
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    assert_eq!(Arc::strong_count(&memory), 2);
+    drop(loader);
+    assert_eq!(Arc::strong_count(&memory), 1, "batches are copies");
+    assert_eq!(batch.columns().get(0).unwrap().typed::<i32>().unwrap().as_slice(), *memory);
+}
+
+#[test]
+fn an_array_of_ones_own_is_a_copy_of_them() {
+    let memory = Arc::new([1, 2, 3, 4, 5, 6]);
+    let other = array(&memory).into_typed::<u32>().unwrap_err();
+    let own = other.into_typed::<i32>().unwrap();
+    assert_eq!(Arc::strong_count(&memory), 1);
+    assert_eq!((own.shape(), own.as_slice()), (&[3, 2][..], &memory[..]));
+}
+
+#[test]
+fn a_shape_that_memory_cannot_have_is_an_error_and_lets_them_go() {
+    let memory = Arc::new([0; 6]);
+    let shape = Shape::new(&[1 << 40, 1 << 40]).unwrap();
+    // SAFETY: nothing is read, as the shape is refused.
+    let error =
+        unsafe { AnyArray::from_raw_parts(DType::I32, shape, NonNull::dangling(), memory.clone()).unwrap_err() };
+    assert!(error.to_string().contains("more elements than this machine can address"), "{error}");
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
