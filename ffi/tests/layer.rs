@@ -24,6 +24,35 @@ fn the_cpp_layer_is_good_for_cpp20() {
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/layer.cpp")));
 }
 
+/// It would be read again from its start, and nobody would be told.
+#[test]
+fn a_stream_that_saves_and_is_never_resumed_does_not_compile() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    // Not const, and so not the one that is asked for.
+    let source = r#"
+#include <slotline.hpp>
+struct stream {
+  struct cursor {
+    bool next(slotline::sample&) { return false; }
+    std::string save() const { return {}; }
+  };
+  std::vector<slotline::field> fields() const { return {slotline::fixed<int>("at")}; }
+  cursor open(const slotline::worker&) const { return {}; }
+  cursor resume(const slotline::worker&, const std::string&) QUALIFIER { return {}; }
+};
+slotline::dataset made() { return stream{}; }
+"#;
+    let path = scratch("never_resumed").join("stream.cpp");
+    std::fs::write(&path, source).unwrap();
+    let compile = |qualifier: &str| {
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++17", "-fsyntax-only", qualifier, "-I"]).arg(here().join("include")).arg(&path);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert_eq!(compile("-DQUALIFIER=const"), "");
+    assert!(compile("-DQUALIFIER=").contains("a stream that can be resumed has both"));
+}
+
 #[test]
 fn the_device_layer_compiles() {
     let Some(cxx) = tool("CXX", "g++") else { return };
