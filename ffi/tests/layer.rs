@@ -10,8 +10,47 @@ use native::{compile, here, run, scratch, tool};
 fn the_cpp_layer_keeps_its_promises() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let program = scratch("layer").join("layer");
-    compile(&cxx, &["-std=c++17", "-O1"], &here().join("tests/cpp/layer.cpp"), &program);
+    // What is only a template is warned of where it is used.
+    compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &here().join("tests/cpp/layer.cpp"), &program);
     assert_eq!(run(&mut Command::new(program)), "ok\n");
+}
+
+/// With ranges, of which loaders and passes are some.
+#[test]
+fn the_cpp_layer_is_good_for_cpp20() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let mut command = Command::new(cxx);
+    command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+    run(command.arg(here().join("include")).arg(here().join("tests/cpp/layer.cpp")));
+}
+
+/// It would be read again from its start, and nobody would be told.
+#[test]
+fn a_stream_that_saves_and_is_never_resumed_does_not_compile() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    // Not const, and so not the one that is asked for.
+    let source = r#"
+#include <slotline.hpp>
+struct stream {
+  struct cursor {
+    bool next(slotline::sample&) { return false; }
+    std::string save() const { return {}; }
+  };
+  std::vector<slotline::field> fields() const { return {slotline::fixed<int>("at")}; }
+  cursor open(const slotline::worker&) const { return {}; }
+  cursor resume(const slotline::worker&, const std::string&) QUALIFIER { return {}; }
+};
+slotline::dataset made() { return stream{}; }
+"#;
+    let path = scratch("never_resumed").join("stream.cpp");
+    std::fs::write(&path, source).unwrap();
+    let compile = |qualifier: &str| {
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++17", "-fsyntax-only", qualifier, "-I"]).arg(here().join("include")).arg(&path);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert_eq!(compile("-DQUALIFIER=const"), "");
+    assert!(compile("-DQUALIFIER=").contains("a stream that can be resumed has both"));
 }
 
 #[test]
@@ -35,7 +74,9 @@ fn headers_compile_by_themselves() {
         let path = folder.join(source);
         std::fs::write(&path, format!("#include <{header}>\n#include <{header}>\n")).unwrap();
         let mut command = Command::new(compiler);
-        command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]).args(flags);
+        command
+            .args(["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-pedantic"])
+            .args(flags);
         run(command.arg("-I").arg(here().join("include")).arg(path));
     };
     for header in headers {

@@ -64,13 +64,15 @@ fn projects_find_what_is_installed_and_build_what_is_not() {
     build(&cmake, &folder.join("sources"), &folder.join("sources/build"), &profile);
     assert_eq!(run(&mut Command::new(folder.join("sources/build/main"))), "1797 samples\n");
 
-    let fetch = format!(
-        "include(FetchContent)\nFetchContent_Declare(slotline SOURCE_DIR {} SOURCE_SUBDIR ffi)\n\
-         FetchContent_MakeAvailable(slotline)",
-        here().parent().unwrap().display()
-    );
+    // The page's own lines, but that they find the sources here. The default would be a branch that there is not.
+    let page = std::fs::read_to_string(here().join("README.md")).unwrap();
+    let fetch =
+        page.split("```").find_map(|block| block.strip_prefix("cmake\n")).expect("the page has lines for CMake");
+    assert!(fetch.contains(" GIT_TAG main "), "{fetch}");
+    let fetch = fetch.lines().filter(|line| !line.starts_with("target_link_libraries")).collect::<Vec<_>>().join("\n");
     project(&folder.join("fetched"), &fetch);
-    build(&cmake, &folder.join("fetched"), &folder.join("fetched/build"), &profile);
+    let sources = format!("-DFETCHCONTENT_SOURCE_DIR_SLOTLINE={}", here().parent().unwrap().display());
+    build(&cmake, &folder.join("fetched"), &folder.join("fetched/build"), &[&profile[..], &[sources]].concat());
     assert_eq!(run(&mut Command::new(folder.join("fetched/build/main"))), "1797 samples\n");
 
     let Some(pkg_config) = tool("PKG_CONFIG", "pkg-config") else { return };

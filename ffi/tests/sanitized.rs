@@ -41,19 +41,23 @@ fn link(cc: &str, flags: &[&str], object: &Path, library: &Path) -> PathBuf {
     program
 }
 
+const ADDRESSES: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
 /// Runs one of `tests/c` with AddressSanitizer and UndefinedBehaviorSanitizer; what it printed.
 fn with_addresses(name: &str) -> Option<String> {
-    const FLAGS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     let cc = tool("CC", "gcc")?;
     let folder = scratch(&format!("addresses-{name}"));
-    if !sanitizes(&cc, &folder, FLAGS[0]) {
+    if !sanitizes(&cc, &folder, ADDRESSES[0]) {
         return None;
     }
     let object = folder.join(name).with_extension("o");
-    compile(&cc, &FLAGS, name, &object);
-    let program = link(&cc, &FLAGS, &object, library());
+    compile(&cc, &ADDRESSES, name, &object);
+    Some(run_with_addresses(&link(&cc, &ADDRESSES, &object, library())))
+}
+
+fn run_with_addresses(program: &Path) -> String {
     let options = "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1";
-    Some(run(Command::new(program).env("ASAN_OPTIONS", options)))
+    run(Command::new(program).env("ASAN_OPTIONS", options))
 }
 
 /// Runs one of `tests/c` with ThreadSanitizer; what it printed.
@@ -127,6 +131,19 @@ fn callbacks_fail_stop_and_free_without_harm() {
 fn callbacks_do_not_race() {
     let Some(said) = with_threads("callbacks") else { return };
     assert_eq!(said, "ok\n");
+}
+
+/// Of the C++ layer: what it gives must not point into what is gone.
+#[test]
+fn the_cpp_layer_points_at_nothing_that_is_gone() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let folder = scratch("addresses-layer");
+    if !sanitizes(&cxx, &folder, ADDRESSES[0]) {
+        return;
+    }
+    let (source, program) = (here().join("tests/cpp/layer.cpp"), folder.join("layer"));
+    native::compile(&cxx, &[&["-std=c++17", "-g", "-O1"][..], &ADDRESSES].concat(), &source, &program);
+    assert_eq!(run_with_addresses(&program), "ok\n");
 }
 
 #[test]

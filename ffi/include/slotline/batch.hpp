@@ -2,6 +2,7 @@
 #ifndef SLOTLINE_BATCH_HPP
 #define SLOTLINE_BATCH_HPP
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,24 @@
 
 namespace slotline {
 
+/// A tensor's lengths or strides: numbers of its own, which are good also when the tensor is gone.
+class dims {
+ public:
+  dims(const std::int64_t* values, std::size_t size) noexcept : size_(size) { std::copy_n(values, size, values_); }
+
+  const std::int64_t* data() const noexcept { return values_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  const std::int64_t* begin() const noexcept { return values_; }
+  const std::int64_t* end() const noexcept { return values_ + size_; }
+  /// Not checked, as in std::vector.
+  std::int64_t operator[](std::size_t i) const noexcept { return values_[i]; }
+
+ private:
+  std::int64_t values_[SLOTLINE_MAX_DIMS];
+  std::size_t size_;
+};
+
 /// One field of a batch: a tensor where the workers wrote it. It and all it points to are good as long as the batch.
 class tensor {
  public:
@@ -25,9 +44,9 @@ class tensor {
   slotline::dtype dtype() const noexcept { return static_cast<slotline::dtype>(raw_.dtype); }
   slotline::kind kind() const noexcept { return static_cast<slotline::kind>(raw_.kind); }
   /// The first dimension is the samples, or the items of all samples of a packed field.
-  span<const std::int64_t> shape() const noexcept { return {raw_.shape, raw_.ndim}; }
+  dims shape() const noexcept { return {raw_.shape, raw_.ndim}; }
   /// In elements, not bytes.
-  span<const std::int64_t> strides() const noexcept { return {raw_.strides, raw_.ndim}; }
+  dims strides() const noexcept { return {raw_.strides, raw_.ndim}; }
   const void* data() const noexcept { return raw_.data; }
   std::size_t bytes() const noexcept { return raw_.bytes; }
   /// Of a ragged field how many elements each sample has; of a packed one where the items of each begin, and where those of
@@ -70,13 +89,13 @@ namespace detail {
 
 /// What a collate function made, whatever its type.
 struct collated {
-  explicit collated(const std::type_info& type) noexcept : type(type) {}
+  explicit collated(const std::type_info& of) noexcept : type(of) {}
   virtual ~collated() = default;
   const std::type_info& type;
 };
 template <class T>
 struct collated_as : collated {
-  explicit collated_as(T&& made) : collated(typeid(T)), made(std::move(made)) {}
+  explicit collated_as(T&& it) : collated(typeid(T)), made(std::move(it)) {}
   T made;
 };
 

@@ -34,10 +34,13 @@ class samples {
   /// How many are left, at most.
   std::size_t left() const noexcept { return slotline_samples_left(raw_); }
 
-  /// A field of the current sample, without the dimension of the samples. Good until the next one.
+  /// A field of the current sample, without the dimension of the samples. Good until the next one. Throws slotline::error where
+  /// there is none, or its type is another.
   template <class T>
   view<T> field(std::size_t field) const {
-    return view<T>(fields_.at(field));
+    if (field >= fields_.size() || !fields_[field].name)
+      throw error(code::invalid, "there is no field " + std::to_string(field) + ", or no sample: next() gives one");
+    return view<T>(fields_[field]);
   }
 
  private:

@@ -91,13 +91,15 @@ class device_loader {
   }
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
-  device_pass epoch() {
+  device_pass epoch() & {
     detail::check(slotline_device_loader_epoch, raw_.get());
     return device_pass(raw_.get());
   }
+  /// A loader without a name would be gone before the first batch.
+  device_pass epoch() && = delete;
   /// The same, without `.epoch()`.
   device_pass::iterator begin() { return epoch().begin(); }
-  device_pass::iterator end() noexcept { return {}; }
+  end_of_pass end() noexcept { return {}; }
 
   /// The next batch of the pass, or none at its end.
   std::optional<device_batch> next() {

@@ -32,13 +32,15 @@ class loader {
   }
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
-  pass epoch() {
+  pass epoch() & {
     detail::check(slotline_loader_epoch, raw_.get());
     return pass(raw_.get());
   }
+  /// A loader without a name would be gone before the first batch.
+  pass epoch() && = delete;
   /// The same, without `.epoch()`.
   pass::iterator begin() { return epoch().begin(); }
-  pass::iterator end() noexcept { return {}; }
+  end_of_pass end() noexcept { return {}; }
 
   /// The next batch of the pass, or none at its end. Throws slotline::error in the place of a batch that failed.
   std::optional<batch> next() {

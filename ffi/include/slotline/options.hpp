@@ -36,7 +36,10 @@ class budget {
   budget() = default;
   static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
   /// A share of the pass's samples, from 0 to 1.
-  static budget share(double share) noexcept { return {SIZE_MAX, share}; }
+  static budget share(double share) {
+    if (!(share >= 0 && share <= 1)) throw error(code::build, "budget::share is not from 0 to 1");
+    return {SIZE_MAX, share};
+  }
 
  private:
   friend class options;
@@ -52,8 +55,9 @@ class options {
 
   /// Samples in a batch (1).
   options& batch_size(std::size_t samples) {
-    raw_.batch_size = static_cast<std::int64_t>(samples);
-    return *this;
+    // Negative numbers, of which one would stand for no batches.
+    if (samples > INT64_MAX) throw error(code::build, "batch_size is negative or too large; no_batches() is an option of its own");
+    return set(raw_.batch_size, samples);
   }
   /// The samples themselves instead of batches: tensors lack the first dimension.
   options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
@@ -67,11 +71,13 @@ class options {
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
   /// An order of one's own, instead of shuffle.
   options& sampler(slotline::sampler order) {
+    if (!order.raw()) throw error(code::invalid, "the sampler was moved to somewhere else before");
     sampler_ = std::move(order);
     return *this;
   }
   /// Batches of one's own, instead of batch_size, shuffle, sampler and drop_last.
   options& batch_sampler(slotline::batch_sampler batches) {
+    if (!batches.raw()) throw error(code::invalid, "the batch sampler was moved to somewhere else before");
     batch_sampler_ = std::move(batches);
     return *this;
   }
@@ -98,8 +104,8 @@ class options {
   options& part_size(std::size_t samples) { return set(raw_.part_size, some("part_size", samples)); }
   /// Runs in each worker before it loads anything in a pass. What it throws is an error at the pass's beginning, which goes on
   /// with the other workers.
-  options& worker_init(std::function<void(const worker&)> init) {
-    worker_init_ = std::move(init);
+  options& worker_init(std::function<void(const worker&)> function) {
+    worker_init_ = std::move(function);
     return *this;
   }
   /// Makes batches by a function of one's own, `T collate(slotline::samples&)`; `batch.made<T>()` then is what it made. It is
@@ -172,10 +178,10 @@ class options {
       raw.collate_user = new shared(collate_user_);
     }
     if (worker_init_) {
-      raw.worker_init = [](void* user, const slotline_worker* raw, slotline_failure* failure) -> std::int32_t {
+      raw.worker_init = [](void* user, const slotline_worker* whose, slotline_failure* failure) -> std::int32_t {
         return detail::guarded(
             [&] {
-              (*static_cast<const init*>(user))(worker(*raw));
+              (*static_cast<const init*>(user))(worker(*whose));
               return 0;
             },
             [&](const char* what) { slotline_fail(failure, what); });

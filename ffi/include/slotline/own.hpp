@@ -58,6 +58,11 @@ template <class Own>
 inline constexpr bool has_resume<
     Own, std::void_t<decltype(std::declval<const Own&>().resume(std::declval<const worker&>(), std::string()))>> = true;
 
+template <class Cursor, class = void>
+inline constexpr bool has_save = false;
+template <class Cursor>
+inline constexpr bool has_save<Cursor, std::void_t<decltype(std::declval<const Cursor&>().save())>> = true;
+
 /// A user's dataset with what the C API's callbacks need to know of it.
 template <class Own>
 struct own {
@@ -158,6 +163,9 @@ slotline_dataset* own_dataset(Given&& given) {
     raw.open = stream_calls<Own>::open;
     raw.next = stream_calls<Own>::next;
     raw.close = stream_calls<Own>::close;
+    static_assert(has_resume<Own> == has_save<typename stream_calls<Own>::cursor>,
+                  "a stream that can be resumed has both `cursor resume(const slotline::worker&, const std::string&) const` "
+                  "and, in its cursor, `std::string save() const`");
     if constexpr (has_resume<Own>) {
       raw.save = stream_calls<Own>::save;
       raw.resume = stream_calls<Own>::resume;

@@ -9,7 +9,11 @@
 
 namespace slotline {
 
-/// One pass over the dataset. It is the loader's: asking that for another pass ends this one.
+/// What is behind the last batch of a pass.
+struct end_of_pass {};
+
+/// One pass over the dataset, for C++20's ranges an input range. It is the loader's: asking that for another pass ends this
+/// one.
 ///
 /// An exception is in the place of one batch. After it, a range-for over the same pass goes on with the batch behind.
 template <class Loader, class Batch, class RawBatch, slotline_status (*Next)(Loader*, RawBatch**, slotline_error**)>
@@ -24,11 +28,10 @@ class basic_pass {
     using pointer = Batch*;
     using reference = Batch&;
 
-    iterator() noexcept = default;
     explicit iterator(Loader* loader) : loader_(loader) { ++*this; }
 
-    Batch& operator*() noexcept { return batch_; }
-    Batch* operator->() noexcept { return &batch_; }
+    Batch& operator*() const noexcept { return batch_; }
+    Batch* operator->() const noexcept { return &batch_; }
     iterator& operator++() {
       batch_ = Batch();
       RawBatch* raw = nullptr;
@@ -40,18 +43,20 @@ class basic_pass {
       return *this;
     }
     void operator++(int) { ++*this; }
-    /// Only with the end.
-    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.loader_ == b.loader_; }
-    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
+    friend bool operator==(const iterator& at, end_of_pass) noexcept { return !at.loader_; }
+    friend bool operator!=(const iterator& at, end_of_pass) noexcept { return at.loader_; }
+    friend bool operator==(end_of_pass, const iterator& at) noexcept { return !at.loader_; }
+    friend bool operator!=(end_of_pass, const iterator& at) noexcept { return at.loader_; }
 
    private:
-    Loader* loader_ = nullptr;
-    Batch batch_;
+    Loader* loader_;
+    /// To be moved away by whoever looks at it, which C++20's ranges do through a const iterator.
+    mutable Batch batch_;
   };
 
   explicit basic_pass(Loader* loader) noexcept : loader_(loader) {}
   iterator begin() { return iterator(loader_); }
-  iterator end() noexcept { return {}; }
+  end_of_pass end() noexcept { return {}; }
 
  private:
   Loader* loader_;

@@ -55,11 +55,11 @@ class sampler {
     slotline_order_callback raw{};
     raw.struct_size = sizeof raw;
     raw.len = len;
-    raw.order = [](void* user, std::uint64_t pass, std::uint64_t* indices, std::size_t len,
+    raw.order = [](void* user, std::uint64_t pass, std::uint64_t* indices, std::size_t size,
                    slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
-            (*static_cast<Draw*>(user))(pass, {indices, len});
+            (*static_cast<Draw*>(user))(pass, {indices, size});
             return 0;
           },
           [&](const char* what) { slotline_fail(failure, what); });

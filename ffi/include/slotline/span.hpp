@@ -20,11 +20,12 @@ class span {
   constexpr span() noexcept = default;
   constexpr span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
 
-  /// Of an array, a std::vector, a std::array: of whatever has data() and size().
+  /// Of an array, a std::vector, a std::array: of whatever has data() and size(). One that is about to go can only be read.
   template <class Range, class Element = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
             class = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]> &&
-                                     !std::is_same_v<std::remove_cv_t<Range>, span>>>
-  constexpr span(Range& range) noexcept : data_(std::data(range)), size_(std::size(range)) {}
+                                     (std::is_lvalue_reference_v<Range> || std::is_const_v<T>) &&
+                                     !std::is_same_v<std::decay_t<Range>, span>>>
+  constexpr span(Range&& range) noexcept : data_(std::data(range)), size_(std::size(range)) {}
 
   constexpr T* data() const noexcept { return data_; }
   constexpr std::size_t size() const noexcept { return size_; }

@@ -43,6 +43,31 @@ static_assert(std::is_nothrow_move_constructible_v<slotline::loader> && !std::is
 static_assert(slotline::dtype_of<long> == slotline::dtype_of<long long> || sizeof(long) == 4);
 static_assert(slotline::dtype_of<const float> == slotline::dtype::f32);
 
+#if __cplusplus >= 202002L
+#include <ranges>
+static_assert(std::ranges::input_range<slotline::loader> && std::ranges::input_range<slotline::pass>);
+
+std::size_t samples_of_three_batches(slotline::loader& loader) {
+  std::size_t samples = 0;
+  for (auto& batch : loader | std::views::take(3)) samples += batch.size();
+  return samples;
+}
+#endif
+
+template <class Loader, class = void>
+constexpr bool starts_passes = false;
+template <class Loader>
+constexpr bool starts_passes<Loader, std::void_t<decltype(std::declval<Loader>().epoch())>> = true;
+// A pass of a loader that is gone at the end of the line is no pass.
+static_assert(starts_passes<slotline::loader&> && !starts_passes<slotline::loader>);
+
+// What is only read for a call may be made for it; what is written into may not.
+static_assert(std::is_convertible_v<std::vector<double>, slotline::span<const double>>);
+static_assert(std::is_convertible_v<slotline::view<double>, slotline::span<const double>>);
+static_assert(std::is_convertible_v<slotline::span<double>, slotline::span<const double>>);
+static_assert(!std::is_convertible_v<std::vector<double>, slotline::span<double>>);
+static_assert(!std::is_convertible_v<const std::vector<double>&, slotline::span<double>>);
+
 /// Numbers, of which one is refused, and one too many fields for another.
 struct numbers {
   std::size_t refused = 1000;
@@ -78,6 +103,10 @@ void fields_are_typed_spans_with_shapes() {
     CHECK(packed.ends().size() == batch.size() + 1 && packed.ends()[1] == 1 && packed.ends()[2] == 3);
     CHECK(packed.row(1)[0] == batch.indices()[1]);
     CHECK(std::string(batch.tensor("ragged").name()) == "ragged" && batch.tensor(2).dtype() == slotline::dtype::u8);
+
+    std::int64_t product = 1;
+    for (const std::int64_t length : batch.tensor(2).shape()) product *= length;  // of a tensor that is gone already
+    CHECK(product == static_cast<std::int64_t>(packed.size()) && !batch.tensor(2).strides().empty());
 
     const slotline::error type = thrown([&] { batch.field<double>(0); });
     CHECK(type.code() == slotline::code::invalid && has(type.what(), "number is i64, not f64"));
@@ -168,6 +197,13 @@ void held_batches_are_an_error_and_options_that_clash_too() {
   std::vector<slotline::batch> kept;
   CHECK(thrown([&] { for (auto& batch : loader) kept.push_back(std::move(batch)); }).code() == slotline::code::held);
   CHECK(thrown([] { Options().part_size(0); }).code() == slotline::code::build);
+  CHECK(thrown([] { Options().batch_size(static_cast<std::size_t>(-1)); }).code() == slotline::code::build);
+  CHECK(thrown([] { slotline::budget::share(-1); }).code() == slotline::code::build);
+  auto order = slotline::sampler::random();
+  auto batches = slotline::batch_sampler::of(order, 2);
+  const auto taken = std::make_pair(std::move(order), std::move(batches));
+  CHECK(thrown([&] { Options().sampler(order); }).code() == slotline::code::invalid);
+  CHECK(thrown([&] { Options().batch_sampler(batches); }).code() == slotline::code::invalid);
   CHECK(thrown([] { slotline::loader(numbers{}, Options().prefetch_factor(2)); }).code() == slotline::code::build);
 }
 
@@ -178,7 +214,7 @@ struct countdown {
   struct cursor {
     const countdown* of;
     std::int64_t left;
-    cursor(const countdown* of, std::int64_t left) : of(of), left(left) { ++*of->open_cursors; }
+    cursor(const countdown* whose, std::int64_t from) : of(whose), left(from) { ++*of->open_cursors; }
     ~cursor() { --*of->open_cursors; }
     bool next(slotline::sample& sample) {
       if (left == of->refused) throw std::runtime_error("not that one");
@@ -353,6 +389,17 @@ void a_collate_function_makes_batches_of_any_type() {
     go_on();
     CHECK((sums == std::vector<std::int64_t>{0 + 1 + 2, 3 + 4 + 5, 9}));
     CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "no such number"));
+  }
+  const auto reads = [](bool begun, bool ended, std::size_t field) {
+    return Options().batch_size(3).collate([=](slotline::samples& samples) {
+      if (begun) samples.next();
+      while (ended && samples.next()) {}
+      return samples.field<float>(field).size();
+    });
+  };
+  for (const Options& wrong : {reads(false, false, 0), reads(true, true, 0), reads(true, false, 3), reads(true, false, 99)}) {
+    slotline::loader loader(numbers{}, wrong);
+    CHECK(has(thrown([&] { loader.epoch().begin(); }).what(), "there is no field"));
   }
   slotline::loader plain(numbers{});
   CHECK(thrown([&] { plain.epoch().begin()->made<int>(); }).code() == slotline::code::invalid);
