@@ -75,6 +75,8 @@ pub(crate) fn bytes_of(tensor: &DeviceTensor<'_>, stream: &Stream) -> Vec<u8> {
 /// Device memory, behind what is on the stream.
 pub(crate) fn download(from: u64, bytes: usize, stream: &Stream) -> Vec<u8> {
     let mut to = vec![0_u8; bytes];
+    // A thread that has asked for nothing yet has no context, and this call is not slotline's.
+    stream.is_idle().unwrap();
     // SAFETY: there is so much, and the stream is waited for before the vector is used.
     let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, stream.as_raw().cast()) };
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
