@@ -1,25 +1,13 @@
-//! Models of the single-producer ring under loom: every interleaving of two threads, up to a bound of preemptions.
-//!
-//! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
-//!     cargo test -p slotline-core --release --features alloc --test loom_spsc
-//! ```
-//!
-//! They stay tiny (one to three slots, up to four items), since the number of interleavings is exponential in the
-//! number of atomic operations. Sides park at once, so that a lost wake-up is a deadlock, which loom reports.
-#![cfg(loom)]
-
-mod support;
+//! Models of the single-producer ring.
 
 use std::sync::Arc;
 
 use loom::thread;
 use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
-use slotline_core::wait::Park;
 
-use self::support::LoomFutex;
+use super::support::{Parking, explore};
 
-type Model<T> = Ring<Box<[Slot<T>]>, Park<LoomFutex>>;
+type Model<T> = Ring<Box<[Slot<T>]>, Parking>;
 type Sides<T> = (Producer<Arc<Model<T>>>, Consumer<Arc<Model<T>>>);
 
 /// Numbers start just before their wrap.
@@ -27,7 +15,7 @@ const START: usize = usize::MAX;
 
 fn sides(capacity: usize) -> Sides<usize> {
     let slots = (0..capacity).map(|_| Slot::new(usize::MAX)).collect();
-    Ring::starting_at(slots, Park::default(), Park::default(), START).into_split()
+    Ring::starting_at(slots, Parking::default(), Parking::default(), START).into_split()
 }
 
 fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usize {
@@ -45,7 +33,7 @@ fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usi
 
 /// Publish against the consumer's sleep, release against the producer's, the wrap of slots and numbers, and the end.
 fn blocking(capacity: usize, items: usize) {
-    loom::model(move || {
+    explore(2, move || {
         let (mut producer, mut consumer) = sides(capacity);
         let writer = thread::spawn(move || (0..items).for_each(|i| producer.push(i).unwrap()));
         assert_eq!(take_in_order(&mut consumer, 0), items);
@@ -70,7 +58,7 @@ fn four_items_go_through_three_slots_in_order() {
 
 #[test]
 fn chunks_go_across_the_end_of_the_ring_in_order() {
-    loom::model(|| {
+    explore(2, || {
         let (mut producer, mut consumer) = sides(3);
         let writer = thread::spawn(move || {
             let mut i = 0;
@@ -101,7 +89,7 @@ fn chunks_go_across_the_end_of_the_ring_in_order() {
 /// No parking: the try forms only, so that the positions' own orderings are all that counts.
 #[test]
 fn items_that_are_polled_for_arrive_in_order() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(2);
         let writer = thread::spawn(move || {
             let written = (0..3).take_while(|&i| producer.try_push(i).is_ok()).count();
@@ -125,7 +113,7 @@ fn items_that_are_polled_for_arrive_in_order() {
 
 #[test]
 fn a_dropped_consumer_wakes_the_producer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(1);
         let writer = thread::spawn(move || {
             let error = (0..).find_map(|i| producer.push(i).err()).unwrap();
@@ -140,7 +128,7 @@ fn a_dropped_consumer_wakes_the_producer() {
 
 #[test]
 fn a_dropped_producer_wakes_the_consumer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(2);
         let reader = thread::spawn(move || take_in_order(&mut consumer, 0));
         producer.try_push(0).unwrap();
@@ -151,7 +139,7 @@ fn a_dropped_producer_wakes_the_consumer() {
 
 #[test]
 fn closing_wakes_the_consumer() {
-    loom::model(|| {
+    explore(3, || {
         let (producer, mut consumer) = sides(1);
         let reader = thread::spawn(move || consumer.next().unwrap_err());
         producer.close();
@@ -161,7 +149,7 @@ fn closing_wakes_the_consumer() {
 
 #[test]
 fn closing_wakes_the_producer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, consumer) = sides(1);
         producer.try_push(0).unwrap();
         let writer = thread::spawn(move || producer.push(1).unwrap_err().reason);
@@ -173,9 +161,9 @@ fn closing_wakes_the_producer() {
 /// The last side to leave starts the ring anew; whoever takes a side then finds it as new.
 #[test]
 fn a_ring_that_both_sides_left_can_be_taken_anew() {
-    loom::model(|| {
+    explore(3, || {
         let ring: Arc<Model<usize>> =
-            Arc::new(Ring::with_wait([Slot::new(9)].into(), Park::default(), Park::default()));
+            Arc::new(Ring::with_wait([Slot::new(9)].into(), Parking::default(), Parking::default()));
         let (mut producer, consumer) = (Producer::new(ring.clone()).unwrap(), Consumer::new(ring.clone()).unwrap());
         let writer = thread::spawn(move || {
             _ = producer.try_push(7);
@@ -197,10 +185,10 @@ fn a_ring_that_both_sides_left_can_be_taken_anew() {
 /// Every value is dropped once, whoever of the two drops the ring.
 #[test]
 fn values_are_dropped_once_each() {
-    loom::model(|| {
+    explore(3, || {
         let count = Arc::new(());
         let slots = (0..2).map(|_| Slot::new(count.clone())).collect();
-        let ring: Model<_> = Ring::with_wait(slots, Park::default(), Park::default());
+        let ring: Model<_> = Ring::with_wait(slots, Parking::default(), Parking::default());
         let (mut producer, mut consumer) = ring.into_split();
         let value = count.clone();
         let writer = thread::spawn(move || _ = producer.try_push(value));
