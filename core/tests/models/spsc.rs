@@ -1,11 +1,13 @@
 //! Models of the single-producer ring.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use loom::thread;
 use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
+use slotline_core::wait::{Never, Wait};
 
-use super::support::{Parking, explore};
+use super::support::{Looks, Note, Parking, explore};
 
 type Model<T> = Ring<Box<[Slot<T>]>, Parking>;
 type Sides<T> = (Producer<Arc<Model<T>>>, Consumer<Arc<Model<T>>>);
@@ -196,5 +198,131 @@ fn values_are_dropped_once_each() {
         drop(consumer);
         writer.join().unwrap();
         assert_eq!(Arc::strong_count(&count), 1);
+    });
+}
+
+/// A look that finds the producer gone has the last item counted.
+#[test]
+fn who_sees_that_the_producer_is_gone_sees_all_its_items() {
+    explore(4, || {
+        let (mut producer, consumer) = sides(2);
+        let writer = thread::spawn(move || producer.try_push(0).unwrap());
+        if consumer.is_ended() {
+            assert_eq!(consumer.ready(), 1);
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Whoever is told of the end, by an error, sees what was written before it was brought about.
+#[test]
+fn a_producer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+    for closes in [false, true] {
+        explore(4, move || {
+            let (mut producer, consumer) = sides(2);
+            let note = Note::default();
+            let other = note.clone();
+            let ender = thread::spawn(move || {
+                other.write(1);
+                if closes { consumer.close() } else { drop(consumer) }
+            });
+            if producer.try_claim().is_err() {
+                assert_eq!(note.read(), 1);
+            }
+            ender.join().unwrap();
+        });
+    }
+}
+
+/// As above, of the consumer.
+#[test]
+fn a_consumer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+    for closes in [false, true] {
+        explore(4, move || {
+            let (producer, mut consumer) = sides(2);
+            let note = Note::default();
+            let other = note.clone();
+            let ender = thread::spawn(move || {
+                other.write(1);
+                if closes { producer.close() } else { drop(producer) }
+            });
+            if !matches!(consumer.try_next(), Err(NextError::Empty)) {
+                assert_eq!(note.read(), 1);
+            }
+            ender.join().unwrap();
+        });
+    }
+}
+
+/// Chunks that are published and given back in part.
+#[test]
+fn the_rest_of_a_chunk_comes_again() {
+    explore(2, || {
+        let (mut producer, mut consumer) = sides(2);
+        let writer = thread::spawn(move || {
+            for i in 0..3 {
+                let mut chunk = producer.claim_chunk(2).unwrap();
+                chunk.as_mut_slices().0[0] = i;
+                chunk.publish(1);
+            }
+        });
+        for i in 0..3 {
+            let chunk = consumer.chunk(2).unwrap();
+            assert_eq!(chunk.as_slices().0[0], i);
+            chunk.release(1);
+        }
+        assert_eq!(consumer.chunk(2).unwrap_err(), NextError::Ended);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn waits_that_end_by_their_deadline_lose_nothing() {
+    explore(2, || {
+        let (mut producer, mut consumer) = sides(1);
+        let writer = thread::spawn(move || {
+            for i in 0..2 {
+                if let Err(error) = producer.push_until(i, &Looks(Cell::new(2))) {
+                    assert_eq!((error.value, error.reason), (i, ClaimError::Full));
+                    producer.push(i).unwrap();
+                }
+            }
+        });
+        for i in 0..2 {
+            if let Ok(item) = consumer.peek_until(&Looks(Cell::new(2))) {
+                assert_eq!(*item, i);
+            }
+            assert_eq!(*consumer.next().unwrap(), i);
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        writer.join().unwrap();
+    });
+}
+
+/// One consumer of two rings waits for whichever has something.
+#[test]
+fn two_rings_share_one_way_to_wait() {
+    explore(2, || {
+        let any = Arc::new(Parking::default());
+        let (producers, mut consumers): (Vec<_>, Vec<_>) = (0..2)
+            .map(|_| Ring::with_wait([Slot::new(usize::MAX)], any.clone(), Arc::new(Parking::default())).into_split())
+            .unzip();
+        let write = |(i, mut producer): (usize, Producer<_>)| thread::spawn(move || producer.try_push(i).unwrap());
+        let writers: Vec<_> = producers.into_iter().enumerate().map(write).collect();
+        let mut left = vec![0, 1];
+        while !left.is_empty() {
+            assert!(any.wait_until(&Never, || left.iter().any(|&i| consumers[i].ready() > 0)));
+            left.retain(|&i| match consumers[i].try_next() {
+                Ok(item) => {
+                    assert_eq!(*item, i);
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error, NextError::Empty);
+                    true
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
 }

@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use slotline_core::sync::mutants;
@@ -75,6 +77,27 @@ impl Wait for Parking {
         if !mutants::leaves_out("notify", Location::caller()) {
             self.0.notify(wanted);
         }
+    }
+}
+
+/// Something written outside of the ring. Who reads it without having to have seen the write is reported by loom.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note(Arc<UnsafeCell<usize>>);
+
+// SAFETY: it is there to be shared, and loom reports accesses that race.
+unsafe impl Send for Note {}
+// SAFETY: as above.
+unsafe impl Sync for Note {}
+
+impl Note {
+    pub(crate) fn write(&self, value: usize) {
+        // SAFETY: loom reports accesses that race, which is what this is for.
+        self.0.with_mut(|note| unsafe { *note = value });
+    }
+
+    pub(crate) fn read(&self) -> usize {
+        // SAFETY: as in `write`.
+        self.0.with(|note| unsafe { *note })
     }
 }
 

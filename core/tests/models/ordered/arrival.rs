@@ -9,7 +9,7 @@ use crate::support::explore;
 /// Arrival mode: every ticket once, in whatever order, and the end is found.
 #[test]
 fn arrival_delivers_each_ticket_once() {
-    explore(2, || {
+    explore(1, || {
         let ring = ring(2, Config::new().delivery(Delivery::Arrival));
         let mut consumer = limited(&ring, 3);
         let workers = spawn(&ring, 1);
@@ -62,5 +62,28 @@ fn in_arrival_mode_a_release_wakes_who_can_go_on() {
         straggler.publish();
         idle.join().unwrap();
         dropper.join().unwrap();
+    });
+}
+
+/// A claim dropped unpublished arrives as a failure, and the run goes on.
+#[test]
+fn in_arrival_mode_a_dropped_claim_arrives_as_a_failure() {
+    explore(2, || {
+        let ring = ring(2, Config::new().delivery(Delivery::Arrival));
+        let mut consumer = limited(&ring, 3);
+        let workers = spawn_hasty(&ring, 1, |ticket| ticket != 1);
+        let mut seen = [false; 3];
+        for _ in 0..3 {
+            let ticket = match next_helping(&mut consumer, |ticket| ticket != 1) {
+                Ok(lease) => lease.ticket(),
+                Err(error) => {
+                    assert_eq!(error, NextError::Failed { ticket: 1 });
+                    1
+                }
+            };
+            assert!(!std::mem::replace(&mut seen[ticket], true));
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }

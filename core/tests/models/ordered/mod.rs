@@ -1,9 +1,11 @@
 //! Models of the ordered ring, and what they share: workers that write each ticket into its slot.
 
 mod arrival;
+mod ends;
 mod in_order;
 mod parts;
 mod runs;
+mod waits;
 
 use std::sync::Arc;
 

@@ -1,70 +1,10 @@
-//! Models of how runs begin and end: `open`, `seal` and `close` against workers and a consumer that are at it or asleep.
-
-use std::sync::Arc;
+//! Models of how one run follows another one on the same slots.
 
 use loom::thread;
 use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Worker};
-use slotline_core::wait::Never;
 
 use super::*;
-use crate::support::explore;
-
-/// A seal by a third thread against a worker that sleeps for space and a consumer that takes what was claimed.
-#[test]
-fn a_seal_ends_the_run_for_sleepers() {
-    explore(2, || {
-        let ring = ring(1, Config::new());
-        let mut consumer = Consumer::new(ring.clone()).unwrap();
-        let workers = spawn(&ring, 1);
-        let sealer = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.seal())
-        };
-        let mut taken = 0;
-        loop {
-            match consumer.next() {
-                Ok(lease) => {
-                    assert_eq!((lease.ticket(), *lease), (taken, taken));
-                    taken += 1;
-                    // An endless run would never end the model.
-                    ring.seal();
-                }
-                Err(error) => break assert_eq!(error, NextError::Ended),
-            }
-        }
-        assert_eq!(taken, ring.claimed());
-        sealer.join().unwrap();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-    });
-}
-
-/// A close wakes a worker that sleeps for space (nothing is ever released here) and a sleeping consumer.
-#[test]
-fn a_close_wakes_everyone() {
-    explore(2, || {
-        let ring = ring(1, Config::new());
-        let workers = spawn(&ring, 1);
-        let consumer = {
-            let mut consumer = Consumer::new(ring.clone()).unwrap();
-            thread::spawn(move || {
-                let lease = consumer.next();
-                // With the lease held, only the close can end the wait.
-                loop {
-                    match consumer.next() {
-                        Ok(lease) => drop(lease),
-                        Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
-                        Err(error) => break assert_eq!(error, NextError::Closed),
-                    }
-                }
-                drop(lease);
-            })
-        };
-        ring.close();
-        consumer.join().unwrap();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(Worker::new(ring.clone()).try_claim(1).unwrap_err(), ClaimError::Closed);
-    });
-}
+use crate::support::{Note, explore};
 
 /// A pass left half-way, drained, and the next run on the same slots by the same worker.
 #[test]
@@ -100,10 +40,9 @@ fn a_run_left_half_way_is_drained_and_the_next_one_starts_clean() {
 }
 
 /// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts where it looked.
-#[test]
-fn claims_begun_in_one_run_are_not_made_in_another_one() {
-    explore(3, || {
-        let ring = ring(2, Config::new());
+fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
+    explore(3, move || {
+        let ring = ring(2, Config::new().delivery(delivery));
         let mut consumer = Consumer::new(ring.clone()).unwrap();
         let worker = {
             let worker = Worker::new(ring.clone());
@@ -113,49 +52,101 @@ fn claims_begun_in_one_run_are_not_made_in_another_one() {
         while let Ok(lease) = consumer.next() {
             drop(lease);
         }
-        consumer.open(Some(1)).unwrap();
+        consumer.open(Some(next_run)).unwrap();
         let own = Worker::new(ring.clone());
         while let Ok(claim) = own.try_claim(1) {
             claim.publish();
         }
-        take(&mut consumer, 1);
+        take(&mut consumer, next_run);
         worker.join().unwrap();
     });
 }
 
+#[test]
+fn claims_begun_in_one_run_are_not_made_in_another_one() {
+    claims_stay_in_their_run(Delivery::InOrder, 1);
+}
+
+#[test]
+fn in_arrival_mode_claims_begun_in_one_run_are_not_made_in_another_one() {
+    claims_stay_in_their_run(Delivery::Arrival, 0);
+}
+
 /// `open` writes the limit before it touches the cursor, so one worker may claim between the two; another one that goes
-/// on from there must have seen what the consumer wrote before `open`, too.
-fn a_run_after_one_that_came_to_its_limit(delivery: Delivery) {
+/// on from there must have seen what the consumer wrote before `open`, too. The run before came to its limit, or it had
+/// none and was sealed, so that only the cursor tells of the new one.
+fn what_was_written_before_open_is_seen(delivery: Delivery, had_a_limit: bool, workers: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
-        let mut consumer = limited(&ring, 0);
-        let plan = Arc::new(loom::cell::UnsafeCell::new(0));
-        let hasty = |worker: Worker<Arc<Model>>, plan: Arc<loom::cell::UnsafeCell<usize>>| {
-            if let Ok(claim) = worker.try_claim(1) {
-                // SAFETY: the plan is written between two runs only, and read under a claim; loom checks that.
-                let planned = plan.with(|plan| unsafe { *plan });
-                assert!(claim.ticket() < planned);
-                claim.publish();
-            }
+        let mut consumer = if had_a_limit {
+            limited(&ring, 0)
+        } else {
+            ring.seal();
+            Consumer::new(ring.clone()).unwrap()
         };
+        let plan = Note::default();
         let spawn = |_| {
             let (worker, plan) = (Worker::new(ring.clone()), plan.clone());
-            thread::spawn(move || hasty(worker, plan))
+            thread::spawn(move || {
+                if let Ok(claim) = worker.try_claim(1) {
+                    assert!(claim.ticket() < plan.read());
+                    claim.publish();
+                }
+            })
         };
-        let workers: Vec<_> = (0..2).map(spawn).collect();
-        // SAFETY: as above.
-        plan.with_mut(|plan| unsafe { *plan = 2 });
-        consumer.open(Some(2)).unwrap();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let threads: Vec<_> = (0..workers).map(spawn).collect();
+        plan.write(workers);
+        consumer.open(had_a_limit.then_some(workers)).unwrap();
+        threads.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }
 
 #[test]
 fn what_was_written_before_open_is_seen_in_order() {
-    a_run_after_one_that_came_to_its_limit(Delivery::InOrder);
+    what_was_written_before_open_is_seen(Delivery::InOrder, true, 2);
 }
 
 #[test]
 fn what_was_written_before_open_is_seen_in_arrival_mode() {
-    a_run_after_one_that_came_to_its_limit(Delivery::Arrival);
+    what_was_written_before_open_is_seen(Delivery::Arrival, true, 2);
+}
+
+#[test]
+fn what_was_written_between_two_runs_without_end_is_seen_in_order() {
+    what_was_written_before_open_is_seen(Delivery::InOrder, false, 1);
+}
+
+#[test]
+fn what_was_written_between_two_runs_without_end_is_seen_in_arrival_mode() {
+    what_was_written_before_open_is_seen(Delivery::Arrival, false, 1);
+}
+
+/// In arrival mode a worker takes a slot and then finds that the run it came for is over, while the next one is opened: the
+/// slot must come to who waits for one, with all that its last reader did.
+#[test]
+fn in_arrival_mode_a_slot_taken_too_late_for_one_run_is_good_for_the_next_one() {
+    explore(2, || {
+        let ring = ring(1, Config::new().delivery(Delivery::Arrival));
+        let mut consumer = limited(&ring, 1);
+        let own = Worker::new(ring.clone());
+        own.claim(1).unwrap().publish();
+        let lease = consumer.next().unwrap();
+        let reader = thread::spawn(move || assert_eq!(*lease, usize::MAX));
+        let late = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || work_once(&worker, |_| true))
+        };
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Ended);
+        consumer.open(Some(1)).unwrap();
+        match own.claim(1) {
+            Ok(mut claim) => {
+                *claim.get_mut().unwrap() = 0;
+                claim.publish();
+            }
+            Err(error) => assert_eq!(error, ClaimError::Ended),
+        }
+        take_in_order(&mut consumer, 1);
+        reader.join().unwrap();
+        late.join().unwrap();
+    });
 }
