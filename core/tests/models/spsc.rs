@@ -206,11 +206,15 @@ fn values_are_dropped_once_each() {
 fn who_sees_that_the_producer_is_gone_sees_all_its_items() {
     explore(4, || {
         let (mut producer, consumer) = sides(2);
-        let writer = thread::spawn(move || producer.try_push(0).unwrap());
-        if consumer.is_ended() {
+        let reader = thread::spawn(move || {
+            while !consumer.is_ended() {
+                thread::yield_now();
+            }
             assert_eq!(consumer.ready(), 1);
-        }
-        writer.join().unwrap();
+        });
+        producer.try_push(0).unwrap();
+        drop(producer);
+        reader.join().unwrap();
     });
 }
 

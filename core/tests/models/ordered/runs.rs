@@ -1,7 +1,9 @@
 //! Models of how one run follows another one on the same slots.
 
+use std::sync::Arc;
+
 use loom::thread;
-use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Worker};
+use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Ring, Worker};
 
 use super::*;
 use crate::support::{Note, explore};
@@ -147,6 +149,34 @@ fn in_arrival_mode_a_slot_taken_too_late_for_one_run_is_good_for_the_next_one() 
         }
         take_in_order(&mut consumer, 1);
         reader.join().unwrap();
+        late.join().unwrap();
+    });
+}
+
+/// As above, where nobody waits, so that no fence of `Park` helps out.
+#[test]
+fn in_arrival_mode_a_slot_taken_too_late_hands_on_what_its_last_reader_did() {
+    explore(3, || {
+        let ring = Arc::new(Ring::boxed(1, Config::new().delivery(Delivery::Arrival), |_| usize::MAX));
+        let mut consumer = Consumer::new(ring.clone()).unwrap();
+        ring.seal();
+        consumer.open(Some(1)).unwrap();
+        let own = Worker::new(ring.clone());
+        own.try_claim(1).unwrap().publish();
+        let lease = consumer.try_next().unwrap();
+        let late = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || {
+                assert_eq!(*lease, usize::MAX);
+                drop(lease);
+                _ = worker.try_claim(1).map(|claim| claim.publish());
+            })
+        };
+        consumer.open(Some(1)).unwrap();
+        if let Ok(mut claim) = own.try_claim(1) {
+            *claim.get_mut().unwrap() = 0;
+            claim.publish();
+        }
         late.join().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use loom::thread;
-use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Worker};
+use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Worker};
 use slotline_core::wait::Never;
 
 use super::*;
@@ -70,6 +70,20 @@ fn a_worker_that_is_called_goes_on_with_little_space() {
         consumer.call_workers();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!([1, 2].map(|_| consumer.try_next().unwrap().ticket()), [1, 2]);
+    });
+}
+
+/// The consumer opens a run and then waits for the worker by other means.
+#[test]
+fn a_worker_that_waits_for_a_run_is_woken_by_it() {
+    explore(3, || {
+        let ring = ring(1, Config::new());
+        let mut consumer = Consumer::new(ring.clone()).unwrap();
+        ring.seal();
+        let worker = Worker::new(ring.clone());
+        let worker = thread::spawn(move || assert_eq!(worker.wait_for_run(), Ok(())));
+        consumer.open(None).unwrap();
+        worker.join().unwrap();
     });
 }
 
