@@ -8,6 +8,7 @@
 
 use core::panic::Location;
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::Write;
 use std::sync::{LazyLock, Mutex};
 
@@ -53,10 +54,16 @@ impl Mutant {
 static MUTANT: LazyLock<Option<Mutant>> =
     LazyLock::new(|| std::env::var("SLOTLINE_MUTANT").ok().map(|text| Mutant::parse(&text)));
 
-/// Where the sites go, and those that are there already.
-static SITES: LazyLock<Option<Mutex<(std::fs::File, HashSet<String>)>>> = LazyLock::new(|| {
+/// The sites that were come by.
+struct Sites {
+    file: File,
+    known: HashSet<String>,
+}
+
+static SITES: LazyLock<Option<Mutex<Sites>>> = LazyLock::new(|| {
     let path = std::env::var_os("SLOTLINE_SITES")?;
-    Some(Mutex::new((std::fs::File::create(path).expect("a file for the sites"), HashSet::new())))
+    let file = File::create(path).expect("SLOTLINE_SITES is a file that can be written");
+    Some(Mutex::new(Sites { file, known: HashSet::new() }))
 });
 
 fn note(operation: &str, order: Option<Ordering>, place: &Location<'_>) {
@@ -64,9 +71,9 @@ fn note(operation: &str, order: Option<Ordering>, place: &Location<'_>) {
         let order = order.map_or_else(String::new, |order| format!("{order:?}"));
         let site = format!("{place}|{operation}|{order}");
         let mut sites = sites.lock().expect("nobody panics with the sites");
-        if !sites.1.contains(&site) {
-            writeln!(sites.0, "{site}").expect("room for the sites");
-            sites.1.insert(site);
+        if !sites.known.contains(&site) {
+            writeln!(sites.file, "{site}").expect("SLOTLINE_SITES is a file that can be written");
+            sites.known.insert(site);
         }
     }
 }

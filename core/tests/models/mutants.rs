@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 /// How long a model may take to catch its mutant. A generous end to the wait, not a measure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An operation that some model comes by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -86,7 +86,7 @@ fn in_arrival_mode_a_close_wakes_everyone() {
 
 /// Writes something, ends the run or the ring, and has `told` say whether it was told of that on another thread, in both
 /// deliveries, on a ring whose one slot is taken or not.
-fn who_is_told(told: fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool) {
+fn who_is_told(told: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool + Copy + Send + Sync + 'static) {
     for delivery in [Delivery::InOrder, Delivery::Arrival] {
         for end in [Model::seal, Model::close] {
             for is_taken in [false, true] {
