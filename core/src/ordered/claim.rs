@@ -244,8 +244,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Full);
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit).
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
+            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit). Acquire came
+            // with the load of the same value.
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok((cursor, much));

@@ -18,6 +18,8 @@ pub use core::sync::atomic::Ordering;
 fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'static>) -> Ordering {
     #[cfg(delays)]
     delay();
+    #[cfg(loom)]
+    let order = super::mutants::weaken(_operation, order, _place);
     order
 }
 
