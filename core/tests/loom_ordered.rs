@@ -554,3 +554,15 @@ fn in_arrival_mode_a_release_wakes_who_can_go_on() {
         dropper.join().unwrap();
     });
 }
+
+/// With a slot for each, nobody is refused because somebody else claimed between the looks at the cursor and at the slot.
+#[test]
+fn a_claim_is_refused_only_if_no_slot_is_free() {
+    explore(3, || {
+        let ring = ring::<Parking>(2, Config::new());
+        let other = ring.clone();
+        let other = thread::spawn(move || assert!(work_once(&Worker::new(other), |_| true)));
+        assert!(work_once(&Worker::new(ring), |_| true));
+        other.join().unwrap();
+    });
+}

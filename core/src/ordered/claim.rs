@@ -39,7 +39,7 @@ pub struct Worker<R>(R);
 
 impl<R: Handle<Target: AnyRing>> Worker<R> {
     /// A worker on `ring`.
-    pub fn new(ring: R) -> Self {
+    pub const fn new(ring: R) -> Self {
         Self(ring)
     }
 
@@ -241,7 +241,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                return Err(ClaimError::Full);
+                // If somebody has claimed it since, that does not say that the next one is taken, too.
+                let now = self.cursor.load(Ordering::Acquire);
+                if now == cursor {
+                    return Err(ClaimError::Full);
+                }
+                cursor = now;
+                continue;
             }
             let (much, next) = plan(cursor, limit);
             // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit).
