@@ -144,6 +144,15 @@ fn in_chunks() {
 }
 
 fn across_the_wrap() {
+    static FULL: Items = items(usize::MAX - 1);
+    let (mut producer, mut consumer) = sides(&FULL);
+    (0..3).for_each(|_| push(&mut producer));
+    for number in [usize::MAX - 1, usize::MAX, 0] {
+        let lease = consumer.try_next().expect("three rows");
+        assert_eq!(lease.ticket(), number);
+        lease.check(number as u32);
+    }
+
     // The same slots do for all rounds; the wrap comes after a hundred.
     static RING: Items = items(usize::MAX - 100);
     let (producer, mut consumer) = sides(&RING);
