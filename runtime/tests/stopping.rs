@@ -150,6 +150,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
             assert!(loader.depth() < 100);
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {
+                takes.recv().expect("a first batch");
                 // As a rule it waits by then; if not, there is nothing to wait for all the same.
                 while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
                 stopper.stop();

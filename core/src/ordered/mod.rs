@@ -209,6 +209,20 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
     }
 }
 
+impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
+    const_unless_loom! {
+        /// As [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
+        /// `space`.
+        ///
+        /// # Panics
+        ///
+        /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+        pub fn inline_with_wait(slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
+            Self::assemble(slots, N, config, items, space)
+        }
+    }
+}
+
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
     /// A ring over these slots, one per ticket in the window, whose sides wait by [`Spin`].
     ///

@@ -189,3 +189,15 @@ fn many_claims_at_once_are_all_published_or_failed() {
         worker.join().unwrap();
     });
 }
+
+/// With a slot for each, nobody is refused because somebody else claimed between the looks at the cursor and at the slot.
+#[test]
+fn a_claim_is_refused_only_if_no_slot_is_free() {
+    explore(3, || {
+        let ring = ring(2, Config::new());
+        let other = Worker::new(ring.clone());
+        let other = thread::spawn(move || assert!(work_once(&other, |_| true)));
+        assert!(work_once(&Worker::new(ring), |_| true));
+        other.join().unwrap();
+    });
+}
