@@ -84,7 +84,7 @@ mod work;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -117,6 +117,7 @@ use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.

@@ -30,7 +30,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -55,6 +55,7 @@ use crate::arena::Memory;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// A loader whose workers each have a ring of their own: for an [iterable dataset](super::Loader::iterable), or for a
