@@ -1,0 +1,207 @@
+//! Whole loaders under random schedules, compared with one thread that does the same alone.
+//!
+//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle may have another thread go on, at
+//! random or as its PCT scheduler has it. The loader, its options, its bad samples and what the caller does are drawn by
+//! shuttle's random numbers, too, so that the schedule that a failure prints says all of it. Deadlines pass at any look.
+//! Atomics are sequentially consistent here: orderings are for the loom models of the rings.
+//!
+//! ```text
+//! RUSTFLAGS='--cfg shuttle' cargo test -p slotline --test schedules
+//! ```
+//!
+//! `SLOTLINE_SECONDS` says how long each model runs, `SLOTLINE_SEED` with which random numbers it begins, and
+//! `SLOTLINE_SCHEDULE` has it run one schedule instead, by the text that a failure prints.
+#![cfg(shuttle)]
+
+mod caller;
+mod dataset;
+mod reference;
+mod scenario;
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::env;
+use std::panic;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
+use slotline::Error;
+
+use self::caller::{End, Feeder, Hands};
+use self::dataset::{Rows, step};
+use self::reference::{Reference, with_builder};
+use self::scenario::{About, Kind, Scenario, below, one_in};
+
+/// What a panic says that a model wants to happen.
+struct Asked;
+
+/// Panics as a user's code might.
+pub(crate) fn asked_for() -> ! {
+    panic::panic_any(Asked);
+}
+
+thread_local! {
+    /// What is being run.
+    static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Has only those panics reported that no model wants, with what was being run.
+fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Shuttle sets a hook of its own at its first run.
+        shuttle::check_random(|| (), 1);
+        let shuttles = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            let payload: &dyn Any = panic.payload();
+            if !payload.is::<Asked>() {
+                SCENARIO.with_borrow(|scenario| eprintln!("{scenario}"));
+                shuttles(panic);
+            }
+        }));
+    });
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}, and no number")))
+}
+
+/// Runs a model under schedule after schedule.
+fn explore(about: About) {
+    report_panics();
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.failure_persistence = FailurePersistence::Print;
+    config.max_steps = MaxSteps::FailAfter(200_000);
+    config.silence_warnings = true;
+    if let Ok(schedule) = env::var("SLOTLINE_SCHEDULE") {
+        run(ReplayScheduler::new_from_encoded(&schedule), config, about);
+        return;
+    }
+    config.max_time = Some(Duration::from_secs(number("SLOTLINE_SECONDS", 4)) / 2);
+    let seed = number("SLOTLINE_SEED", 1);
+    let random = run(RandomScheduler::new_from_seed(seed, usize::MAX), config.clone(), about);
+    let pct = run(PctScheduler::new_from_seed(seed, 4, usize::MAX), config, about);
+    println!("{random} random schedules, {pct} by PCT: {about:?}");
+    assert!(random > 10 && pct > 10, "too few to say anything");
+}
+
+fn run(scheduler: impl Scheduler + 'static, config: Config, about: About) -> usize {
+    Runner::new(scheduler, config).run(move || {
+        let scenario = Scenario::draw(about);
+        SCENARIO.set(format!("{scenario:#?}"));
+        check(&scenario);
+    })
+}
+
+/// Runs a scenario, and the same alone.
+fn check(scenario: &Scenario) {
+    let life = Arc::new(());
+    let (rows, leaked) = (Rows::default(), {
+        let reference = Reference::of(scenario, &life);
+        let rows = Rows::default();
+        with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
+            check_loader(scenario, &rows, build, &reference)
+        })
+    });
+    drop(rows);
+    // A worker that was left behind comes home, and with it goes what the loader had. What a function made and nobody drops
+    // stays.
+    let stays = if scenario.collates.is_some() { leaked } else { 0 };
+    while Arc::strong_count(&life) > 1 + stays {
+        thread::yield_now();
+    }
+}
+
+/// Runs it, and says how many batches were leaked.
+fn check_loader<L: Feeder>(
+    scenario: &Scenario,
+    rows: &Rows,
+    build: impl Fn(&Scenario) -> L,
+    reference: &Reference,
+) -> usize {
+    let caller = scenario.caller;
+    let mut current = scenario.clone();
+    let mut loader = build(&current);
+    let mut hands = Hands::new(rows);
+    let helper = caller.stop.map(|steps| {
+        let stopper = loader.stopper();
+        thread::spawn(move || {
+            (0..steps).for_each(|_| step());
+            stopper.stop();
+        })
+    });
+    let (mut epoch, mut came) = (0, Vec::new());
+    while epoch < caller.passes {
+        let leaves = caller.leaves > 0 && below(caller.leaves as usize) == 0;
+        let end = match loader.epoch() {
+            Ok(pass) => hands.take_pass(pass, &current, leaves.then(|| below(4)), &mut came),
+            Err(Error::Timeout { .. }) if current.timeout => continue,
+            Err(Error::Stopped) if current.caller.stop.is_some() => End::Stopped,
+            Err(error) => panic!("{error:?}"),
+        };
+        let state = match end {
+            End::Over => {
+                reference.check(epoch, &came, hands.leaked == 0, &current);
+                None
+            }
+            End::Left(state) if caller.resumes && one_in(2) => Some(state),
+            End::Left(_) => {
+                reference.check(epoch, &came, false, &current);
+                None
+            }
+            End::Stopped => {
+                assert!(matches!(loader.epoch(), Err(Error::Stopped)));
+                current.caller.stop = None;
+                Some(loader.state())
+            }
+        };
+        match state {
+            Some(state) => {
+                if current.kind != Kind::Iterable && current.init.is_none() && current.workers > 0 {
+                    current.workers = 1 + below(3);
+                }
+                loader = build(&current);
+                loader.load_state(&state);
+            }
+            None => {
+                epoch += 1;
+                came.clear();
+            }
+        }
+    }
+    if one_in(2) {
+        hands.release();
+    }
+    drop(loader);
+    hands.release();
+    if let Some(helper) = helper {
+        helper.join().expect("no panic");
+    }
+    hands.leaked
+}
+
+/// Models of a loader of each kind.
+macro_rules! models {
+    ($($name:ident: $($what:ident),*;)*) => {
+        mod shared { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Shared) }); })* }
+        mod dealt { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Dealt) }); })* }
+        mod iterable { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Iterable) }); })* }
+    };
+}
+
+fn about(kind: Kind) -> About {
+    About { kind, faults: false, init: false, timeouts: false, leaves: false, keeps: false, stops: false }
+}
+
+models! {
+    batches_are_those_of_one_thread_whatever_is_left_and_gone_on_with: leaves;
+    bad_samples_are_where_they_would_be: faults, leaves;
+    who_may_not_begin_takes_no_part: init, leaves, stops;
+    batches_are_held_and_dropped_anywhere: keeps, leaves;
+    a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
+    deadlines_pass_at_any_moment: timeouts, leaves, keeps, faults;
+    everything_at_once: timeouts, leaves, keeps, faults, init, stops;
+}
