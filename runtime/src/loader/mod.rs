@@ -218,12 +218,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let bad = self.log.state().map_or(0, |state| state.bad_samples);
         self.ledger.begin(tasks.map(|_| positions), bad);
         let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.late())?,
+            Some(gate) => match gate.begin(seed, self.timeout) {
+                Some(failures) => failures,
+                None => {
+                    self.put_off(tasks);
+                    return Err(self.late());
+                }
+            },
             None => Vec::new(),
         };
         let delivered = self.log.state().map_or(0, State::batches);
         if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
             if error == OpenError::Closed {
+                self.put_off(tasks);
                 return Err(Error::Stopped);
             }
             debug_assert_eq!(error, OpenError::TooMany);

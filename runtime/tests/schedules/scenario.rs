@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
-use slotline::loader::{Budget, Builder, OnError};
 use slotline::dataset::Loadable;
+use slotline::loader::{Budget, Builder, OnError};
 use slotline::{BoxError, WaitStrategy};
 
 use crate::asked_for;
@@ -128,7 +128,9 @@ impl Scenario {
         let budget = Budget::Samples(if in_order && kind != Kind::Iterable && one_in(2) { below(3) } else { 99 });
         let on_error = match below(if about.faults { 4 } else { 1 }) {
             2 => OnError::Skip(budget),
-            3 if kind != Kind::Iterable && matches!(order, Order::Sequential | Order::Shuffled) => OnError::Replace(budget),
+            3 if kind != Kind::Iterable && matches!(order, Order::Sequential | Order::Shuffled) => {
+                OnError::Replace(budget)
+            }
             _ => OnError::Raise,
         };
         let collates = one_in(4).then(|| {

@@ -185,9 +185,14 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             Some(own) => own.begin(request, left, self.log.state()),
             None => {
                 if self.has_init {
-                    let outcome = self.lanes.init(request, &deadline);
-                    failures = outcome.ok_or_else(|| self.timed_out(0))?;
-                    self.check_not_stopped()?;
+                    let outcome = self.lanes.init(request, &deadline).ok_or_else(|| self.timed_out(0));
+                    failures = match outcome.and_then(|failures| self.check_not_stopped().and(Ok(failures))) {
+                        Ok(failures) => failures,
+                        Err(error) => {
+                            self.put_off(tasks);
+                            return Err(error);
+                        }
+                    };
                 }
                 self.lanes.begin(request, left, self.has_init, self.log.state());
             }
