@@ -91,7 +91,7 @@ fn explore(about: About) {
 fn run(scheduler: impl Scheduler + 'static, config: Config, about: About) -> usize {
     Runner::new(scheduler, config).run(move || {
         let scenario = Scenario::draw(about);
-        SCENARIO.set(format!("{scenario:#?}"));
+        SCENARIO.set(format!("{scenario:?}"));
         check(&scenario);
     })
 }
@@ -133,7 +133,7 @@ fn check_loader<L: Feeder>(
             stopper.stop();
         })
     });
-    let (mut epoch, mut came) = (0, Vec::new());
+    let (mut epoch, mut came, mut left) = (0, Vec::new(), Vec::new());
     while epoch < caller.passes {
         let leaves = caller.leaves > 0 && below(caller.leaves as usize) == 0;
         let end = match loader.epoch() {
@@ -155,7 +155,13 @@ fn check_loader<L: Feeder>(
             End::Stopped => {
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
                 current.caller.stop = None;
-                Some(loader.state())
+                let state = loader.state();
+                if state.epoch() + 1 == epoch {
+                    // It was stopped before the pass that was left had been cleared away, and so is in that one still.
+                    epoch -= 1;
+                    came.clone_from(&left);
+                }
+                Some(state)
             }
         };
         match state {
@@ -168,7 +174,7 @@ fn check_loader<L: Feeder>(
             }
             None => {
                 epoch += 1;
-                came.clear();
+                left = std::mem::take(&mut came);
             }
         }
     }

@@ -147,11 +147,11 @@ impl Reference {
             came.sort();
             expected.sort();
             let mut left = expected.iter();
-            assert!(came.iter().all(|came| left.any(|left| left == came)), "each once: {came:#?} of {expected:#?}");
+            assert!(came.iter().all(|came| left.any(|left| left == came)), "each once: {came:?} of {expected:?}");
         } else {
-            assert!(expected.starts_with(&came), "in order: {came:#?} of {expected:#?}");
+            assert!(expected.starts_with(&came), "in order: {came:?} of {expected:?}");
         }
-        assert!(!all || came.len() == expected.len(), "all of them: {came:#?} of {expected:#?}");
+        assert!(!all || came.len() == expected.len(), "all of them: {came:?} of {expected:?}");
     }
 }
 
