@@ -409,7 +409,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(&deadline) => {}
-                    Err(_) => return Err(self.timed_out()),
+                    Err(_) => return Err(self.late()),
                 },
                 Err(NextError::Closed) => return Err(Error::Stopped),
                 Err(NextError::Ended | NextError::Held) => break,

@@ -13,7 +13,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::{Columns, Fields, Row, Sample};
 use slotline::tensor::Tensor;
 
-use crate::asked_for;
+use crate::explore::asked_for;
 
 /// What a sample says: its index, the pass, its position, and the first of its random numbers.
 pub(crate) type Words = [u64; 4];

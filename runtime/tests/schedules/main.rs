@@ -1,103 +1,38 @@
 //! Whole loaders under random schedules, compared with one thread that does the same alone.
 //!
-//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle may have another thread go on, at
-//! random or as its PCT scheduler has it. The loader, its options, its bad samples and what the caller does are drawn by
-//! shuttle's random numbers, too, so that the schedule that a failure prints says all of it. Deadlines pass at any look.
-//! Atomics are sequentially consistent here: orderings are for the loom models of the rings.
+//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle may have another thread go on. The
+//! loader, its options, its bad samples and what the caller does are drawn by shuttle's random numbers, so that the schedule
+//! that a failure prints says all of it. Deadlines pass at any look. Who sleeps and is not woken is a deadlock, which shuttle
+//! reports, and at the end everything that a loader had must be gone. Atomics are sequentially consistent here: orderings
+//! are for the loom models of the rings.
 //!
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p slotline --test schedules
 //! ```
 //!
-//! `SLOTLINE_SECONDS` says how long each model runs, `SLOTLINE_SEED` with which random numbers it begins, and
-//! `SLOTLINE_SCHEDULE` has it run one schedule instead, by the text that a failure prints.
+//! `SLOTLINE_SCHEDULES` says how many each model runs, `SLOTLINE_SEED` with which random numbers it begins, and
+//! `SLOTLINE_SCHEDULE` has it run one schedule instead, from a file with the text that a failure prints.
 #![cfg(shuttle)]
 
 mod caller;
 mod dataset;
+mod explore;
 mod reference;
 mod scenario;
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::env;
-use std::panic;
-use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::sync::Arc;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
-use shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
+use shuttle::thread;
 use slotline::Error;
 
 use self::caller::{End, Feeder, Hands};
 use self::dataset::{Rows, step};
+use self::explore::{explore, replays};
 use self::reference::{Reference, with_builder};
 use self::scenario::{About, Kind, Scenario, below, one_in};
 
-/// What a panic says that a model wants to happen.
-struct Asked;
-
-/// Panics as a user's code might.
-pub(crate) fn asked_for() -> ! {
-    panic::panic_any(Asked);
-}
-
-thread_local! {
-    /// What is being run.
-    static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Has only those panics reported that no model wants, with what was being run.
-fn report_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Shuttle sets a hook of its own at its first run.
-        shuttle::check_random(|| (), 1);
-        let shuttles = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| {
-            let payload: &dyn Any = panic.payload();
-            if !payload.is::<Asked>() {
-                SCENARIO.with_borrow(|scenario| eprintln!("{scenario}"));
-                shuttles(panic);
-            }
-        }));
-    });
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}, and no number")))
-}
-
-/// Runs a model under schedule after schedule.
-fn explore(about: About) {
-    report_panics();
-    let mut config = Config::new();
-    config.stack_size = 1 << 18;
-    config.failure_persistence = FailurePersistence::Print;
-    config.max_steps = MaxSteps::FailAfter(200_000);
-    config.silence_warnings = true;
-    if let Ok(schedule) = env::var("SLOTLINE_SCHEDULE") {
-        run(ReplayScheduler::new_from_encoded(&schedule), config, about);
-        return;
-    }
-    config.max_time = Some(Duration::from_secs(number("SLOTLINE_SECONDS", 4)) / 2);
-    let seed = number("SLOTLINE_SEED", 1);
-    let random = run(RandomScheduler::new_from_seed(seed, usize::MAX), config.clone(), about);
-    let pct = run(PctScheduler::new_from_seed(seed, 4, usize::MAX), config, about);
-    println!("{random} random schedules, {pct} by PCT: {about:?}");
-    assert!(random > 10 && pct > 10, "too few to say anything");
-}
-
-fn run(scheduler: impl Scheduler + 'static, config: Config, about: About) -> usize {
-    Runner::new(scheduler, config).run(move || {
-        let scenario = Scenario::draw(about);
-        SCENARIO.set(format!("{scenario:?}"));
-        check(&scenario);
-    })
-}
-
 /// Runs a scenario, and the same alone.
-fn check(scenario: &Scenario) {
+pub(crate) fn check(scenario: &Scenario) {
     let life = Arc::new(());
     let (rows, leaked) = (Rows::default(), {
         let reference = Reference::of(scenario, &life);
@@ -210,4 +145,12 @@ models! {
     a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
     deadlines_pass_at_any_moment: timeouts, leaves, keeps, faults;
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
+}
+
+/// Else what a failure prints were worth nothing.
+#[test]
+fn a_schedule_comes_again() {
+    for kind in [Kind::Shared, Kind::Dealt, Kind::Iterable] {
+        replays(About { faults: true, init: true, timeouts: true, leaves: true, keeps: true, stops: true, kind });
+    }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-use crate::asked_for;
 use crate::caller::{Came, Feeder, Made};
 use crate::dataset::{Fault, Rows, Words};
+use crate::explore::asked_for;
 use crate::scenario::{Kind, Scenario};
 
 /// What a function makes.

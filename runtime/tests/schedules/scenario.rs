@@ -8,8 +8,8 @@ use slotline::dataset::Loadable;
 use slotline::loader::{Budget, Builder, OnError};
 use slotline::{BoxError, WaitStrategy};
 
-use crate::asked_for;
 use crate::dataset::{Fault, Items, Rows, step};
+use crate::explore::asked_for;
 
 /// One in `n`.
 pub(crate) fn one_in(n: u32) -> bool {

@@ -185,8 +185,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             Some(own) => own.begin(request, left, self.log.state()),
             None => {
                 if self.has_init {
-                    let outcome = self.lanes.init(request, &deadline).ok_or_else(|| self.timed_out(0));
-                    failures = match outcome.and_then(|failures| self.check_not_stopped().and(Ok(failures))) {
+                    let outcome = self.lanes.init(request, &deadline);
+                    failures = match self.check_not_stopped().and(outcome.ok_or_else(|| self.timed_out(0))) {
                         Ok(failures) => failures,
                         Err(error) => {
                             self.put_off(tasks);
@@ -287,10 +287,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// Sees the pass before to its end.
     fn drain(&mut self, deadline: &Until) -> Result<(), Error> {
         self.home.abandoned().set(true);
-        if !self.lanes.drain(deadline, C::discard) {
+        let drained = self.lanes.drain(deadline, C::discard);
+        self.check_not_stopped()?;
+        if !drained {
             return Err(self.timed_out(0));
         }
-        self.check_not_stopped()?;
         self.home.abandoned().set(false);
         self.pass = Progress::default();
         Ok(())
