@@ -150,7 +150,7 @@ pub(crate) struct Hands<B: Made> {
 /// How a pass ended.
 pub(crate) enum End {
     Over,
-    Left(State),
+    Left(Box<State>),
     Stopped,
 }
 
@@ -221,6 +221,6 @@ impl<B: Made> Hands<B> {
         if scenario.caller.leaks && one_in(3) {
             std::mem::forget(pass);
         }
-        End::Left(state)
+        End::Left(Box::new(state))
     }
 }

@@ -34,14 +34,10 @@ use self::scenario::{About, Kind, Scenario, below, one_in};
 /// Runs a scenario, and the same alone.
 pub(crate) fn check(scenario: &Scenario) {
     let life = Arc::new(());
-    let (rows, leaked) = (Rows::default(), {
-        let reference = Reference::of(scenario, &life);
-        let rows = Rows::default();
-        with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
-            check_loader(scenario, &rows, build, &reference)
-        })
+    let (reference, rows) = (Reference::of(scenario, &life), Rows::default());
+    let leaked = with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
+        check_loader(scenario, &rows, build, &reference)
     });
-    drop(rows);
     // A worker that was left behind comes home, and with it goes what the loader had. What a function made and nobody drops
     // stays.
     let stays = if scenario.collates.is_some() { leaked } else { 0 };
@@ -70,9 +66,9 @@ fn check_loader<L: Feeder>(
     });
     let (mut epoch, mut came, mut left) = (0, Vec::new(), Vec::new());
     while epoch < caller.passes {
-        let leaves = caller.leaves > 0 && below(caller.leaves as usize) == 0;
+        let leave = (caller.leaves && one_in(2)).then(|| below(4));
         let end = match loader.epoch() {
-            Ok(pass) => hands.take_pass(pass, &current, leaves.then(|| below(4)), &mut came),
+            Ok(pass) => hands.take_pass(pass, &current, leave, &mut came),
             Err(Error::Timeout { .. }) if current.timeout => continue,
             Err(Error::Stopped) if current.caller.stop.is_some() => End::Stopped,
             Err(error) => panic!("{error:?}"),
@@ -96,7 +92,7 @@ fn check_loader<L: Feeder>(
                     epoch -= 1;
                     came.clone_from(&left);
                 }
-                Some(state)
+                Some(Box::new(state))
             }
         };
         match state {
@@ -124,12 +120,22 @@ fn check_loader<L: Feeder>(
     hands.leaked
 }
 
-/// Models of a loader of each kind.
+/// Models of loaders of each kind.
 macro_rules! models {
     ($($name:ident: $($what:ident),*;)*) => {
-        mod shared { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Shared) }); })* }
-        mod dealt { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Dealt) }); })* }
-        mod iterable { $(#[test] fn $name() { super::explore(super::About { $($what: true,)* ..super::about(super::Kind::Iterable) }); })* }
+        models!(@ shared, Shared, $($name: [$($what: true),*];)*);
+        models!(@ dealt, Dealt, $($name: [$($what: true),*];)*);
+        models!(@ iterable, Iterable, $($name: [$($what: true),*];)*);
+    };
+    (@ $module:ident, $kind:ident, $($name:ident: [$($what:tt)*];)*) => {
+        mod $module {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                explore(About { $($what)*, ..about(Kind::$kind) });
+            })*
+        }
     };
 }
 

@@ -52,8 +52,8 @@ pub(crate) enum Init {
 pub(crate) struct Caller {
     /// Passes, one after the other.
     pub(crate) passes: u32,
-    /// Of so many passes one is left half-way; 0: none.
-    pub(crate) leaves: u32,
+    /// Some passes are left half-way.
+    pub(crate) leaves: bool,
     /// Batches may be kept, dropped by other threads, and once be leaked.
     pub(crate) keeps: bool,
     pub(crate) leaks: bool,
@@ -147,7 +147,7 @@ impl Scenario {
         let plain = order == Order::Sequential && on_error == OnError::Raise && kind != Kind::Iterable;
         let persistent = about.init && plain && one_in(2);
         let waits_for_release = about.keeps && one_in(3);
-        let stop = (about.stops && one_in(2)).then(|| below(300));
+        let stop = (about.stops && one_in(2)).then(|| below(1 << below(11)));
         Self {
             kind,
             faults: (0..len).map(bad).collect(),
@@ -171,7 +171,7 @@ impl Scenario {
             persistent,
             caller: Caller {
                 passes: 1 + below(3) as u32,
-                leaves: if about.leaves { 2 } else { 0 },
+                leaves: about.leaves,
                 keeps: about.keeps,
                 leaks: about.keeps && !waits_for_release && one_in(3),
                 stop,
