@@ -415,6 +415,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Ended | NextError::Held) => break,
             }
         }
+        // Who stopped it may not have come to close the ring.
+        if self.shared.engine.abandoned.is_stopped() {
+            return Err(Error::Stopped);
+        }
         self.shared.engine.abandoned.set(false);
         self.pass = Progress::default();
         Ok(())
