@@ -162,8 +162,10 @@ impl<B: Made> Hands<B> {
     /// Does something or other with a batch.
     fn take(&mut self, batch: B, scenario: &Scenario) {
         let held = Held::new(batch, &self.rows);
+        // Who waits for a batch must not have them all, unless a stop is to come.
+        let may_keep = !scenario.waits_for_release || scenario.caller.stop.is_some();
         match below(if scenario.caller.keeps { 8 } else { 1 }) {
-            1..4 if !scenario.waits_for_release => self.kept.push(held),
+            1..4 if may_keep => self.kept.push(held),
             4 if scenario.caller.leaks && self.leaked == 0 => {
                 self.leaked += 1;
                 std::mem::forget(held);

@@ -85,7 +85,6 @@ fn check_loader<L: Feeder>(
             }
             End::Stopped => {
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
-                current.caller.stop = None;
                 let state = loader.state();
                 if state.epoch() + 1 == epoch {
                     // It was stopped before the pass that was left had been cleared away, and so is in that one still.
@@ -100,6 +99,8 @@ fn check_loader<L: Feeder>(
                 if current.kind != Kind::Iterable && current.init.is_none() && current.workers > 0 {
                     current.workers = 1 + below(3);
                 }
+                // The stop is one of the loader before.
+                current.caller.stop = None;
                 loader = build(&current);
                 loader.load_state(&state);
             }
