@@ -181,10 +181,12 @@ fn who_waits_for_a_worker_init_returns() {
             Ok(())
         }
     };
-    each_kind!(|latch| quick(&latch), [num_workers(2).worker_init(init(&latch))], |loader| {
-        let helper = stop_when_stuck(loader.stopper(), &latch);
+    each_kind!(|latch| quick(&latch), [seed(3).num_workers(2).worker_init(init(&latch))], |loader| {
+        let (helper, state) = (stop_when_stuck(loader.stopper(), &latch), loader.state());
         assert!(matches!(loader.epoch(), Err(Error::Stopped)));
         helper.join().unwrap();
+        // The pass was drawn already, and has not begun.
+        assert_eq!(loader.state(), state);
     });
 }
 

@@ -7,7 +7,8 @@ use core_affinity::CoreId;
 use super::GRACE;
 use super::error::{BuildError, Warning};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, mpsc};
+use crate::sync::{Condvar, Mutex, mpsc, wait_while};
+use crate::wait::Until;
 
 /// Which cores workers run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,9 +122,9 @@ impl Crew {
         let all = self.threads.len();
         // Some may nap.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
-        let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
-        let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;
+        let Roll { ended, changed } = &*self.roll;
+        let guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = *wait_while((ended, changed), guard, &Until::after(Some(GRACE)), |ended| *ended < all);
         if ended == all {
             // A worker that panicked outside of user code has said so already.
             self.threads.drain(..).for_each(|thread| drop(thread.join()));

@@ -84,7 +84,7 @@ mod work;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -117,6 +117,7 @@ use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.
@@ -217,12 +218,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let bad = self.log.state().map_or(0, |state| state.bad_samples);
         self.ledger.begin(tasks.map(|_| positions), bad);
         let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.late())?,
+            Some(gate) => match gate.begin(seed, self.timeout) {
+                Some(failures) => failures,
+                None => {
+                    self.put_off(tasks);
+                    return Err(self.late());
+                }
+            },
             None => Vec::new(),
         };
         let delivered = self.log.state().map_or(0, State::batches);
         if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
             if error == OpenError::Closed {
+                self.put_off(tasks);
                 return Err(Error::Stopped);
             }
             debug_assert_eq!(error, OpenError::TooMany);
@@ -401,11 +409,15 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(&deadline) => {}
-                    Err(_) => return Err(self.timed_out()),
+                    Err(_) => return Err(self.late()),
                 },
                 Err(NextError::Closed) => return Err(Error::Stopped),
                 Err(NextError::Ended | NextError::Held) => break,
             }
+        }
+        // Who stopped it may not have come to close the ring.
+        if self.shared.engine.abandoned.is_stopped() {
+            return Err(Error::Stopped);
         }
         self.shared.engine.abandoned.set(false);
         self.pass = Progress::default();

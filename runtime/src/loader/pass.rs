@@ -190,7 +190,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 }
                 Err(NextError::Closed) => return self.stopped(),
                 Err(NextError::Ended) => {
-                    loader.pass.running = false;
+                    (self.over, loader.pass.running) = (true, false);
                     loader.tally.end(loader.pass.delivered);
                     return None;
                 }

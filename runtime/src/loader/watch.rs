@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -11,7 +11,8 @@ use super::error::By;
 use super::job::{Activity, At};
 use super::stats::Stuck;
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
+use crate::wait::Until;
 
 /// How often it looks in the time that it grants.
 const LOOKS: u32 = 4;
@@ -73,9 +74,8 @@ impl Shared {
     fn look_after(&self, activities: &[CachePadded<Activity>], patience: Duration) {
         let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
         loop {
-            let pause = (patience / LOOKS).max(LEAST);
-            let wait = self.closed.wait_timeout_while(self.lock(), pause, |state| !state.closed);
-            if wait.unwrap_or_else(PoisonError::into_inner).0.closed {
+            let pause = Until::after(Some((patience / LOOKS).max(LEAST)));
+            if wait_while((&self.state, &self.closed), self.lock(), &pause, |state| !state.closed).closed {
                 return;
             }
             for (place, (activity, seen)) in activities.iter().zip(&mut seen).enumerate() {

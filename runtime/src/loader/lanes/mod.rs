@@ -30,7 +30,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -55,6 +55,7 @@ use crate::arena::Memory;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// A loader whose workers each have a ring of their own: for an [iterable dataset](super::Loader::iterable), or for a
@@ -185,8 +186,13 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             None => {
                 if self.has_init {
                     let outcome = self.lanes.init(request, &deadline);
-                    failures = outcome.ok_or_else(|| self.timed_out(0))?;
-                    self.check_not_stopped()?;
+                    failures = match self.check_not_stopped().and(outcome.ok_or_else(|| self.timed_out(0))) {
+                        Ok(failures) => failures,
+                        Err(error) => {
+                            self.put_off(tasks);
+                            return Err(error);
+                        }
+                    };
                 }
                 self.lanes.begin(request, left, self.has_init, self.log.state());
             }
@@ -281,10 +287,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// Sees the pass before to its end.
     fn drain(&mut self, deadline: &Until) -> Result<(), Error> {
         self.home.abandoned().set(true);
-        if !self.lanes.drain(deadline, C::discard) {
+        let drained = self.lanes.drain(deadline, C::discard);
+        self.check_not_stopped()?;
+        if !drained {
             return Err(self.timed_out(0));
         }
-        self.check_not_stopped()?;
         self.home.abandoned().set(false);
         self.pass = Progress::default();
         Ok(())
