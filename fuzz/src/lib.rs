@@ -1,0 +1,17 @@
+//! What is fuzzed: one function for each target, which takes a fuzzer's bytes and panics where slotline does not do
+//! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
+
+mod choices;
+mod files;
+#[cfg(feature = "jpeg")]
+mod jpeg;
+mod ordered;
+mod spsc;
+mod values;
+
+pub use self::files::{idx, npy};
+#[cfg(feature = "jpeg")]
+pub use self::jpeg::jpeg;
+pub use self::ordered::ordered;
+pub use self::spsc::spsc;
+pub use self::values::values;
