@@ -1,10 +1,12 @@
 //! What is fuzzed: one function for each target, which takes a fuzzer's bytes and panics where slotline does not do
 //! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
 
+mod came;
 mod choices;
 mod files;
 #[cfg(feature = "jpeg")]
 mod jpeg;
+mod loader;
 mod ordered;
 mod spsc;
 mod values;
@@ -12,6 +14,7 @@ mod values;
 pub use self::files::{idx, npy};
 #[cfg(feature = "jpeg")]
 pub use self::jpeg::jpeg;
+pub use self::loader::loader;
 pub use self::ordered::ordered;
 pub use self::spsc::spsc;
 pub use self::values::values;
