@@ -4,17 +4,21 @@
 mod came;
 mod choices;
 mod files;
+mod iterable;
 #[cfg(feature = "jpeg")]
 mod jpeg;
 mod loader;
 mod ordered;
 mod spsc;
+mod state;
 mod values;
 
 pub use self::files::{idx, npy};
+pub use self::iterable::iterable;
 #[cfg(feature = "jpeg")]
 pub use self::jpeg::jpeg;
 pub use self::loader::loader;
 pub use self::ordered::ordered;
 pub use self::spsc::spsc;
+pub use self::state::state;
 pub use self::values::values;

@@ -95,7 +95,7 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { ordered spsc loader values idx npy }
+replayed! { ordered spsc loader iterable state values idx npy }
 
 #[cfg(feature = "jpeg")]
 replayed! { jpeg }

@@ -96,7 +96,8 @@ impl What {
                 *fault = Some(choices.of(&[Fault::Error, Fault::Panic]));
             }
         }
-        let says_fields = bad > 0 || choices.one_in(2);
+        // A dataset without samples has none to ask.
+        let says_fields = bad > 0 || len == 0 || choices.one_in(2);
         let items = Items { faults, says_fields, reads_many: choices.one_in(4) };
         let index = |choices: &mut Choices<'_>| choices.below(len + 1);
         let from = match choices.below(5) {
