@@ -48,9 +48,4 @@ impl<'a> Choices<'a> {
     pub(crate) fn bytes(&mut self, len: usize) -> &'a [u8] {
         self.0.bytes(len.min(self.0.len())).unwrap_or(&[])
     }
-
-    /// All that is left.
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.0.take_rest()
-    }
 }

@@ -1,6 +1,7 @@
 //! What is fuzzed: one function for each target, which takes a fuzzer's bytes and panics where slotline does not do
 //! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
 
+mod c_abi;
 mod came;
 mod choices;
 mod files;
@@ -13,6 +14,7 @@ mod spsc;
 mod state;
 mod values;
 
+pub use self::c_abi::c_abi;
 pub use self::files::{idx, npy};
 pub use self::iterable::iterable;
 #[cfg(feature = "jpeg")]

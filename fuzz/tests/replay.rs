@@ -95,7 +95,7 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { ordered spsc loader iterable state values idx npy }
+replayed! { ordered spsc loader iterable state values idx npy c_abi }
 
 #[cfg(feature = "jpeg")]
 replayed! { jpeg }
