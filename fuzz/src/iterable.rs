@@ -153,7 +153,10 @@ pub fn iterable(data: &[u8]) {
                     left.iter().position(|other| alike(other, &it))
                 };
                 let expected = place.map(|place| left.remove(place));
-                assert!(expected.as_ref().is_some_and(|other| alike(other, &it)), "{it:?}, not {expected:?} of {what:?}");
+                assert!(
+                    expected.as_ref().is_some_and(|other| alike(other, &it)),
+                    "{it:?}, not {expected:?} of {what:?}"
+                );
                 assert!(!what.in_order || expected == Some(it));
             }
             assert!(!ended || left.is_empty(), "these never came: {left:?} of {what:?}");

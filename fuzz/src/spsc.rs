@@ -183,8 +183,11 @@ impl<'a> Run<'a> {
             }
             _ => {
                 let max = choices.below(self.capacity() + 2);
-                let chunk =
-                    if choices.one_in(2) { producer.claim_chunk_until(max, &Now) } else { producer.try_claim_chunk(max) };
+                let chunk = if choices.one_in(2) {
+                    producer.claim_chunk_until(max, &Now)
+                } else {
+                    producer.try_claim_chunk(max)
+                };
                 self.check_claim(chunk.as_ref().map(|chunk| chunk.len()).map_err(|&error| error), max);
                 if let Ok(mut chunk) = chunk {
                     assert_eq!(chunk.ticket(), next);

@@ -1,11 +1,11 @@
 //! States of loaders: whatever the bytes are, they are refused, or gone on from as they say.
 
+use serde_json::Value;
 use slotline::dataset::from_fn;
 use slotline::loader::State;
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, Error, Loader};
-use serde_json::Value;
 
 use crate::choices::Choices;
 use crate::iterable::Stream;
@@ -20,7 +20,8 @@ const MOST_DRAWN: u64 = 1 << 20;
 /// not refused, the rest of the pass must be the one that the state tells of.
 pub fn state(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice(data) {
-        return load(value, 0);
+        load(value, 0);
+        return;
     }
     let mut choices = Choices::new(data);
     let (kind, workers) = (choices.below(3), choices.of(&[0, 0, 0, 0, 0, 1, 2]));
@@ -41,13 +42,15 @@ pub fn state(data: &[u8]) {
         }
     };
     let mut value = serde_json::to_value(state).expect("a state");
+    let good = value.clone();
     if choices.one_in(3) {
         value["missing"] = (0..choices.below(4)).map(|_| choices.below(7)).collect();
     }
     for _ in 0..choices.below(4) {
         damage(&mut value, &mut choices);
     }
-    load(value, workers);
+    let is_good = value == good;
+    assert!(load(value, workers) || !is_good, "a good state was refused");
 }
 
 fn sample(index: usize, word: u64) -> (i64, u64) {
@@ -65,22 +68,23 @@ fn stream(saves: bool) -> slotline::loader::LaneLoader<slotline::dataset::Iterab
     builder.build().expect("a loader")
 }
 
-fn load(value: Value, workers: usize) {
-    let Ok(state) = serde_json::from_value::<State>(value) else { return };
+/// Loads a state, and takes the rest of its pass; whether it was not refused.
+fn load(value: Value, workers: usize) -> bool {
+    let Ok(state) = serde_json::from_value::<State>(value) else { return false };
     let value = serde_json::to_value(&state).expect("a state");
     let drawn = |generator: &str| value["start"][generator]["drawn"].as_u64().unwrap_or(0);
     if drawn("generator") > MOST_DRAWN || drawn("default_generator") > MOST_DRAWN {
-        return;
+        return false;
     }
     if value["kind"] == "iterable" {
         return load_stream(&state, &value);
     }
-    let shuffle = value["start"]["sampler"]["name"] == "RandomSampler";
+    let shuffle = value["start"]["sampler"]["name"] == "shuffle";
     let mut loader = indexed(shuffle, workers);
     let before = loader.state();
     if loader.load_state(&state).is_err() {
         assert_eq!(loader.state(), before, "it was refused, and changed something");
-        return;
+        return false;
     }
     assert_eq!((loader.state(), loader.next_epoch()), (state.clone(), state.epoch()));
     let number = |value: &Value| value.as_u64().expect("a count") as usize;
@@ -89,7 +93,10 @@ fn load(value: Value, workers: usize) {
     let tasks = LEN.div_ceil(BATCH);
     let pass = match loader.epoch() {
         Ok(pass) => pass,
-        Err(Error::State(error)) => return assert!(next > tasks, "{error}"),
+        Err(Error::State(error)) => {
+            assert!(next > tasks, "{error}");
+            return false;
+        }
         Err(error) => panic!("{error}"),
     };
     let (order, base) = drawn_from(drawn("generator"), shuffle);
@@ -101,6 +108,7 @@ fn load(value: Value, workers: usize) {
     });
     let got: Vec<_> = pass.map(|batch| seen(&batch.expect("a batch"))).collect();
     assert_eq!(got, expected.collect::<Vec<_>>());
+    true
 }
 
 /// The order of a pass, and its base seed, drawn by the generator after so many words.
@@ -123,12 +131,12 @@ fn seen<D: slotline::dataset::Loadable>(batch: &Batch<D>) -> (usize, Vec<(i64, u
     (batch.task(), numbers.into_iter().zip(words).collect())
 }
 
-fn load_stream(state: &State, value: &Value) {
+fn load_stream(state: &State, value: &Value) -> bool {
     let mut loader = stream(true);
     let before = loader.state();
     if loader.load_state(state).is_err() {
         assert_eq!(loader.state(), before, "it was refused, and changed something");
-        return;
+        return false;
     }
     assert_eq!(loader.state(), *state);
     let pass = loader.epoch().expect("a pass");
@@ -150,6 +158,7 @@ fn load_stream(state: &State, value: &Value) {
             assert!(got.eq(left.map(|index| index as i64)));
         }
     }
+    true
 }
 
 /// Puts something else in the place of one of the values.

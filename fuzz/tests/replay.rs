@@ -72,7 +72,8 @@ fn replay(name: &str, target: fn(&[u8])) {
         target(data);
     }
     let runs = std::env::var("SLOTLINE_FUZZ_RUNS").map_or(2000, |runs| runs.parse().unwrap());
-    let mut random = Random(name.bytes().fold(88_172_645_463_325_252, |seed, byte| seed.rotate_left(5) ^ u64::from(byte)));
+    let mut random =
+        Random(name.bytes().fold(88_172_645_463_325_252, |seed, byte| seed.rotate_left(5) ^ u64::from(byte)));
     for run in 0..runs {
         let data = if run % 2 == 0 {
             let len = random.below(400);

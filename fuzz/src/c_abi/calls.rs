@@ -88,11 +88,12 @@ impl World {
 
     fn make_sampler(&mut self, choices: &mut Choices<'_>) {
         let numbers: Vec<usize> = (0..choices.below(6)).map(|_| choices.below(12)).collect();
-        let weights: Vec<f64> = numbers.iter().map(|&number| choices.of(&[number as f64, 0.5, -1.0, f64::NAN])).collect();
+        let weights: Vec<f64> =
+            numbers.iter().map(|&number| choices.of(&[number as f64, 0.5, -1.0, f64::NAN])).collect();
         let (n, word) = (numbers.len(), choices.below(9));
         let indices = if n == 0 { null() } else { numbers.as_ptr() };
         let (yes, kind) = (u8::from(choices.one_in(2)), choices.below(7));
-        let user = User::new(&self.ledger, word, Vec::new());
+        let user = User::hand_over(&self.ledger, word, Vec::new());
         let callback =
             slotline_order_callback { struct_size: 0, user, len: n, order: Some(user::order), drop: Some(dropped) };
         let callback = Sized::new(&callback, choices);
@@ -101,7 +102,9 @@ impl World {
             match kind {
                 0 => slotline_sampler_random(yes, word, out, error),
                 1 => slotline_sampler_subset_random(indices, n, out, error),
-                2 => slotline_sampler_weighted(if n == 0 { null() } else { weights.as_ptr() }, n, word, yes, out, error),
+                2 => {
+                    slotline_sampler_weighted(if n == 0 { null() } else { weights.as_ptr() }, n, word, yes, out, error)
+                }
                 3 => slotline_sampler_distributed(word, n, yes, 3, yes, out, error),
                 4 => slotline_sampler_cipher(out, error),
                 5 => slotline_sampler_indices(indices, n, out, error),
@@ -134,7 +137,7 @@ impl World {
             offsets.sort_unstable();
         }
         let n = if choices.one_in(24) { usize::MAX } else { choices.below(4) };
-        let user = User::new(&self.ledger, choices.below(8), Vec::new());
+        let user = User::hand_over(&self.ledger, choices.below(8), Vec::new());
         let callback = slotline_batches_callback {
             struct_size: 0,
             user,
@@ -247,7 +250,11 @@ impl World {
                 _ => slotline_loader_warnings(loader, out, error),
             }
         });
-        let sized = Sized::list(&[[0_u8; size_of::<slotline_stats>()]], choices.of(&[size_of::<slotline_stats>(), 8, 64, 240]), false);
+        let sized = Sized::list(
+            &[[0_u8; size_of::<slotline_stats>()]],
+            choices.of(&[size_of::<slotline_stats>(), 8, 64, 240]),
+            false,
+        );
         // SAFETY: a loader or NULL, a struct as long as it says, a place or NULL.
         call(choices, |error| unsafe { slotline_loader_stats(loader, sized.pointer(), error) });
     }
@@ -308,7 +315,8 @@ fn check(batch: *mut slotline_batch, about: &Content) {
 /// The field must be one of a batch that is there.
 unsafe fn check_field(field: &slotline_tensor, i: usize, indices: &[i64], about: &Content) {
     // SAFETY: the caller's word.
-    let bytes = unsafe { if field.bytes == 0 { &[] } else { slice::from_raw_parts(field.data.cast::<u8>(), field.bytes) } };
+    let bytes =
+        unsafe { if field.bytes == 0 { &[] } else { slice::from_raw_parts(field.data.cast::<u8>(), field.bytes) } };
     for (row, &index) in indices.iter().enumerate() {
         let index = index as usize;
         if let Some((data, size)) = about.arrays.get(i) {

@@ -17,8 +17,7 @@ use super::user::{self, User, dropped};
 use super::{World, make};
 use crate::choices::Choices;
 
-/// What is known of a dataset's samples: of each field the dtype, the bytes of a sample, and how many times the field's bytes
-/// are its index; of arrays what they are.
+/// What is known of a dataset's samples.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// Of each array its bytes, and those of a row. Empty of other datasets.
@@ -121,7 +120,8 @@ impl World {
     }
 
     fn open(&mut self, choices: &mut Choices<'_>) {
-        let texts = [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
+        let texts =
+            [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
         let text = choices.of(&texts);
         // SAFETY: a text or NULL, and places or NULL.
         let dataset = make(choices, |out, error| unsafe { slotline_dataset_open(text, out, error) });
@@ -137,7 +137,7 @@ impl World {
             let mut shape = shape(choices, 4);
             shape.insert(0, if choices.one_in(24) { 5 } else { rows });
             let bytes = elements(&shape).unwrap_or(0) * size;
-            let user = User::new(&self.ledger, 0, Vec::new());
+            let user = User::hand_over(&self.ledger, 0, Vec::new());
             let mask = if dtype == SLOTLINE_BOOL && !choices.one_in(8) { 1 } else { 0xff };
             let data: Vec<u8> = (0..bytes).map(|_| choices.byte() & mask).collect();
             // In words, for the alignment; they live as long as the world does, and so longer than any loader.
@@ -204,8 +204,9 @@ impl World {
 
     fn callbacks(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let content = Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
-        let user = User::new(&self.ledger, choices.below(64), declared.known.clone());
+        let content =
+            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
+        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
         let dataset = slotline_map_dataset {
             struct_size: 0,
             user,
@@ -223,8 +224,9 @@ impl World {
 
     fn stream(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let content = Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
-        let user = User::new(&self.ledger, choices.below(64), declared.known.clone());
+        let content =
+            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
+        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
         let saves = choices.one_in(2);
         let dataset = slotline_stream_dataset {
             struct_size: 0,
@@ -245,13 +247,7 @@ impl World {
         self.keep_called(made, &sized, user, content);
     }
 
-    fn keep_called(
-        &mut self,
-        made: Option<*mut slotline_dataset>,
-        sized: &Sized,
-        user: *mut c_void,
-        content: Content,
-    ) {
+    fn keep_called(&mut self, made: Option<*mut slotline_dataset>, sized: &Sized, user: *mut c_void, content: Content) {
         if !sized.whole {
             assert!(made.is_none());
             // SAFETY: it is still ours.
@@ -268,4 +264,3 @@ struct Declared {
     /// What the list points to.
     _shapes: Vec<Vec<i64>>,
 }
-

@@ -67,12 +67,12 @@ impl World {
             19 => options.batch_sampler = any(&self.batch_samplers, choices, |sampler| *sampler),
             20 if options.worker_init.is_none() => {
                 options.worker_init = Some(user::init);
-                options.worker_init_user = User::new(&self.ledger, choices.below(3), Vec::new());
+                options.worker_init_user = User::hand_over(&self.ledger, choices.below(3), Vec::new());
                 options.worker_init_drop = Some(dropped);
             }
             _ if options.collate.is_none() => {
                 options.collate = Some(user::collate);
-                options.collate_user = User::new(&self.ledger, choices.below(72), Vec::new());
+                options.collate_user = User::hand_over(&self.ledger, choices.below(72), Vec::new());
                 options.collate_drop = Some(dropped);
                 options.collate_drop_batch = Some(dropped);
             }

@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use slotline_ffi::callback::{slotline_failure, slotline_fail, slotline_worker};
+use slotline_ffi::callback::{slotline_fail, slotline_failure, slotline_worker};
 use slotline_ffi::collate::{slotline_samples, slotline_samples_left, slotline_samples_next};
 use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
 use slotline_ffi::sample::*;
@@ -26,7 +26,8 @@ pub(super) struct User {
 }
 
 impl User {
-    pub(super) fn new(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
+    /// A user's pointer, which is noted in the ledger until it is dropped.
+    pub(super) fn hand_over(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
         ledger.fetch_add(1, Ordering::Relaxed);
         Box::into_raw(Box::new(Self { ledger: ledger.clone(), way, fields })).cast()
     }
@@ -34,7 +35,7 @@ impl User {
 
 /// Drops a user's pointer.
 pub(super) unsafe extern "C" fn dropped(user: *mut c_void) {
-    // SAFETY: it was made by `User::new`, and is dropped once.
+    // SAFETY: it was made by `User::hand_over`, and is dropped once.
     let user = unsafe { Box::from_raw(user.cast::<User>()) };
     user.ledger.fetch_sub(1, Ordering::Relaxed);
 }
@@ -43,7 +44,7 @@ pub(super) unsafe extern "C" fn dropped(user: *mut c_void) {
 ///
 /// # Safety
 ///
-/// It must have been made by `User::new`, and not dropped yet.
+/// It must have been made by `User::hand_over`, and not dropped yet.
 unsafe fn user<'a>(user: *mut c_void) -> &'a User {
     // SAFETY: the caller's word.
     unsafe { &*user.cast::<User>() }
@@ -66,9 +67,10 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
     unsafe {
         for (field, &(dtype, size, elements)) in user.fields.iter().enumerate() {
             let mut bytes = 0;
-            let row = slotline_sample_row(sample, field, if user.way % 2 == 0 { &mut bytes } else { null_mut() });
+            let row =
+                slotline_sample_row(sample, field, if user.way.is_multiple_of(2) { &mut bytes } else { null_mut() });
             if !row.is_null() && user.way % 8 != 1 {
-                assert!(user.way % 2 != 0 || bytes == size * elements);
+                assert!(!user.way.is_multiple_of(2) || bytes == size * elements);
                 row.cast::<u8>().write_bytes(content(dtype, index), size * elements);
                 continue;
             }
@@ -229,7 +231,7 @@ pub(super) unsafe extern "C" fn collate(
             slotline_fail(failure, c"no batch".as_ptr());
             return 1;
         }
-        *batch = User::new(&user.ledger, 0, Vec::new());
+        *batch = User::hand_over(&user.ledger, 0, Vec::new());
     }
     0
 }

@@ -104,37 +104,27 @@ impl Pass<'_> {
     /// What comes of a batch whose first sample is at this position; nothing, if none of its samples is left.
     fn batch(&self, task: usize, indices: &[usize], first: usize, bad: &mut usize) -> Option<Came> {
         let (mut samples, mut bads, mut failure) = (Vec::new(), Vec::new(), None);
-        'rows: for (row, &index) in indices.iter().enumerate() {
-            let position = first + row;
-            let mut index = index;
-            for attempt in 0..=SUBSTITUTES {
-                let Some(fault) = self.fault(index) else {
-                    samples.push(self.sample(index, position));
-                    continue 'rows;
-                };
+        'rows: for (row, &wanted) in indices.iter().enumerate() {
+            let (position, mut index, mut tried) = (first + row, wanted, 0);
+            while let Some(fault) = self.fault(index) {
                 let failed = Failed { index, position, fault };
-                match self.what.on_error {
-                    OnError::Skip(_) => {
-                        bads.push(failed);
-                        continue 'rows;
-                    }
-                    OnError::Replace(_) => {
-                        bads.push(failed);
-                        failure = Some(Failed { index: indices[row], position, fault: Fault::Error });
-                        if attempt < SUBSTITUTES {
-                            index = self.substitute(position, attempt);
-                        }
-                    }
-                    _ => {
-                        failure = Some(failed);
-                        break 'rows;
-                    }
+                if self.what.on_error == OnError::Raise {
+                    failure = Some(failed);
+                    break 'rows;
                 }
+                bads.push(failed);
+                if let OnError::Skip(_) = self.what.on_error {
+                    continue 'rows;
+                }
+                if tried == SUBSTITUTES {
+                    failure = Some(Failed { index: wanted, position, fault: Fault::Error });
+                    break 'rows;
+                }
+                index = self.substitute(position, tried);
+                tried += 1;
             }
-            break;
+            samples.push(self.sample(index, position));
         }
-        // A substitute was found for those before.
-        let failure = failure.filter(|_| samples.len() + 1 <= indices.len() && !matches!(self.what.on_error, OnError::Skip(_)));
         let mut beyond = None;
         for failed in bads {
             *bad += 1;

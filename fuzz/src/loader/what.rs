@@ -105,9 +105,8 @@ impl What {
             1 | 2 => From::Shuffle,
             3 => From::Indices((0..choices.below(30)).map(|_| index(choices)).collect()),
             _ => {
-                let list = |choices: &mut Choices<'_>| {
-                    (0..choices.below(MOST_IN_LIST + 1)).map(|_| index(choices)).collect()
-                };
+                let list =
+                    |choices: &mut Choices<'_>| (0..choices.below(MOST_IN_LIST + 1)).map(|_| index(choices)).collect();
                 From::Lists((0..choices.below(10)).map(|_| list(choices)).collect())
             }
         };

@@ -199,9 +199,8 @@ impl Model {
 
     /// How many tickets the consumer would get now, one after the other.
     pub(super) fn ready(&self) -> usize {
-        let done = |ticket: usize| {
-            matches!(self.places[self.slot_of(ticket)], Place::Done { ticket: it, .. } if it == ticket)
-        };
+        let done =
+            |ticket: usize| matches!(self.places[self.slot_of(ticket)], Place::Done { ticket: it, .. } if it == ticket);
         match self.delivery {
             Delivery::InOrder => (self.taken..).take_while(|&ticket| done(ticket)).count(),
             Delivery::Arrival => self.places.iter().filter(|place| matches!(place, Place::Done { .. })).count(),
