@@ -75,15 +75,17 @@ pub fn npy(data: &[u8]) {
     if dtype == DType::Bool {
         elements.iter_mut().for_each(|byte| *byte &= 1);
     }
-    let file = npy_file(dtype, big, &shape, version, &elements);
+    let fortran = choices.one_in(8);
+    let file = npy_file(dtype, big, fortran, &shape, version, &elements);
     let (file, cut) = (&file[..], choices.one_in(3));
     match parse_npy(file) {
         Ok(array) => {
+            assert!(!fortran, "another order of the elements than is said");
             let turn = big != cfg!(target_endian = "big");
             check(&array, dtype, &shape, &turned(&elements, dtype.size(), turn));
             check_npy(&array, file);
         }
-        Err(error) => assert!(shape.len() > MAX_DIMS, "{error}"),
+        Err(error) => assert!(fortran || shape.len() > MAX_DIMS, "{error}"),
     }
     if cut {
         assert!(parse_npy(&file[..choices.below(file.len())]).is_err());
@@ -91,11 +93,8 @@ pub fn npy(data: &[u8]) {
 }
 
 /// A file as NumPy writes it.
-fn npy_file(dtype: DType, big: bool, shape: &[usize], version: u8, elements: &[u8]) -> Vec<u8> {
-    let letter = match dtype.name().as_bytes()[0] {
-        b'b' => 'b',
-        letter => char::from(letter),
-    };
+fn npy_file(dtype: DType, big: bool, fortran: bool, shape: &[usize], version: u8, elements: &[u8]) -> Vec<u8> {
+    let letter = char::from(dtype.name().as_bytes()[0]);
     let order = match (dtype.size(), big) {
         (1, _) => '|',
         (_, true) => '>',
@@ -103,8 +102,8 @@ fn npy_file(dtype: DType, big: bool, shape: &[usize], version: u8, elements: &[u
     };
     let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
     let dims = if shape.len() == 1 { dims.trim_end() } else { dims.trim_end_matches(", ") };
-    let size = dtype.size();
-    let text = format!("{{'descr': '{order}{letter}{size}', 'fortran_order': False, 'shape': ({dims}), }}\n");
+    let (size, fortran) = (dtype.size(), if fortran { "True" } else { "False" });
+    let text = format!("{{'descr': '{order}{letter}{size}', 'fortran_order': {fortran}, 'shape': ({dims}), }}\n");
     let mut file = b"\x93NUMPY".to_vec();
     file.extend([version, 0]);
     match version {
@@ -116,7 +115,7 @@ fn npy_file(dtype: DType, big: bool, shape: &[usize], version: u8, elements: &[u
     file
 }
 
-/// Checks that the shape is one that the header has in brackets, and the elements are the rest of the file.
+/// Checks that the shape is one that the header has in brackets, in C order, and the elements are the rest of the file.
 fn check_npy(array: &AnyArray, file: &[u8]) {
     let (text, at) = match file[6] {
         1 => (usize::from(u16::from_le_bytes([file[8], file[9]])), 10),
@@ -131,6 +130,7 @@ fn check_npy(array: &AnyArray, file: &[u8]) {
     });
     let header = String::from_utf8_lossy(text);
     assert!(shapes.any(|shape| shape == array.shape()), "{:?} of {header}", array.shape());
+    assert!(header.contains("False"), "it is in Fortran's order: {header}");
     let size = array.dtype().size();
     let same = [false, true].into_iter().any(|turn| turned(elements, size, turn) == array.bytes());
     assert!(same, "other elements than in the file: {header}");
