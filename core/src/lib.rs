@@ -10,7 +10,7 @@
 //!
 //! The crate is `no_std` and needs no allocator. Slots live inline (in a `static`, if wanted), in borrowed memory, or,
 //! with the feature `alloc`, on the heap.
-#![cfg_attr(not(any(loom, test)), no_std)]
+#![cfg_attr(not(any(loom, shuttle, delays, test)), no_std)]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
@@ -19,5 +19,9 @@ pub mod handle;
 pub mod ordered;
 pub mod spsc;
 pub mod storage;
+#[cfg(not(any(loom, shuttle, delays)))]
 mod sync;
+#[cfg(any(loom, shuttle, delays))]
+#[doc(hidden)]
+pub mod sync;
 pub mod wait;

@@ -108,8 +108,8 @@ impl Wait for Backoff {
             if deadline.remaining().is_zero() {
                 return false;
             }
-            // loom must be told of the wait; crossbeam's spins mean nothing to it.
-            #[cfg(loom)]
+            // A model checker must be told of the wait; crossbeam's spins mean nothing to it.
+            #[cfg(any(loom, shuttle))]
             spin_hint();
             backoff.snooze();
         }

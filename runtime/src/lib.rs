@@ -41,6 +41,7 @@ pub mod sample;
 pub mod sampler;
 pub mod shape;
 pub mod source;
+mod sync;
 pub mod tensor;
 mod tuples;
 pub mod value;

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::compiler_fence;
 use std::time::{Duration, Instant};
 
 use slotline_core::wait::{Backoff, Deadline, Futex, Park, Spin, Wait, Word};
+
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::thread;
 
 /// How the consumer waits for a batch, and workers for a free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +117,7 @@ impl Futex for SystemFutex {
         if round < SPINS {
             std::hint::spin_loop();
         } else {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         round < SPINS + YIELDS
     }

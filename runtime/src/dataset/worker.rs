@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-thread_local! {
+crate::sync::thread_local! {
     static CURRENT: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
 }
 
@@ -74,12 +74,12 @@ impl WorkerInfo {
 ///
 /// torch's has the dataset, too, the worker's own copy of it. Here all workers share one, which is at hand as `self`.
 pub fn worker_info() -> Option<WorkerInfo> {
-    CURRENT.get()
+    CURRENT.with(Cell::get)
 }
 
 /// Says which worker this thread is.
 pub(crate) fn set_worker_info(info: Option<WorkerInfo>) {
-    CURRENT.set(info);
+    CURRENT.with(|current| current.set(info));
 }
 
 #[cfg(test)]

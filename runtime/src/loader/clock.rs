@@ -7,7 +7,6 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tracing::span::EnteredSpan;
@@ -15,6 +14,7 @@ use tracing::span::EnteredSpan;
 use super::figures::{Figures, MANY, nanos};
 use super::job::{Activity, Reader};
 use super::spans;
+use crate::sync::atomic::Ordering;
 
 /// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.
 const SLOW: u64 = 160;

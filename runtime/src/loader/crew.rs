@@ -1,12 +1,13 @@
 //! The worker threads: on which cores they run, how they start, and how they end.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use core_affinity::CoreId;
 
 use super::GRACE;
 use super::error::{BuildError, Warning};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, mpsc};
 
 /// Which cores workers run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Crew {
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
         let mut crew = Self { threads: Vec::with_capacity(lives.len()), roll: Arc::new(Roll::default()) };
-        let (bound, refused) = std::sync::mpsc::channel();
+        let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
             let (signature, bound, core) = (Signature(crew.roll.clone()), bound.clone(), cores.get(id).copied());
             let life = move || {
@@ -93,7 +94,7 @@ impl Crew {
                 drop(bound);
                 life();
             };
-            match std::thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
+            match thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
                 Ok(thread) => crew.threads.push(thread),
                 Err(source) => {
                     close();

@@ -4,8 +4,10 @@
 //! and not all of them at the same moment.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::thread;
 
 /// How many of the slowest samples are kept.
 pub(super) const SLOWEST: usize = 8;
@@ -184,7 +186,7 @@ impl Slowest {
             if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
                 return entries;
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

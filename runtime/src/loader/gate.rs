@@ -5,12 +5,13 @@
 //! has run. Without a `worker_init` there is no gate: a worker begins when it is first needed.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::work::{Cause, guarded};
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The user's code that runs in each worker before it loads.
 pub(super) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
@@ -109,15 +110,11 @@ impl Gate {
         Visitor { gate: self, worker, passes: 0, start: self.start.clone() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(
-        &self,
-        state: std::sync::MutexGuard<'a, State>,
-        deadline: Option<Instant>,
-    ) -> Option<std::sync::MutexGuard<'a, State>> {
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Option<Instant>) -> Option<MutexGuard<'a, State>> {
         if state.closed {
             return None;
         }

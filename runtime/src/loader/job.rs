@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use super::clock::{Laps, Watch};
 use super::error::By;
@@ -11,6 +10,7 @@ use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
 use crate::BoxError;
 use crate::dataset::{Context, Dataset, Loadable};
+use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 /// The samples of some rows of one batch.
 ///

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 
 use super::collate::{Collate, Region, Stack, With};
 use super::error::{BuildError, Warning};
@@ -13,6 +12,7 @@ use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
 use crate::dataset::{Context, Dataset, Loadable};
 use crate::sample::{FIELD_ALIGN, Fields, Layout};
+use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once: the system takes about a tenth of a millisecond for that.
 const STEP: usize = 2 << 20;

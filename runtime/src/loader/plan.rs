@@ -9,12 +9,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::PoisonError;
 
 use super::resume::Tickets;
 use super::state::{State, StateError};
 use super::work::{Cause, dispose, guarded};
 use crate::sampler::{Cipher, Order};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// One pass, as the workers need to know it.
 #[derive(Debug, Default)]

@@ -6,8 +6,9 @@
 //! Otherwise it goes back to work: the batches have become larger, or the caller does something else between them, and
 //! then there is time to load ahead. What that costs if it was in vain is one nap; after each such nap the next is tried later.
 
-use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::sync::thread;
 
 /// What it takes to pass a small batch from core to core, about: 60 to 300 ns were measured.
 pub(super) const PASSING: Duration = Duration::from_nanos(200);

@@ -2,7 +2,7 @@
 //!
 //! Where nobody listens, each is a look at a level; and claims that are not timed have none at all.
 
-use std::thread::{self, ThreadId};
+use crate::sync::thread::{self, ThreadId};
 
 use tracing::span::{EnteredSpan, Span};
 

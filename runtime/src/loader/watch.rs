@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -11,6 +10,8 @@ use crossbeam_utils::CachePadded;
 use super::error::By;
 use super::job::{Activity, At};
 use super::stats::Stuck;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How often it looks in the time that it grants.
 const LOOKS: u32 = 4;
@@ -43,7 +44,7 @@ impl Watchdog {
         let state = Arc::new(Shared::default());
         let shared = state.clone();
         let life = move || shared.look_after(&activities, patience);
-        let thread = std::thread::Builder::new().name("slotline-watch".to_owned()).spawn(life)?;
+        let thread = thread::Builder::new().name("slotline-watch".to_owned()).spawn(life)?;
         Ok(Self { state, thread: Some(thread) })
     }
 

@@ -1,6 +1,6 @@
 //! How a lane loader is made of its options.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use slotline_core::spsc::Slot;
 
@@ -31,6 +31,7 @@ use crate::loader::resume::{Log, Tickets};
 use crate::loader::stats::Tally;
 use crate::loader::{Loader, Progress};
 use crate::sample::Fields;
+use crate::sync::Mutex;
 use crate::wait::Waiter;
 
 impl<D: IterableDataset> Loader<Iterable<D>> {

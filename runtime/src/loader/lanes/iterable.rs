@@ -1,8 +1,7 @@
 //! Batches of an iterable dataset, which each worker reads from its own start.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -21,6 +20,8 @@ use super::{Home, Pass, Passes};
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 use crate::rng::SharedGenerator;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 
 /// What the workers share.
 pub(super) struct Engine<D, C> {

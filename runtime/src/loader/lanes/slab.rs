@@ -7,11 +7,11 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use slotline_core::wait::Wait;
 
 use super::super::work::Work;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::wait::{Until, Waiter};
 
 /// The cells of one loader.

@@ -1,20 +1,29 @@
-//! The one place that swaps core's atomics for loom's.
+//! The one place that swaps core's atomics for those of a model checker.
 //!
-//! Under `--cfg loom` every atomic, fence and cell of the rings is loom's, so that the models in `tests/` explore
-//! their interleavings; otherwise they are core's own and this module costs nothing.
+//! In a plain build every atomic and cell of the rings is core's own, and this module costs nothing. Three ways to build
+//! replace them by [watched](self::watched) ones, whose every operation can be stepped in upon:
+//!
+//! - `--cfg loom`: loom's, so that the models in `tests/` explore their interleavings, and mutants weaken an ordering;
+//! - `--cfg shuttle`: shuttle's, for random schedules of whole loaders;
+//! - `--cfg delays`: core's own, with a random delay before each.
 
-#[cfg(not(loom))]
+#[cfg(any(loom, shuttle, delays))]
+pub mod watched;
+
+#[cfg(not(any(loom, shuttle, delays)))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+#[cfg(any(loom, shuttle, delays))]
+pub(crate) use watched::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Tells the processor, or loom, that this thread waits for another one.
+/// Tells the processor, or the model checker, that this thread waits for another one.
 #[inline]
 pub(crate) fn spin_hint() {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     core::hint::spin_loop();
     #[cfg(loom)]
     loom::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
 }
 
 /// A cell whose accesses loom checks for races.

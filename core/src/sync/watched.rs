@@ -1,0 +1,166 @@
+//! Atomics that are stepped in upon before each operation: see the [module above](super).
+//!
+//! They have the names and methods of core's, as far as slotline uses them.
+
+use core::panic::Location;
+
+#[cfg(delays)]
+use core::sync::atomic as real;
+#[cfg(loom)]
+use loom::sync::atomic as real;
+#[cfg(shuttle)]
+use shuttle::sync::atomic as real;
+
+pub use core::sync::atomic::Ordering;
+
+/// Called before each operation, with the place in the source where it stands; gives the ordering to use.
+#[inline]
+fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'static>) -> Ordering {
+    #[cfg(delays)]
+    delay();
+    order
+}
+
+/// Now and then spins, yields or sleeps a little, at random.
+#[cfg(delays)]
+pub fn delay() {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+
+    static THREADS: AtomicU64 = AtomicU64::new(1);
+    std::thread_local! {
+        static STATE: Cell<u64> = Cell::new(THREADS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+    let mut x = STATE.get();
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    STATE.set(x);
+    match x >> 56 {
+        0 => std::thread::sleep(Duration::from_nanos(x & 0xffff)),
+        1..8 => std::thread::yield_now(),
+        8..32 => (0..x & 0xff).for_each(|_| core::hint::spin_loop()),
+        _ => {}
+    }
+}
+
+macro_rules! watched {
+    ($name:ident, $value:ty) => {
+        /// As core's type of this name.
+        #[derive(Debug)]
+        pub struct $name(real::$name);
+
+        #[allow(missing_docs)]
+        impl $name {
+            #[cfg(not(loom))]
+            pub const fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+
+            #[cfg(loom)]
+            #[track_caller]
+            pub fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+
+            #[track_caller]
+            pub fn load(&self, order: Ordering) -> $value {
+                self.0.load(step("load", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, step("store", order, Location::caller()));
+            }
+
+            #[track_caller]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, step("swap", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                let success = step("compare_exchange, success", success, Location::caller());
+                let failure = step("compare_exchange, failure", failure, Location::caller());
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                let success = step("compare_exchange_weak, success", success, Location::caller());
+                let failure = step("compare_exchange_weak, failure", failure, Location::caller());
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+
+            #[track_caller]
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_and(value, step("fetch_and", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_or(value, step("fetch_or", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_xor(value, step("fetch_xor", order, Location::caller()))
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(Default::default())
+            }
+        }
+    };
+}
+
+macro_rules! watched_integer {
+    ($name:ident, $value:ty) => {
+        watched!($name, $value);
+
+        #[allow(missing_docs)]
+        impl $name {
+            #[track_caller]
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_add(value, step("fetch_add", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_sub(value, step("fetch_sub", order, Location::caller()))
+            }
+
+            #[track_caller]
+            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_max(value, step("fetch_max", order, Location::caller()))
+            }
+
+            /// The word's address, for a futex.
+            #[cfg(delays)]
+            pub const fn as_ptr(&self) -> *mut $value {
+                self.0.as_ptr()
+            }
+        }
+    };
+}
+
+watched!(AtomicBool, bool);
+watched_integer!(AtomicU8, u8);
+watched_integer!(AtomicU32, u32);
+watched_integer!(AtomicU64, u64);
+watched_integer!(AtomicUsize, usize);
