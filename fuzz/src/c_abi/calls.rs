@@ -17,7 +17,7 @@ use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::slotline_tensor;
 
-use super::data::{Content, Sized};
+use super::data::{Content, Struct};
 use super::user::{self, User, content, dropped, tensor};
 use super::{Export, World, any, call, make};
 use crate::choices::Choices;
@@ -58,7 +58,7 @@ impl World {
         let (dataset, content) = self.datasets[which].clone();
         let dataset = if choices.one_in(24) { null_mut() } else { dataset };
         let options = self.options(choices);
-        let sized = Sized::new(&options, choices);
+        let sized = Struct::new(&options, choices);
         // SAFETY: a dataset or NULL, options as they say, places or NULL.
         let loader = make(choices, |out, error| unsafe { slotline_loader_new(dataset, sized.pointer(), out, error) });
         if !sized.whole {
@@ -96,7 +96,7 @@ impl World {
         let user = User::hand_over(&self.ledger, word, Vec::new());
         let callback =
             slotline_order_callback { struct_size: 0, user, len: n, order: Some(user::order), drop: Some(dropped) };
-        let callback = Sized::new(&callback, choices);
+        let callback = Struct::new(&callback, choices);
         // SAFETY: lists of so many, a struct as it says, places or NULL.
         let sampler = make(choices, |out, error| unsafe {
             match kind {
@@ -145,7 +145,7 @@ impl World {
             batches: Some(user::batches),
             drop: Some(dropped),
         };
-        let callback = Sized::new(&callback, choices);
+        let callback = Struct::new(&callback, choices);
         // SAFETY: a sampler or NULL; lists that are long enough, or whose length no memory can have; places or NULL.
         let made = make(choices, |out, error| unsafe {
             match kind {
@@ -180,7 +180,7 @@ impl World {
     fn look_at_batch(&mut self, choices: &mut Choices<'_>) {
         let batch = any(&self.batches, choices, |(batch, _)| *batch);
         let (i, name) = (choices.of(&[0, 1, 2, usize::MAX]), choices.of(&[c"0".as_ptr(), c"a".as_ptr(), null()]));
-        let sized = Sized::new(&tensor(), choices);
+        let sized = Struct::new(&tensor(), choices);
         // SAFETY: a batch or NULL, a struct as long as it says, a text or NULL, a place or NULL.
         call(choices, |error| unsafe { slotline_batch_field(batch, i, sized.pointer(), error) });
         // SAFETY: as above.
@@ -250,7 +250,7 @@ impl World {
                 _ => slotline_loader_warnings(loader, out, error),
             }
         });
-        let sized = Sized::list(
+        let sized = Struct::list(
             &[[0_u8; size_of::<slotline_stats>()]],
             choices.of(&[size_of::<slotline_stats>(), 8, 64, 240]),
             false,

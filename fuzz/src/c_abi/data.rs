@@ -27,14 +27,14 @@ pub(super) struct Content {
 }
 
 /// A struct in memory of exactly the size that it says, which may be too short, or longer than known.
-pub(super) struct Sized {
+pub(super) struct Struct {
     memory: *mut u64,
     layout: Layout,
     /// Whether the library can know all of it.
     pub(super) whole: bool,
 }
 
-impl Sized {
+impl Struct {
     pub(super) fn new<T: Copy>(value: &T, choices: &mut Choices<'_>) -> Self {
         let exact = size_of::<T>();
         let size = if choices.one_in(12) { choices.of(&[0, 8, exact - 8, exact + 8, exact + 16]) } else { exact };
@@ -67,7 +67,7 @@ impl Sized {
     }
 }
 
-impl Drop for Sized {
+impl Drop for Struct {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
         unsafe { std::alloc::dealloc(self.memory.cast(), self.layout) };
@@ -167,7 +167,7 @@ impl World {
         }
         let exact = size_of::<slotline_array>();
         let size = if choices.one_in(12) { choices.of(&[8, exact - 8, exact + 8, exact + 16]) } else { exact };
-        let list = Sized::list(&arrays, size, choices.one_in(2));
+        let list = Struct::list(&arrays, size, choices.one_in(2));
         // SAFETY: the list is what is said, and places or NULL.
         let dataset = make(choices, |out, error| unsafe {
             slotline_dataset_from_arrays(list.pointer(), arrays.len(), out, error)
@@ -198,7 +198,7 @@ impl World {
             shapes.push(shape);
         }
         fields.iter_mut().zip(&shapes).for_each(|(field, shape)| field.shape = shape.as_ptr());
-        let list = Sized::list(&fields, size_of::<slotline_field>(), false);
+        let list = Struct::list(&fields, size_of::<slotline_field>(), false);
         Declared { list, count: fields.len(), known, _shapes: shapes }
     }
 
@@ -216,7 +216,7 @@ impl World {
             read: if choices.one_in(24) { None } else { Some(user::read) },
             drop: Some(dropped),
         };
-        let sized = Sized::new(&dataset, choices);
+        let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct is what it says, and places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_callbacks(sized.pointer(), out, error) });
         self.keep_called(made, &sized, user, content);
@@ -241,13 +241,19 @@ impl World {
             resume: saves.then_some(user::resume as _),
             drop: Some(dropped),
         };
-        let sized = Sized::new(&dataset, choices);
+        let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct is what it says, and places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_stream(sized.pointer(), out, error) });
         self.keep_called(made, &sized, user, content);
     }
 
-    fn keep_called(&mut self, made: Option<*mut slotline_dataset>, sized: &Sized, user: *mut c_void, content: Content) {
+    fn keep_called(
+        &mut self,
+        made: Option<*mut slotline_dataset>,
+        sized: &Struct,
+        user: *mut c_void,
+        content: Content,
+    ) {
         if !sized.whole {
             assert!(made.is_none());
             // SAFETY: it is still ours.
@@ -258,7 +264,7 @@ impl World {
 }
 
 struct Declared {
-    list: Sized,
+    list: Struct,
     count: usize,
     known: Vec<(slotline_dtype, usize, usize)>,
     /// What the list points to.
