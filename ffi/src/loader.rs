@@ -142,9 +142,9 @@ pub unsafe extern "C" fn slotline_loader_new(
     unsafe {
         boundary(error, || {
             // First of all, since its callbacks are taken over in any case.
-            let options = take(options)?;
+            let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
-            *out = Box::into_raw(Box::new(build(dataset, options, Plain)?));
+            *out = Box::into_raw(Box::new(build(dataset, options?, Plain)?));
             Ok(SLOTLINE_OK)
         })
     }

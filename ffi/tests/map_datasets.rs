@@ -9,13 +9,14 @@ use std::slice;
 use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::*;
 use slotline_ffi::field::*;
+use slotline_ffi::loader::*;
 use slotline_ffi::map::*;
 use slotline_ffi::options::*;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
 
 use support::datasets::{Drops, field, map, map_loader, numbers};
-use support::{Batch, Loader, call, options};
+use support::{Batch, Digits, Loader, call, options};
 
 /// A number to be written.
 static ZERO: i32 = 0;
@@ -370,4 +371,14 @@ fn a_dataset_that_is_none_is_refused_and_dropped() {
         "fields[1]: struct_size is 8, and that of the first",
     );
     assert_eq!(drops.count(), 13, "each was ours to drop");
+}
+
+#[test]
+fn a_loader_of_options_that_are_too_short_leaves_null_in_its_place() {
+    let short = options(|options| options.struct_size = 16);
+    let mut loader = std::ptr::dangling_mut();
+    // SAFETY: all are there; what is in the place is not used.
+    let outcome = call(|error| unsafe { slotline_loader_new(Digits::open().0, &short, &mut loader, error) });
+    assert_eq!(outcome.map_err(|(status, _)| status), Err(SLOTLINE_INVALID));
+    assert!(loader.is_null());
 }

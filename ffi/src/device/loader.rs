@@ -209,8 +209,9 @@ pub unsafe extern "C" fn slotline_device_loader_new(
     unsafe {
         boundary(error, || {
             // First of all, since its callbacks are taken over in any case.
-            let options = take(options)?;
+            let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
+            let options = options?;
             // Before the device is looked for.
             check::reference(dataset, "dataset")?;
             let device = match device.is_null() {

@@ -113,7 +113,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
         if loader.pass.delivered >= loader.tally.look {
             loader.look();
         }
-        let was_held = std::mem::take(&mut self.held);
+        let mut was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
             let helped = loader.helps && !loader.consumer.is_ready() && loader.help();
@@ -144,8 +144,8 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     loader.pass.delivered += 1;
                     if lease.is_troubled() {
                         match loader.settle(lease, task, rows) {
-                            // The time is that of one batch.
-                            None => deadline = None,
+                            // The time is that of one batch, and it is another one that may be held up now.
+                            None => (deadline, was_held) = (None, false),
                             outcome => return outcome,
                         }
                         continue;

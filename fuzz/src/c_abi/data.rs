@@ -1,0 +1,272 @@
+//! Datasets of every kind, good ones and such as must be refused; and what is in their samples.
+
+use std::alloc::Layout;
+use std::ffi::{c_char, c_void};
+use std::ptr::null;
+use std::sync::Arc;
+
+use slotline::dtype::DType;
+use slotline_ffi::arrays::slotline_array;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
+use slotline_ffi::field::slotline_field;
+use slotline_ffi::map::slotline_map_dataset;
+use slotline_ffi::stream::slotline_stream_dataset;
+
+use super::user::{self, User, dropped};
+use super::{World, make};
+use crate::choices::Choices;
+
+/// What is known of a dataset's samples.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Of each array its bytes, and those of a row. Empty of other datasets.
+    pub(super) arrays: Vec<(Vec<u8>, usize)>,
+    /// The fields' dtypes, if a callback writes the samples.
+    pub(super) written: Vec<slotline_dtype>,
+}
+
+/// A struct in memory of exactly the size that it says, which may be too short, or longer than known.
+pub(super) struct Struct {
+    memory: *mut u64,
+    layout: Layout,
+    /// Whether the library can know all of it.
+    pub(super) whole: bool,
+}
+
+impl Struct {
+    pub(super) fn new<T: Copy>(value: &T, choices: &mut Choices<'_>) -> Self {
+        let exact = size_of::<T>();
+        let size = if choices.one_in(12) { choices.of(&[0, 8, exact - 8, exact + 8, exact + 16]) } else { exact };
+        let junk = choices.one_in(4);
+        Self::list(&[*value], size, junk)
+    }
+
+    /// Several, one after the other.
+    pub(super) fn list<T: Copy>(values: &[T], size: usize, junk: bool) -> Self {
+        let layout = Layout::from_size_align((size * values.len()).max(8), 8).expect("a small size");
+        // SAFETY: the size is not 0; all that is written is within it.
+        unsafe {
+            let memory = std::alloc::alloc_zeroed(layout);
+            for (i, value) in values.iter().enumerate() {
+                let at = memory.add(i * size);
+                at.copy_from_nonoverlapping((&raw const *value).cast(), size.min(size_of::<T>()));
+                if size >= 8 || i == 0 {
+                    at.cast::<usize>().write(size);
+                }
+                if junk && size > size_of::<T>() {
+                    at.add(size - 1).write(1);
+                }
+            }
+            Self { memory: memory.cast(), layout, whole: size >= size_of::<T>() }
+        }
+    }
+
+    pub(super) fn pointer<T>(&self) -> *mut T {
+        self.memory.cast()
+    }
+}
+
+impl Drop for Struct {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.memory.cast(), self.layout) };
+    }
+}
+
+/// The number of a dtype, and its size; or a number that names none.
+fn dtype(choices: &mut Choices<'_>) -> (slotline_dtype, usize) {
+    let number = if choices.one_in(24) { choices.of(&[0, 12, u32::MAX]) } else { choices.within(1, 11) as u32 };
+    let size = DType::ALL.get((number as usize).wrapping_sub(1)).map_or(1, |dtype| dtype.size());
+    (number, size)
+}
+
+fn name(choices: &mut Choices<'_>) -> *const c_char {
+    choices.of(&[null(), null(), c"a".as_ptr(), c"b".as_ptr(), c"".as_ptr(), c"\xff".as_ptr()])
+}
+
+/// A shape with few elements, or none at all that can be.
+fn shape(choices: &mut Choices<'_>, most: usize) -> Vec<i64> {
+    let dims = choices.below(most);
+    let mut shape: Vec<i64> = (0..dims).map(|_| choices.of(&[1, 2, 3, 0])).collect();
+    if choices.one_in(24) {
+        shape.push(choices.of(&[-1, i64::MIN]));
+    }
+    shape
+}
+
+/// The elements of a shape, if there can be such a one.
+fn elements(shape: &[i64]) -> Option<usize> {
+    shape.iter().map(|&dim| usize::try_from(dim).ok()).product()
+}
+
+impl World {
+    pub(super) fn make_dataset(&mut self, choices: &mut Choices<'_>) {
+        match choices.below(8) {
+            0 => self.open(choices),
+            1..4 => self.arrays(choices),
+            4..6 => self.callbacks(choices),
+            _ => self.stream(choices),
+        }
+    }
+
+    fn keep(&mut self, dataset: Option<*mut slotline_dataset>, content: Content) {
+        let Some(dataset) = dataset else { return };
+        if self.datasets.len() == 6 {
+            // SAFETY: a handle that was not freed.
+            unsafe { slotline_dataset_free(self.datasets.remove(0).0) };
+        }
+        self.datasets.push((dataset, Arc::new(content)));
+    }
+
+    fn open(&mut self, choices: &mut Choices<'_>) {
+        let texts =
+            [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
+        let text = choices.of(&texts);
+        // SAFETY: a text or NULL, and places or NULL.
+        let dataset = make(choices, |out, error| unsafe { slotline_dataset_open(text, out, error) });
+        self.keep(dataset, Content::default());
+    }
+
+    fn arrays(&mut self, choices: &mut Choices<'_>) {
+        let rows = choices.below(10) as i64;
+        let count = choices.of(&[1, 1, 2, 3, 0]);
+        let (mut arrays, mut shapes, mut content) = (Vec::new(), Vec::new(), Content::default());
+        for _ in 0..count {
+            let (dtype, size) = dtype(choices);
+            let mut shape = shape(choices, 4);
+            shape.insert(0, if choices.one_in(24) { 5 } else { rows });
+            let bytes = elements(&shape).unwrap_or(0) * size;
+            let user = User::hand_over(&self.ledger, 0, Vec::new());
+            let mask = if dtype == SLOTLINE_BOOL && !choices.one_in(8) { 1 } else { 0xff };
+            let data: Vec<u8> = (0..bytes).map(|_| choices.byte() & mask).collect();
+            // In words, for the alignment; they live as long as the world does, and so longer than any loader.
+            let mut words = vec![0_u64; bytes.div_ceil(8)];
+            // SAFETY: as many bytes are there.
+            unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), bytes) };
+            let start = words.as_ptr().cast::<c_void>();
+            self.memory.push(words);
+            let start = if choices.one_in(24) { null() } else { start };
+            content.arrays.push((data, bytes.checked_div(shape[0] as usize).unwrap_or(0)));
+            shapes.push(shape);
+            let name = name(choices);
+            arrays.push(slotline_array {
+                struct_size: 0,
+                name,
+                dtype,
+                ndim: 0,
+                shape: null(),
+                data: start,
+                user,
+                drop: Some(dropped),
+            });
+        }
+        for (array, shape) in arrays.iter_mut().zip(&shapes) {
+            array.ndim = if choices.one_in(48) { 9 } else { shape.len() as u32 };
+            array.shape = if choices.one_in(48) { null() } else { shape.as_ptr() };
+        }
+        let exact = size_of::<slotline_array>();
+        let size = if choices.one_in(12) { choices.of(&[8, exact - 8, exact + 8, exact + 16]) } else { exact };
+        let list = Struct::list(&arrays, size, choices.one_in(2));
+        // SAFETY: the list is what is said, and places or NULL.
+        let dataset = make(choices, |out, error| unsafe {
+            slotline_dataset_from_arrays(list.pointer(), arrays.len(), out, error)
+        });
+        if !list.whole {
+            // Not taken over.
+            assert!(dataset.is_none() || arrays.is_empty());
+            // SAFETY: they are still ours.
+            arrays.iter().for_each(|array| unsafe { dropped(array.user) });
+        }
+        self.keep(dataset, content);
+    }
+
+    /// Fields, with their shapes, and what a callback must know of them.
+    fn fields(&mut self, choices: &mut Choices<'_>) -> Declared {
+        let (mut fields, mut shapes, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..choices.of(&[1, 2, 3, 0]) {
+            let (dtype, size) = dtype(choices);
+            let kind = choices.of(&[0, 0, 0, 1, 2, 7]);
+            let shape = match kind {
+                1 => vec![choices.below(6) as i64],
+                2 => vec![choices.within(1, 4) as i64],
+                _ => shape(choices, 3),
+            };
+            known.push((dtype, size, elements(&shape).unwrap_or(0)));
+            let name = name(choices);
+            fields.push(slotline_field { struct_size: 0, name, dtype, kind, ndim: shape.len() as u32, shape: null() });
+            shapes.push(shape);
+        }
+        fields.iter_mut().zip(&shapes).for_each(|(field, shape)| field.shape = shape.as_ptr());
+        let list = Struct::list(&fields, size_of::<slotline_field>(), false);
+        Declared { list, count: fields.len(), known, _shapes: shapes }
+    }
+
+    fn callbacks(&mut self, choices: &mut Choices<'_>) {
+        let declared = self.fields(choices);
+        let content =
+            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
+        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
+        let dataset = slotline_map_dataset {
+            struct_size: 0,
+            user,
+            len: choices.below(12),
+            fields: declared.list.pointer(),
+            num_fields: declared.count,
+            read: if choices.one_in(24) { None } else { Some(user::read) },
+            drop: Some(dropped),
+        };
+        let sized = Struct::new(&dataset, choices);
+        // SAFETY: the struct is what it says, and places or NULL.
+        let made = make(choices, |out, error| unsafe { slotline_dataset_from_callbacks(sized.pointer(), out, error) });
+        self.keep_called(made, &sized, user, content);
+    }
+
+    fn stream(&mut self, choices: &mut Choices<'_>) {
+        let declared = self.fields(choices);
+        let content =
+            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
+        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
+        let saves = choices.one_in(2);
+        let dataset = slotline_stream_dataset {
+            struct_size: 0,
+            user,
+            len: choices.of(&[-1, user::STREAMED as i64, 0, i64::MIN]),
+            fields: declared.list.pointer(),
+            num_fields: declared.count,
+            open: if choices.one_in(24) { None } else { Some(user::open) },
+            next: Some(user::next),
+            close: Some(user::close),
+            save: saves.then_some(user::save as _),
+            resume: saves.then_some(user::resume as _),
+            drop: Some(dropped),
+        };
+        let sized = Struct::new(&dataset, choices);
+        // SAFETY: the struct is what it says, and places or NULL.
+        let made = make(choices, |out, error| unsafe { slotline_dataset_from_stream(sized.pointer(), out, error) });
+        self.keep_called(made, &sized, user, content);
+    }
+
+    fn keep_called(
+        &mut self,
+        made: Option<*mut slotline_dataset>,
+        sized: &Struct,
+        user: *mut c_void,
+        content: Content,
+    ) {
+        if !sized.whole {
+            assert!(made.is_none());
+            // SAFETY: it is still ours.
+            unsafe { dropped(user) };
+        }
+        self.keep(made, content);
+    }
+}
+
+struct Declared {
+    list: Struct,
+    count: usize,
+    known: Vec<(slotline_dtype, usize, usize)>,
+    /// What the list points to.
+    _shapes: Vec<Vec<i64>>,
+}

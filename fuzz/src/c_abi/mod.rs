@@ -1,0 +1,162 @@
+//! The C interface: calls in any order with whatever arguments its contract allows, null pointers, structs that are too short
+//! or longer than known, numbers that name nothing, and handles that are freed in any order.
+
+mod calls;
+mod data;
+mod options;
+mod user;
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slotline_ffi::batch::*;
+use slotline_ffi::batch_sampler::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use slotline_ffi::error::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::sampler::*;
+use slotline_ffi::status::*;
+
+use self::data::Content;
+use self::user::Ledger;
+use crate::choices::Choices;
+
+/// Makes the calls that `data` says, and checks that each says what became of it, that batches have the bytes of their
+/// samples, and that in the end everything that was handed over was dropped, once.
+pub fn c_abi(data: &[u8]) {
+    let mut world = World::default();
+    let mut choices = Choices::new(data);
+    for _ in 0..60 {
+        if choices.is_over() {
+            break;
+        }
+        world.step(&mut choices);
+    }
+    let ledger = world.ledger.clone();
+    world.free(&mut choices);
+    assert_eq!(ledger.load(Ordering::Relaxed), 0, "handed over and not dropped, or dropped twice");
+}
+
+/// All handles that there are.
+#[derive(Default)]
+struct World {
+    ledger: Ledger,
+    datasets: Vec<(*mut slotline_dataset, Arc<Content>)>,
+    samplers: Vec<*mut slotline_sampler>,
+    batch_samplers: Vec<*mut slotline_batch_sampler>,
+    loaders: Vec<(*mut slotline_loader, Arc<Content>)>,
+    batches: Vec<(*mut slotline_batch, Arc<Content>)>,
+    exports: Vec<Export>,
+    /// What arrays are made of.
+    memory: Vec<Vec<u64>>,
+    /// States that loaders have given.
+    states: Vec<Vec<u8>>,
+}
+
+enum Export {
+    Versioned(*mut DLManagedTensorVersioned),
+    Unversioned(*mut DLManagedTensor),
+}
+
+/// One of these, or NULL: always if there are none.
+fn any<T, P>(all: &[T], choices: &mut Choices<'_>, pointer: impl Fn(&T) -> *mut P) -> *mut P {
+    if all.is_empty() || choices.one_in(16) { null_mut() } else { pointer(&all[choices.below(all.len())]) }
+}
+
+/// Makes a call, with or without a place for an error, and checks what it says; its status.
+fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
+    if choices.one_in(8) {
+        return body(null_mut());
+    }
+    let mut error = null_mut();
+    let status = body(&mut error);
+    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
+    if !error.is_null() {
+        // SAFETY: a new error, freed once.
+        unsafe {
+            let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8");
+            assert!(!message.is_empty() && slotline_error_code(error) == status);
+            assert_ne!(status, SLOTLINE_PANIC, "{message}");
+            let named = [slotline_error_index(error), slotline_error_task(error), slotline_error_worker(error)];
+            assert!(named.iter().all(|&number| number >= -1));
+            slotline_error_free(error);
+        }
+    }
+    status
+}
+
+/// As [`call`], of one that makes something: a place for it, and what is there afterwards.
+fn make<T>(
+    choices: &mut Choices<'_>,
+    body: impl FnOnce(*mut *mut T, *mut *mut slotline_error) -> slotline_status,
+) -> Option<*mut T> {
+    if choices.one_in(24) {
+        assert_eq!(call(choices, |error| body(null_mut(), error)), SLOTLINE_INVALID);
+        return None;
+    }
+    let mut out = std::ptr::dangling_mut();
+    let status = call(choices, |error| body(&mut out, error));
+    assert_eq!(out.is_null(), status != SLOTLINE_OK, "status {status}");
+    (!out.is_null()).then_some(out)
+}
+
+impl World {
+    /// Frees all that is left, in some order.
+    fn free(mut self, choices: &mut Choices<'_>) {
+        for _ in 0..5 {
+            match choices.below(5) {
+                0 => self.free_loaders(),
+                1 => self.free_datasets(),
+                2 => self.free_batches(),
+                3 => self.free_exports(),
+                _ => self.free_samplers(),
+            }
+        }
+        self.free_exports();
+        self.free_batches();
+        self.free_loaders();
+        self.free_datasets();
+        self.free_samplers();
+    }
+
+    fn free_loaders(&mut self) {
+        // SAFETY: each is a handle that was not freed, as below.
+        self.loaders.drain(..).for_each(|(loader, _)| unsafe { slotline_loader_free(loader) });
+    }
+
+    fn free_datasets(&mut self) {
+        // SAFETY: as above.
+        self.datasets.drain(..).for_each(|(dataset, _)| unsafe { slotline_dataset_free(dataset) });
+    }
+
+    fn free_batches(&mut self) {
+        // SAFETY: as above.
+        self.batches.drain(..).for_each(|(batch, _)| unsafe { slotline_batch_free(batch) });
+    }
+
+    fn free_samplers(&mut self) {
+        // SAFETY: as above.
+        self.samplers.drain(..).for_each(|sampler| unsafe { slotline_sampler_free(sampler) });
+        // SAFETY: as above.
+        self.batch_samplers.drain(..).for_each(|sampler| unsafe { slotline_batch_sampler_free(sampler) });
+    }
+
+    fn free_exports(&mut self) {
+        self.exports.drain(..).for_each(Export::delete);
+    }
+}
+
+impl Export {
+    fn delete(self) {
+        // SAFETY: each has a deleter, which is called once.
+        unsafe {
+            match self {
+                Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
+                Self::Unversioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
+            }
+        }
+    }
+}

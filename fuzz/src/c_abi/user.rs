@@ -1,0 +1,319 @@
+//! The caller's own: what is handed over with a drop function, callbacks that behave well or badly, and structs of any size.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use slotline_ffi::callback::{slotline_fail, slotline_failure, slotline_worker};
+use slotline_ffi::collate::{slotline_samples, slotline_samples_left, slotline_samples_next};
+use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
+use slotline_ffi::sample::*;
+use slotline_ffi::saved::{slotline_saved, slotline_saved_append};
+use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK};
+use slotline_ffi::tensor::{SLOTLINE_MAX_DIMS, slotline_tensor};
+
+/// How much is handed over and was not dropped yet.
+pub(super) type Ledger = Arc<AtomicIsize>;
+
+/// What a user's pointer points to.
+pub(super) struct User {
+    ledger: Ledger,
+    /// How the callbacks behave.
+    pub(super) way: usize,
+    /// The fields of a dataset: dtype, bytes of an element, and elements of a sample.
+    pub(super) fields: Vec<(slotline_dtype, usize, usize)>,
+}
+
+impl User {
+    /// A user's pointer, which is noted in the ledger until it is dropped.
+    pub(super) fn hand_over(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
+        ledger.fetch_add(1, Ordering::Relaxed);
+        Box::into_raw(Box::new(Self { ledger: ledger.clone(), way, fields })).cast()
+    }
+}
+
+/// Drops a user's pointer.
+pub(super) unsafe extern "C" fn dropped(user: *mut c_void) {
+    // SAFETY: it was made by `User::hand_over`, and is dropped once.
+    let user = unsafe { Box::from_raw(user.cast::<User>()) };
+    user.ledger.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The user behind a pointer.
+///
+/// # Safety
+///
+/// It must have been made by `User::hand_over`, and not dropped yet.
+unsafe fn user<'a>(user: *mut c_void) -> &'a User {
+    // SAFETY: the caller's word.
+    unsafe { &*user.cast::<User>() }
+}
+
+/// What every byte of a sample is; of a bool its last bit.
+pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
+    if dtype == SLOTLINE_BOOL { index as u8 & 1 } else { index as u8 }
+}
+
+/// Writes a sample, or does something that it should not.
+///
+/// # Safety
+///
+/// The sample must be the one that a callback was given.
+unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 {
+    let mischief = (user.way / 8 * 31 + index) % 16;
+    let mut memory = [0_u64; 32];
+    // SAFETY: the sample is lent to us; what is written is as long as is said.
+    unsafe {
+        for (field, &(dtype, size, elements)) in user.fields.iter().enumerate() {
+            let mut bytes = 0;
+            let row =
+                slotline_sample_row(sample, field, if user.way.is_multiple_of(2) { &mut bytes } else { null_mut() });
+            if !row.is_null() && user.way % 8 != 1 {
+                assert!(!user.way.is_multiple_of(2) || bytes == size * elements);
+                row.cast::<u8>().write_bytes(content(dtype, index), size * elements);
+                continue;
+            }
+            memory.as_mut_ptr().cast::<u8>().write_bytes(content(dtype, index), size_of_val(&memory));
+            slotline_sample_write(sample, field, memory.as_ptr().cast(), elements);
+        }
+        assert!(slotline_sample_worker(sample) >= -1 && slotline_sample_epoch(sample) < 100);
+        let _ = (slotline_sample_random(sample), slotline_sample_position(sample));
+        // Only one in two datasets has bad samples at all.
+        if user.way & 4 == 0 {
+            return 0;
+        }
+        match mischief {
+            0 => {
+                slotline_sample_fail(sample, c"no such sample".as_ptr());
+                7
+            }
+            1 => -1,
+            2 => {
+                slotline_sample_write(sample, user.fields.len() + index, memory.as_ptr().cast(), 1);
+                0
+            }
+            3 => {
+                slotline_sample_write(sample, 0, null(), 1);
+                0
+            }
+            4 => {
+                slotline_sample_write(sample, 0, memory.as_ptr().cast(), 17);
+                0
+            }
+            5 => {
+                let mut bytes = 0;
+                let row = slotline_sample_row(sample, 0, &mut bytes);
+                if !row.is_null() && user.fields[0].0 == SLOTLINE_BOOL && bytes > 0 {
+                    row.cast::<u8>().write_bytes(2, bytes);
+                }
+                0
+            }
+            6 => {
+                slotline_sample_fail(sample, null());
+                slotline_sample_fail(sample, c"bad \xff text".as_ptr());
+                2
+            }
+            _ => 0,
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: both are what the library was given, or gives.
+    unsafe { write(user(pointer), index, sample) }
+}
+
+/// Samples of a stream, in each worker.
+pub(super) const STREAMED: usize = 19;
+
+/// A cursor: how many were asked for.
+pub(super) unsafe extern "C" fn open(
+    pointer: *mut c_void,
+    worker: *const slotline_worker,
+    cursor: *mut *mut c_void,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let user = user(pointer);
+        if user.way & 16 != 0 && (*worker).id == 1 {
+            slotline_fail(failure, c"not me".as_ptr());
+            return 1;
+        }
+        user.ledger.fetch_add(1, Ordering::Relaxed);
+        *cursor = Box::into_raw(Box::new(0_usize)).cast();
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn next(pointer: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: all are what the library was given, or gives; a cursor is one thread's at a time.
+    unsafe {
+        let read = &mut *cursor.cast::<usize>();
+        if *read >= STREAMED {
+            return 1;
+        }
+        *read += 1;
+        match write(user(pointer), *read - 1, sample) {
+            1 => 2,
+            code => code,
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn close(pointer: *mut c_void, cursor: *mut c_void) {
+    // SAFETY: it was made by `open` or `resume`, and is closed once.
+    unsafe {
+        user(pointer).ledger.fetch_sub(1, Ordering::Relaxed);
+        drop(Box::from_raw(cursor.cast::<usize>()));
+    }
+}
+
+pub(super) unsafe extern "C" fn save(pointer: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let bytes = (*cursor.cast::<usize>()).to_ne_bytes();
+        if user(pointer).way & 32 != 0 {
+            return 1;
+        }
+        slotline_saved_append(saved, bytes.as_ptr(), bytes.len())
+    }
+}
+
+pub(super) unsafe extern "C" fn resume(
+    pointer: *mut c_void,
+    _: *const slotline_worker,
+    saved: *const u8,
+    len: usize,
+    cursor: *mut *mut c_void,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let saved: Result<[u8; 8], _> = std::slice::from_raw_parts(saved, len).try_into();
+        let Ok(saved) = saved else {
+            slotline_fail(failure, c"not saved here".as_ptr());
+            return 1;
+        };
+        user(pointer).ledger.fetch_add(1, Ordering::Relaxed);
+        *cursor = Box::into_raw(Box::new(usize::from_ne_bytes(saved))).cast();
+    }
+    0
+}
+
+/// Takes some or all of the samples; what it makes is a user's pointer of its own.
+pub(super) unsafe extern "C" fn collate(
+    pointer: *mut c_void,
+    samples: *mut slotline_samples,
+    batch: *mut *mut c_void,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let user = user(pointer);
+        let mut fields: Vec<slotline_tensor> = (0..8).map(|_| tensor()).collect();
+        let mut taken = 0;
+        while slotline_samples_left(samples) > 0 && (user.way % 4 != 1 || taken < 2) {
+            let status = slotline_samples_next(samples, fields.as_mut_ptr(), user.way % 9);
+            if status == SLOTLINE_END {
+                break;
+            }
+            taken += 1;
+            if status != SLOTLINE_OK && user.way % 4 != 2 {
+                return 5;
+            }
+            if status != SLOTLINE_OK && taken > 200 {
+                break;
+            }
+        }
+        if user.way % 4 == 3 {
+            slotline_fail(failure, c"no batch".as_ptr());
+            return 1;
+        }
+        *batch = User::hand_over(&user.ledger, 0, Vec::new());
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn init(
+    pointer: *mut c_void,
+    worker: *const slotline_worker,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        if user(pointer).way % 3 == 0 && (*worker).id == 0 {
+            slotline_fail(failure, c"a headache".as_ptr());
+            return 1;
+        }
+    }
+    0
+}
+
+/// Draws an order: one that goes beyond small datasets, or none.
+pub(super) unsafe extern "C" fn order(
+    pointer: *mut c_void,
+    pass: u64,
+    indices: *mut u64,
+    len: usize,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        if user(pointer).way % 4 == 3 && pass == 1 {
+            slotline_fail(failure, c"no order".as_ptr());
+            return 1;
+        }
+        for i in 0..len {
+            indices.add(i).write((i as u64 * 3 + pass) % 9);
+        }
+    }
+    0
+}
+
+/// Gives six batches, the fourth of which may be none.
+pub(super) unsafe extern "C" fn batches(
+    pointer: *mut c_void,
+    pass: u64,
+    batch: u64,
+    indices: *mut u64,
+    room: usize,
+    len: *mut usize,
+    failure: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let way = user(pointer).way;
+        if batch >= 6 {
+            return 1;
+        }
+        if way % 4 == 3 && batch == 3 {
+            slotline_fail(failure, c"no batch".as_ptr());
+            return 9;
+        }
+        let many = (batch as usize + way) % (room + 1);
+        for i in 0..many {
+            indices.add(i).write((batch + pass + i as u64) % 9);
+        }
+        *len = if way % 8 == 6 { room + 1 } else { many };
+    }
+    0
+}
+
+/// A tensor to be filled in.
+pub(super) fn tensor() -> slotline_tensor {
+    slotline_tensor {
+        struct_size: size_of::<slotline_tensor>(),
+        name: null(),
+        dtype: 0,
+        ndim: 0,
+        shape: [0; SLOTLINE_MAX_DIMS],
+        strides: [0; SLOTLINE_MAX_DIMS],
+        data: null(),
+        bytes: 0,
+        ends: null(),
+        num_ends: 0,
+        kind: 0,
+    }
+}

@@ -1,0 +1,51 @@
+//! Choices made by a fuzzer's bytes.
+
+use arbitrary::Unstructured;
+
+/// What is left of an input. When it has run out every choice is the first one.
+#[derive(Debug)]
+pub(crate) struct Choices<'a>(Unstructured<'a>);
+
+impl<'a> Choices<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> Self {
+        Self(Unstructured::new(data))
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0.int_in_range(0..=n - 1).unwrap_or(0)
+    }
+
+    /// A number in `least..=most`.
+    pub(crate) fn within(&mut self, least: usize, most: usize) -> usize {
+        self.0.int_in_range(least..=most).unwrap_or(least)
+    }
+
+    /// True in one of `n` cases, but not when nothing is left.
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == n - 1
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// One of these.
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// So many bytes, or what is left.
+    pub(crate) fn bytes(&mut self, len: usize) -> &'a [u8] {
+        self.0.bytes(len.min(self.0.len())).unwrap_or(&[])
+    }
+}

@@ -1,0 +1,26 @@
+//! What is fuzzed: one function for each target, which takes a fuzzer's bytes and panics where slotline does not do
+//! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
+
+mod c_abi;
+mod came;
+mod choices;
+mod files;
+mod iterable;
+#[cfg(feature = "jpeg")]
+mod jpeg;
+mod loader;
+mod ordered;
+mod spsc;
+mod state;
+mod values;
+
+pub use self::c_abi::c_abi;
+pub use self::files::{idx, npy};
+pub use self::iterable::iterable;
+#[cfg(feature = "jpeg")]
+pub use self::jpeg::jpeg;
+pub use self::loader::loader;
+pub use self::ordered::ordered;
+pub use self::spsc::spsc;
+pub use self::state::state;
+pub use self::values::values;

@@ -1,0 +1,142 @@
+//! What comes of each pass, by a plain loop: one thread, nothing ahead of time.
+
+use slotline::loader::{Budget, OnError};
+use slotline::rng::rand_core::Rng;
+use slotline::rng::{Generator, SampleRng};
+
+use super::what::{From, What};
+use crate::came::{Came, Failed, Fault, Sample};
+
+/// How many substitutes are tried for a bad sample.
+const SUBSTITUTES: usize = 8;
+
+/// Draws pass after pass.
+pub(super) struct Expected<'w> {
+    what: &'w What,
+    generator: Generator,
+    base: Option<u64>,
+    epoch: u32,
+}
+
+impl<'w> Expected<'w> {
+    pub(super) fn new(what: &'w What) -> Self {
+        Self { what, generator: Generator::from_seed(what.seed), base: None, epoch: 0 }
+    }
+
+    /// All that comes of the next pass, in order.
+    pub(super) fn pass(&mut self) -> Vec<Came> {
+        let base = match self.base.filter(|_| self.what.persistent) {
+            Some(base) => base,
+            None => *self.base.insert(self.generator.random_i64() as u64),
+        };
+        let (batches, samples) = self.batches();
+        let pass = Pass { what: self.what, base, epoch: self.epoch, budget: budget(self.what.on_error, samples) };
+        self.epoch += 1;
+        let (mut came, mut position, mut bad) = (Vec::new(), 0, 0);
+        for (task, indices) in batches.iter().enumerate() {
+            came.extend(pass.batch(task, indices, position, &mut bad));
+            position += indices.len();
+        }
+        came
+    }
+
+    /// The indices of a pass in batches, and how many samples it has.
+    fn batches(&mut self) -> (Vec<Vec<usize>>, usize) {
+        let What { batch_size, drop_last, from, items, .. } = self.what;
+        let indices: Vec<usize> = match from {
+            From::Lists(lists) => return (lists.clone(), 0),
+            From::Sequential => (0..items.faults.len()).collect(),
+            From::Indices(indices) => What::turned(indices, self.epoch as usize).collect(),
+            From::Shuffle => {
+                let mut order = Vec::<u64>::new();
+                self.generator.randperm_into(items.faults.len(), &mut order).expect("a small permutation");
+                // Torch draws one more, of which a whole pass uses nothing.
+                self.generator.randperm_into(items.faults.len(), &mut Vec::<u64>::new()).expect("a small permutation");
+                order.into_iter().map(|index| index as usize).collect()
+            }
+        };
+        let size = batch_size.unwrap_or(1);
+        let batches = indices.chunks(size).filter(|batch| !drop_last || batch.len() == size);
+        let batches: Vec<Vec<usize>> = batches.map(<[usize]>::to_vec).collect();
+        let samples = batches.iter().map(Vec::len).sum();
+        (batches, samples)
+    }
+}
+
+/// How many bad samples a pass of so many may have.
+fn budget(on_error: OnError, samples: usize) -> usize {
+    let budget = match on_error {
+        OnError::Skip(budget) | OnError::Replace(budget) => budget,
+        _ => return 0,
+    };
+    match budget {
+        Budget::Samples(most) => most,
+        // Of 255 parts, so exactly.
+        Budget::Share(share) => (share * 255.0).round() as usize * samples / 255,
+        other => unreachable!("{other:?} was not chosen"),
+    }
+}
+
+struct Pass<'w> {
+    what: &'w What,
+    base: u64,
+    epoch: u32,
+    budget: usize,
+}
+
+impl Pass<'_> {
+    fn fault(&self, index: usize) -> Option<Fault> {
+        self.what.items.faults.get(index).copied().unwrap_or(Some(Fault::Error))
+    }
+
+    fn sample(&self, index: usize, position: usize) -> Sample {
+        Sample { index, word: SampleRng::new(self.base, self.epoch, position as u64).next_u64() }
+    }
+
+    /// The index that is tried in the place of a bad one after `attempt` others.
+    fn substitute(&self, position: usize, attempt: usize) -> usize {
+        let key = SampleRng::new(self.base, 0, u64::MAX - 1).next_u64();
+        let mut rng = SampleRng::new(key, self.epoch, position as u64);
+        let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
+        ((u128::from(word) * self.what.items.faults.len() as u128) >> 64) as usize
+    }
+
+    /// What comes of a batch whose first sample is at this position; nothing, if none of its samples is left.
+    fn batch(&self, task: usize, indices: &[usize], first: usize, bad: &mut usize) -> Option<Came> {
+        let (mut samples, mut bads, mut failure) = (Vec::new(), Vec::new(), None);
+        'rows: for (row, &wanted) in indices.iter().enumerate() {
+            let (position, mut index, mut tried) = (first + row, wanted, 0);
+            while let Some(fault) = self.fault(index) {
+                let failed = Failed { index, position, fault };
+                if self.what.on_error == OnError::Raise {
+                    failure = Some(failed);
+                    break 'rows;
+                }
+                bads.push(failed);
+                if let OnError::Skip(_) = self.what.on_error {
+                    continue 'rows;
+                }
+                if tried == SUBSTITUTES {
+                    failure = Some(Failed { index: wanted, position, fault: Fault::Error });
+                    break 'rows;
+                }
+                index = self.substitute(position, tried);
+                tried += 1;
+            }
+            samples.push(self.sample(index, position));
+        }
+        let mut beyond = None;
+        for failed in bads {
+            *bad += 1;
+            if *bad > self.budget && beyond.is_none() {
+                beyond = Some(failed);
+            }
+        }
+        match (beyond, failure) {
+            (Some(failed), _) => Some(Came::Beyond { task, failed, bad: *bad }),
+            (None, Some(failed)) => Some(Came::Failed { task, failed }),
+            (None, None) if samples.is_empty() && !indices.is_empty() => None,
+            (None, None) => Some(Came::Batch { epoch: self.epoch, task, samples }),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Loaders over datasets by index: whatever their options, wherever they are stopped, left and gone on with.
+
+mod expected;
+mod what;
+
+use slotline::loader::{BuildError, OnError, State, StateError};
+
+use self::expected::Expected;
+use self::what::{Any, How, Items, What, build};
+use crate::came::{Given, Hands};
+use crate::choices::Choices;
+
+/// Runs some passes as `data` says, given up here, and gone on with by another loader there, and checks that what comes is
+/// what a plain loop gives, that it does not change while it is held, and that memory keeps to its limit.
+pub fn loader(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let what = What::choose(&mut choices);
+    let mut how = How::choose(&what, &mut choices);
+    let mut any = match build(&what, &how) {
+        Ok(any) => any,
+        Err(error) => return refused(&what, &error),
+    };
+    let mut hands = Hands::new(how.hold, &mut choices);
+    let mut expected = Expected::new(&what);
+    for epoch in 0..what.epochs {
+        let mut left = expected.pass();
+        loop {
+            assert_eq!(any.next_epoch(), epoch);
+            let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
+            hands.all_came &= !what.is_feed() && !matches!(what.on_error, OnError::Skip(_));
+            let (Given { came, ended }, state) = any.pass(&mut hands, most, &mut choices);
+            for it in came {
+                let place = left.iter().position(|other| other.task() == it.task());
+                assert!(!how.in_order || place.is_none_or(|place| place == 0), "{it:?} before {:?}", left[0]);
+                assert_eq!(place.map(|place| left.remove(place)), Some(it));
+            }
+            hands.all_came &= ended;
+            assert!(!ended || left.is_empty(), "these never came: {left:?}\n{how:?} of {what:?}");
+            if !choices.one_in(if ended { 8 } else { 2 }) {
+                break;
+            }
+            hands.empty(&mut choices);
+            drop(any);
+            how = How::choose(&what, &mut choices);
+            any = build(&what, &how).expect("the same as before");
+            hands = Hands::new(how.hold, &mut choices);
+            any.load(&stored(&state)).expect("of such a loader");
+            if ended {
+                break;
+            }
+        }
+    }
+    drop(any);
+    hands.empty(&mut choices);
+}
+
+/// A state that was written and read.
+fn stored(state: &State) -> State {
+    let json = serde_json::to_string(state).expect("a state");
+    let read = serde_json::from_str(&json).expect("a state");
+    assert_eq!(*state, read);
+    read
+}
+
+/// Checks that there is a reason not to build a loader.
+fn refused(what: &What, error: &BuildError) {
+    match error {
+        BuildError::Sampler(_) => assert!(what.items.faults.is_empty()),
+        error => panic!("{error}"),
+    }
+}
+
+impl Any {
+    fn next_epoch(&self) -> u32 {
+        match self {
+            Self::Shared(loader) => loader.next_epoch(),
+            Self::Dealt(loader) => loader.next_epoch(),
+        }
+    }
+
+    fn load(&mut self, state: &State) -> Result<(), StateError> {
+        match self {
+            Self::Shared(loader) => loader.load_state(state),
+            Self::Dealt(loader) => loader.load_state(state),
+        }
+    }
+
+    /// Takes up to `most` batches of a pass, which is then given up if there are more. What came, and where that is.
+    fn pass(&mut self, hands: &mut Hands<Items>, most: usize, choices: &mut Choices<'_>) -> (Given, State) {
+        macro_rules! pass {
+            ($loader:expr) => {{
+                let mut pass = $loader.epoch().expect("a pass");
+                let given = hands.take(&mut pass, most, true, choices);
+                let state = pass.state();
+                drop(pass);
+                assert_eq!($loader.state(), state, "a pass that is dropped stays where it was");
+                (given, state)
+            }};
+        }
+        match self {
+            Self::Shared(loader) => pass!(loader),
+            Self::Dealt(loader) => pass!(loader),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What a loader of the target is made of: what decides its batches, and what must not.
+
+use slotline::dataset::{Context, Dataset};
+use slotline::loader::{Budget, BuildError, Builder, LaneLoader, OnError};
+use slotline::rng::Generator;
+use slotline::rng::rand_core::Rng;
+use slotline::sample::{Fields, Ragged};
+use slotline::{BoxError, Loader, WaitStrategy};
+
+use crate::came::{Fault, Item, MOST_TEXT, fail, pixels, text};
+use crate::choices::Choices;
+
+/// Samples that know what they are; some are bad.
+#[derive(Clone, Debug)]
+pub(super) struct Items {
+    pub(super) faults: Vec<Option<Fault>>,
+    says_fields: bool,
+    reads_many: bool,
+}
+
+impl Dataset for Items {
+    type Sample<'a> = Item<'a>;
+
+    fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Item<'a>, BoxError> {
+        match self.faults.get(index) {
+            None => Err(fail(Fault::Error)),
+            Some(&Some(fault)) => Err(fail(fault)),
+            Some(None) => Ok((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MOST_TEXT))),
+        }
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MOST_TEXT));
+        self.says_fields.then(|| Fields::of(&any))
+    }
+
+    fn reads_many(&self) -> bool {
+        self.reads_many
+    }
+}
+
+/// Where indices come from.
+#[derive(Clone, Debug)]
+pub(super) enum From {
+    Sequential,
+    Shuffle,
+    /// These, turned round by one more in each pass.
+    Indices(Vec<usize>),
+    /// Batches of these.
+    Lists(Vec<Vec<usize>>),
+}
+
+/// What decides the batches.
+#[derive(Clone, Debug)]
+pub(super) struct What {
+    pub(super) items: Items,
+    pub(super) batch_size: Option<usize>,
+    pub(super) drop_last: bool,
+    pub(super) from: From,
+    pub(super) seed: u64,
+    pub(super) persistent: bool,
+    pub(super) on_error: OnError,
+    pub(super) epochs: u32,
+    /// Whether some loaders give batches as they are finished.
+    pub(super) unordered: bool,
+}
+
+/// What must not decide them.
+#[derive(Clone, Debug)]
+pub(super) struct How {
+    workers: usize,
+    prefetch: usize,
+    part_size: Option<usize>,
+    pub(super) hold: usize,
+    pub(super) in_order: bool,
+    dealt: bool,
+    help: Option<bool>,
+    wait: WaitStrategy,
+    memory_limit: Option<usize>,
+}
+
+/// The longest list of the user's batches.
+pub(super) const MOST_IN_LIST: usize = 4;
+
+impl What {
+    pub(super) fn choose(choices: &mut Choices<'_>) -> Self {
+        let len = choices.below(41);
+        let bad = choices.of(&[0, 0, 0, 12, 3, 1]);
+        let mut faults = vec![None; len];
+        for fault in faults.iter_mut().filter(|_| bad > 0) {
+            if choices.one_in(bad) {
+                *fault = Some(choices.of(&[Fault::Error, Fault::Panic]));
+            }
+        }
+        // A dataset without samples has none to ask.
+        let says_fields = bad > 0 || len == 0 || choices.one_in(2);
+        let items = Items { faults, says_fields, reads_many: choices.one_in(4) };
+        let index = |choices: &mut Choices<'_>| choices.below(len + 1);
+        let from = match choices.below(5) {
+            0 => From::Sequential,
+            1 | 2 => From::Shuffle,
+            3 => From::Indices((0..choices.below(30)).map(|_| index(choices)).collect()),
+            _ => {
+                let list =
+                    |choices: &mut Choices<'_>| (0..choices.below(MOST_IN_LIST + 1)).map(|_| index(choices)).collect();
+                From::Lists((0..choices.below(10)).map(|_| list(choices)).collect())
+            }
+        };
+        let batch_size = choices.of(&[Some(1), Some(2), Some(3), Some(5), Some(7), Some(16), Some(100), None]);
+        let unordered = choices.one_in(4);
+        let feed = matches!(from, From::Indices(_) | From::Lists(_));
+        let budget = match choices.below(3) {
+            // Which batch is the first beyond a budget depends on which one comes first.
+            _ if unordered => Budget::Samples(usize::MAX),
+            0 => Budget::Samples(usize::MAX),
+            1 if !feed => Budget::Share(f64::from(choices.byte()) / 255.0),
+            _ => Budget::Samples(choices.below(7)),
+        };
+        Self {
+            items,
+            drop_last: batch_size.is_some() && choices.one_in(2),
+            batch_size,
+            from,
+            seed: choices.word(),
+            persistent: choices.one_in(4),
+            on_error: choices.of(&[OnError::Raise, OnError::Skip(budget), OnError::Replace(budget)]),
+            epochs: choices.within(1, 3) as u32,
+            unordered,
+        }
+    }
+
+    pub(super) fn is_feed(&self) -> bool {
+        matches!(self.from, From::Indices(_) | From::Lists(_))
+    }
+
+    /// The indices of a pass over `from`, in batches.
+    pub(super) fn turned(indices: &[usize], epoch: usize) -> impl Iterator<Item = usize> {
+        (0..indices.len()).map(move |i| indices[(i + epoch) % indices.len()])
+    }
+}
+
+impl How {
+    pub(super) fn choose(what: &What, choices: &mut Choices<'_>) -> Self {
+        let workers = choices.of(&[0, 0, 0, 0, 1, 1, 2, 3]);
+        let dealt = choices.one_in(4) && !what.is_feed();
+        Self {
+            workers: if what.persistent { workers.max(1) } else { workers },
+            prefetch: choices.within(1, 3),
+            part_size: Some(choices.below(6)).filter(|&size| size > 0 && !dealt),
+            hold: choices.within(1, 3),
+            in_order: !what.unordered || choices.one_in(3),
+            dealt,
+            help: choices.of(&[None, None, Some(false), Some(true)]).filter(|_| !dealt),
+            wait: choices.of(&[WaitStrategy::Park, WaitStrategy::Backoff]),
+            memory_limit: choices.one_in(10).then(|| choices.below(1 << 16)),
+        }
+    }
+}
+
+/// A loader of either kind.
+pub(super) enum Any {
+    Shared(Loader<Items>),
+    Dealt(LaneLoader<Items>),
+}
+
+/// Makes the loader; with a limit that is too low, one without it.
+pub(super) fn build(what: &What, how: &How) -> Result<Any, BuildError> {
+    let any = match build_once(what, how) {
+        Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
+            assert!(needed > limit);
+            build_once(what, &How { memory_limit: None, ..how.clone() })?
+        }
+        outcome => {
+            let any = outcome?;
+            let ceiling = match &any {
+                Any::Shared(loader) => loader.memory_ceiling(),
+                Any::Dealt(loader) => loader.memory_ceiling(),
+            };
+            assert!(how.memory_limit.is_none_or(|limit| ceiling <= limit), "{ceiling} bytes");
+            any
+        }
+    };
+    Ok(any)
+}
+
+fn build_once(what: &What, how: &How) -> Result<Any, BuildError> {
+    let mut builder = sampled(Loader::builder(what.items.clone()), what);
+    builder = builder.num_workers(how.workers).hold(how.hold).in_order(how.in_order).wait_strategy(how.wait);
+    builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
+    builder = builder.persistent_workers(what.persistent);
+    if how.workers > 0 {
+        builder = builder.prefetch_factor(how.prefetch);
+    }
+    if let Some(size) = how.part_size {
+        builder = builder.part_size(size);
+    }
+    if let Some(help) = how.help {
+        builder = builder.help(help);
+    }
+    if let Some(limit) = how.memory_limit {
+        builder = builder.memory_limit(limit);
+    }
+    Ok(if how.dealt { Any::Dealt(builder.build_dealt()?) } else { Any::Shared(builder.build()?) })
+}
+
+/// Says in which order, and in which batches.
+fn sampled(builder: Builder<Items>, what: &What) -> Builder<Items> {
+    let sized = |builder: Builder<Items>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
+    match what.from.clone() {
+        From::Sequential => sized(builder),
+        From::Shuffle => sized(builder).shuffle(true),
+        From::Indices(indices) => {
+            let mut epoch = 0;
+            sized(builder).sampler_iter(move || {
+                epoch += 1;
+                What::turned(&indices, epoch - 1).collect::<Vec<_>>()
+            })
+        }
+        From::Lists(lists) => builder.batch_sampler_iter(MOST_IN_LIST, move || lists.clone()),
+    }
+}

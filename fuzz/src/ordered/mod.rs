@@ -1,0 +1,234 @@
+//! The ordered ring: operations of workers, the consumer and its leases in any order, beside a plain model.
+
+mod model;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use slotline_core::ordered::{Claim, Claims, Config, Delivery, Lease, NextError, Ring, Slot};
+use slotline_core::wait::{Deadline, Spin};
+
+use self::model::{Model, Spot};
+use crate::choices::Choices;
+
+const MOST_PARTS: usize = 4;
+/// A word for each part, which says who wrote it last.
+type Value = [AtomicU64; MOST_PARTS];
+type TheRing = Ring<Box<[Slot<Value>]>, Spin>;
+
+/// A deadline that has passed: waiting is one look.
+struct Now;
+
+impl Deadline for Now {
+    fn remaining(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Runs the operations that `data` says on a small ring, also across the wrap of its position, and checks that each does
+/// what the model says, and that nobody else writes where a claim or a lease is held.
+pub fn ordered(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let (depth, parts) = (choices.within(1, 5), choices.within(1, MOST_PARTS));
+    let delivery = choices.of(&[Delivery::InOrder, Delivery::Arrival]);
+    let mut config = Config::new().parts(parts).delivery(delivery);
+    if choices.one_in(2) {
+        config = config.wake_at(choices.below(8));
+    }
+    let slots: Box<[Slot<Value>]> = (0..depth).map(|_| Slot::new(Value::default())).collect();
+    let ring = match choices.below(4) {
+        0 => Ring::with_wait(slots, config, Spin, Spin),
+        laps => Ring::near_the_wrap(slots, config, Spin, Spin, laps - 1),
+    };
+    let model = Model::new(depth, parts, delivery);
+    assert_eq!((ring.depth(), ring.parts()), (depth, parts));
+    let worker = ring.worker();
+    let mut run = Run { worker: &worker, model, claims: Vec::new(), rows: Vec::new(), leases: Vec::new(), stamp: 0 };
+    let mut consumer = ring.consumer().expect("nobody has taken it yet");
+    assert!(ring.consumer().is_none());
+    while !choices.is_over() {
+        match choices.below(19) {
+            0..3 => run.claim(choices.within(1, parts + 1), choices.one_in(2)),
+            3 => run.claim_many(choices.within(1, depth + 2)),
+            4 => run.claim_of_row(&mut choices),
+            5 => run.drop_row(&mut choices),
+            6..9 => run.finish(&mut choices),
+            9..12 => run.next(if choices.one_in(2) { consumer.next_until(&Now) } else { consumer.try_next() }),
+            12 | 13 => run.release(&mut choices),
+            14 => {
+                ring.seal();
+                run.model.sealed = true;
+            }
+            15 => {
+                let tickets = choices.of(&[None, Some(0), Some(1), Some(2), Some(5), Some(9), Some(usize::MAX)]);
+                assert_eq!(consumer.open(tickets), run.model.open(tickets));
+            }
+            16 => {
+                let look = run.model.look().map(drop);
+                let nothing = look == Err(NextError::Empty);
+                assert_eq!(consumer.wait(&Now), !nothing);
+                assert_eq!(consumer.wait_or_work(&Now), !nothing || run.model.has_work());
+                assert_eq!(consumer.wait_for_release(&Now), look != Err(NextError::Held));
+                consumer.call_workers();
+            }
+            17 => {
+                assert_eq!(consumer.ready(), run.model.ready());
+                assert_eq!(consumer.is_ready(), run.model.ready() > 0);
+                if run.model.may_run() {
+                    assert_eq!(worker.wait_for_run().is_err(), run.model.closed);
+                }
+            }
+            _ if choices.one_in(6) => {
+                ring.close();
+                run.model.closed = true;
+            }
+            _ => run.leak(&mut choices),
+        }
+        assert_eq!((ring.claimed(), ring.is_closed()), (run.model.begun, run.model.closed));
+        assert_eq!(ring.is_sealed(), run.model.sealed);
+    }
+}
+
+struct Run<'a> {
+    worker: &'a slotline_core::ordered::Worker<&'a TheRing>,
+    model: Model,
+    claims: Vec<(Claim<'a, TheRing>, u64)>,
+    /// Claims that were not taken yet, which the model has already, with where they are.
+    rows: Vec<(Claims<'a, TheRing>, Vec<Spot>)>,
+    leases: Vec<(Lease<&'a TheRing>, u64)>,
+    /// The last mark that was written by anybody.
+    stamp: u64,
+}
+
+fn spot(claim: &Claim<'_, TheRing>) -> Spot {
+    let parts = claim.parts();
+    Spot { slot: claim.slot(), ticket: claim.ticket(), part: parts.start, count: parts.len() }
+}
+
+/// What a finished part says: its ticket, and which part of it.
+fn written(ticket: usize, part: usize) -> u64 {
+    1 << 63 | (ticket as u64) << 8 | part as u64
+}
+
+impl<'a> Run<'a> {
+    fn mark(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    fn claim(&mut self, max: usize, until: bool) {
+        let claim = if until { self.worker.claim_until(max, &Now) } else { self.worker.try_claim(max) };
+        match claim {
+            Ok(claim) => {
+                self.model.claim(spot(&claim), max);
+                self.hold(claim);
+            }
+            Err(error) => assert_eq!(Some(error), self.model.refusal()),
+        }
+    }
+
+    fn claim_many(&mut self, max: usize) {
+        let claims = match self.worker.try_claim_many(max) {
+            Ok(claims) => claims,
+            Err(error) => return assert_eq!(Some(error), self.model.refusal()),
+        };
+        assert_eq!(claims.len(), self.model.many(max));
+        if self.model.delivery == Delivery::Arrival {
+            // Where it is, only it can tell.
+            let claim = { claims }.next().expect("one");
+            self.model.claim(spot(&claim), self.model.parts);
+            return self.hold(claim);
+        }
+        let spots = (0..claims.len()).map(|_| {
+            let next = self.model.ahead();
+            self.model.claim(next, self.model.parts);
+            next
+        });
+        let spots = spots.collect();
+        self.rows.push((claims, spots));
+    }
+
+    fn claim_of_row(&mut self, choices: &mut Choices<'_>) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let row = choices.below(self.rows.len());
+        let (claims, spots) = &mut self.rows[row];
+        assert_eq!(claims.len(), spots.len());
+        match claims.next() {
+            Some(claim) => {
+                assert_eq!(spot(&claim), spots.remove(0));
+                self.hold(claim);
+            }
+            None => drop(self.rows.swap_remove(row)),
+        }
+    }
+
+    /// Those that were not taken fail.
+    fn drop_row(&mut self, choices: &mut Choices<'_>) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let (claims, spots) = self.rows.swap_remove(choices.below(self.rows.len()));
+        drop(claims);
+        spots.into_iter().for_each(|spot| self.model.finish(spot, true));
+    }
+
+    fn hold(&mut self, mut claim: Claim<'a, TheRing>) {
+        let mark = self.mark();
+        claim.parts().for_each(|part| claim.get()[part].store(mark, Ordering::Relaxed));
+        assert_eq!(claim.get_mut().is_some(), claim.parts().len() == self.model.parts);
+        self.claims.push((claim, mark));
+    }
+
+    fn finish(&mut self, choices: &mut Choices<'_>) {
+        if self.claims.is_empty() {
+            return;
+        }
+        let (claim, mark) = self.claims.swap_remove(choices.below(self.claims.len()));
+        let fails = choices.one_in(5);
+        for part in claim.parts() {
+            let was = claim.get()[part].swap(written(claim.ticket(), part), Ordering::Relaxed);
+            assert_eq!(was, mark, "somebody else wrote into a claim");
+        }
+        self.model.finish(spot(&claim), fails);
+        if fails { drop(claim) } else { claim.publish() }
+    }
+
+    fn next(&mut self, next: Result<Lease<&'a TheRing>, NextError>) {
+        let expected = self.model.next();
+        match next {
+            Ok(mut lease) => {
+                assert_eq!(Ok((lease.slot(), lease.ticket())), expected);
+                let mark = self.mark();
+                for part in 0..self.model.parts {
+                    let was = std::mem::replace(lease[part].get_mut(), mark);
+                    assert_eq!(was, written(lease.ticket(), part), "not what was published");
+                }
+                self.leases.push((lease, mark));
+            }
+            Err(error) => assert_eq!(Err(error), expected),
+        }
+    }
+
+    fn release(&mut self, choices: &mut Choices<'_>) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let (lease, mark) = self.leases.swap_remove(choices.below(self.leases.len()));
+        for part in 0..self.model.parts {
+            assert_eq!(lease[part].load(Ordering::Relaxed), mark, "somebody else wrote into a lease");
+        }
+        self.model.release(lease.slot());
+        drop(lease);
+    }
+
+    /// A claim or a lease that is leaked keeps its slot for ever, and that is all.
+    fn leak(&mut self, choices: &mut Choices<'_>) {
+        if choices.one_in(2) {
+            std::mem::forget(self.claims.pop());
+        } else {
+            std::mem::forget(self.leases.pop());
+        }
+    }
+}

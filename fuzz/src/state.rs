@@ -1,0 +1,194 @@
+//! States of loaders: whatever the bytes are, they are refused, or gone on from as they say.
+
+use serde_json::Value;
+use slotline::dataset::from_fn;
+use slotline::loader::State;
+use slotline::rng::Generator;
+use slotline::rng::rand_core::Rng;
+use slotline::{Batch, Error, Loader};
+
+use crate::choices::Choices;
+use crate::iterable::Stream;
+
+const LEN: usize = 13;
+const BATCH: usize = 3;
+const SEED: u64 = 5;
+/// A generator is put to any place of its sequence, which takes time beyond this one.
+const MOST_DRAWN: u64 = 1 << 20;
+
+/// Loads a state into a small loader: of `data` itself, if that is JSON, or of one that is damaged as `data` says. Where it is
+/// not refused, the rest of the pass must be the one that the state tells of.
+pub fn state(data: &[u8]) {
+    if let Ok(value) = serde_json::from_slice(data) {
+        load(value, 0);
+        return;
+    }
+    let mut choices = Choices::new(data);
+    let (kind, workers) = (choices.below(3), choices.of(&[0, 0, 0, 0, 0, 1, 2]));
+    let taken = choices.below(6);
+    let state = match kind {
+        0 => {
+            let mut loader = indexed(true, 0);
+            let mut pass = loader.epoch().expect("a pass");
+            pass.by_ref().take(taken).for_each(drop);
+            pass.state()
+        }
+        1 => indexed(false, 0).state(),
+        _ => {
+            let mut loader = stream(choices.one_in(2));
+            let mut pass = loader.epoch().expect("a pass");
+            pass.by_ref().take(taken).for_each(drop);
+            pass.state()
+        }
+    };
+    let mut value = serde_json::to_value(state).expect("a state");
+    let good = value.clone();
+    if choices.one_in(3) {
+        value["missing"] = (0..choices.below(4)).map(|_| choices.below(7)).collect();
+    }
+    for _ in 0..choices.below(4) {
+        damage(&mut value, &mut choices);
+    }
+    let is_good = value == good;
+    assert!(load(value, workers) || !is_good, "a good state was refused");
+}
+
+fn sample(index: usize, word: u64) -> (i64, u64) {
+    (index as i64, word)
+}
+
+fn indexed(shuffle: bool, workers: usize) -> Loader<impl for<'a> slotline::Dataset<Sample<'a> = (i64, u64)>> {
+    let items = from_fn(LEN, |index, cx| Ok(sample(index, cx.rng().next_u64())));
+    let builder = Loader::builder(items).batch_size(BATCH).shuffle(shuffle).seed(SEED).num_workers(workers);
+    builder.build().expect("a loader")
+}
+
+fn stream(saves: bool) -> slotline::loader::LaneLoader<slotline::dataset::Iterable<Stream>> {
+    let builder = Loader::iterable(Stream::good(LEN, saves)).batch_size(BATCH).seed(SEED);
+    builder.build().expect("a loader")
+}
+
+/// Loads a state, and takes the rest of its pass; whether it was not refused.
+fn load(value: Value, workers: usize) -> bool {
+    let Ok(state) = serde_json::from_value::<State>(value) else { return false };
+    let value = serde_json::to_value(&state).expect("a state");
+    let drawn = |generator: &str| value["start"][generator]["drawn"].as_u64().unwrap_or(0);
+    if drawn("generator") > MOST_DRAWN || drawn("default_generator") > MOST_DRAWN {
+        return false;
+    }
+    if value["kind"] == "iterable" {
+        return load_stream(&state, &value);
+    }
+    let shuffle = value["start"]["sampler"]["name"] == "shuffle";
+    let mut loader = indexed(shuffle, workers);
+    let before = loader.state();
+    if loader.load_state(&state).is_err() {
+        assert_eq!(loader.state(), before, "it was refused, and changed something");
+        return false;
+    }
+    assert_eq!((loader.state(), loader.next_epoch()), (state.clone(), state.epoch()));
+    let number = |value: &Value| value.as_u64().expect("a count") as usize;
+    let missing: Vec<usize> = value["missing"].as_array().into_iter().flatten().map(number).collect();
+    let next = state.batches() + missing.len();
+    let tasks = LEN.div_ceil(BATCH);
+    let pass = match loader.epoch() {
+        Ok(pass) => pass,
+        Err(Error::State(error)) => {
+            assert!(next > tasks, "{error}");
+            return false;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let (order, base) = drawn_from(drawn("generator"), shuffle);
+    let expected = missing.into_iter().chain(next..tasks).map(|task| {
+        let samples = (task * BATCH..LEN.min((task + 1) * BATCH)).map(|position| {
+            sample(order[position], slotline::rng::SampleRng::new(base, state.epoch(), position as u64).next_u64())
+        });
+        (task, samples.collect::<Vec<_>>())
+    });
+    let got: Vec<_> = pass.map(|batch| seen(&batch.expect("a batch"))).collect();
+    assert_eq!(got, expected.collect::<Vec<_>>());
+    true
+}
+
+/// The order of a pass, and its base seed, drawn by the generator after so many words.
+fn drawn_from(words: u64, shuffle: bool) -> (Vec<usize>, u64) {
+    let mut generator = Generator::from_seed(SEED);
+    generator.discard(words);
+    let base = generator.random_i64() as u64;
+    let mut order: Vec<u64> = (0..LEN as u64).collect();
+    if shuffle {
+        generator.randperm_into(LEN, &mut order).expect("a small permutation");
+    }
+    (order.into_iter().map(|index| index as usize).collect(), base)
+}
+
+/// A batch's number, and its samples.
+fn seen<D: slotline::dataset::Loadable>(batch: &Batch<D>) -> (usize, Vec<(i64, u64)>) {
+    let columns = batch.columns();
+    let numbers = columns.get(0).and_then(|it| it.typed::<i64>()).expect("numbers").as_slice().to_vec();
+    let words = columns.get(1).and_then(|it| it.typed::<u64>()).expect("words").as_slice().to_vec();
+    (batch.task(), numbers.into_iter().zip(words).collect())
+}
+
+fn load_stream(state: &State, value: &Value) -> bool {
+    let mut loader = stream(true);
+    let before = loader.state();
+    if loader.load_state(state).is_err() {
+        assert_eq!(loader.state(), before, "it was refused, and changed something");
+        return false;
+    }
+    assert_eq!(loader.state(), *state);
+    let pass = loader.epoch().expect("a pass");
+    let from = &value["streams"]["workers"][0];
+    let samples = from["samples"].as_u64().expect("a count");
+    let left = match from["saved"].as_str() {
+        _ if from["ended"] == true => Some(0..0),
+        None => Some(samples.min(LEN as u64) as usize..LEN),
+        Some(saved) => slotline::dataset::IterableDataset::resume(&Stream::good(LEN, true), None, saved).ok(),
+    };
+    match left {
+        None => assert!(pass.into_iter().any(|batch| matches!(batch, Err(Error::Start { .. })))),
+        Some(left) => {
+            let got = pass.flat_map(|batch| {
+                let batch = batch.expect("a batch");
+                let numbers = batch.columns().get(0).expect("numbers").typed::<i64>().expect("numbers");
+                numbers.as_slice().to_vec()
+            });
+            assert!(got.eq(left.map(|index| index as i64)));
+        }
+    }
+    true
+}
+
+/// Puts something else in the place of one of the values.
+fn damage(value: &mut Value, choices: &mut Choices<'_>) {
+    fn paths(value: &Value, path: &str, to: &mut Vec<String>) {
+        let below: Vec<(String, &Value)> = match value {
+            Value::Object(map) => map.iter().map(|(key, value)| (format!("{path}/{key}"), value)).collect(),
+            Value::Array(list) => list.iter().enumerate().map(|(i, value)| (format!("{path}/{i}"), value)).collect(),
+            _ => return,
+        };
+        for (path, value) in below {
+            paths(value, &path, to);
+            to.push(path);
+        }
+    }
+    let mut all = Vec::new();
+    paths(value, "", &mut all);
+    let Some(path) = all.get(choices.below(all.len().max(1))) else { return };
+    let place = value.pointer_mut(path).expect("it was found there");
+    let number = match choices.below(3) {
+        0 => choices.word(),
+        1 => choices.below(LEN + 3) as u64,
+        _ => choices.of(&[0, 1, 1000, 1 << 41, 1 << 63, u64::MAX, u64::MAX / 2]),
+    };
+    *place = match choices.below(7) {
+        0 => Value::Null,
+        1 => Value::Bool(choices.one_in(2)),
+        2 => format!("{}..{}", choices.below(LEN + 3), choices.below(LEN + 3)).into(),
+        3 => vec![number].into(),
+        4 => String::from_utf8_lossy(choices.bytes(6)).into(),
+        _ => number.into(),
+    };
+}
