@@ -57,6 +57,7 @@ mod engine;
 mod error;
 mod facts;
 mod figures;
+mod fork;
 mod gate;
 mod job;
 mod lanes;
@@ -202,8 +203,11 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
     /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
-    /// [`Error::Stopped`].
+    /// [`Error::Stopped`]; [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
+        if self.crew.is_lost() {
+            return Err(Error::Forked);
+        }
         // One that was leaked.
         self.tally.end(self.pass.delivered);
         let begun = Instant::now();
@@ -440,6 +444,9 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
     fn drop(&mut self) {
         self.shared.engine.abandoned.set(true);
+        if self.crew.is_lost() {
+            return self.crew.forget();
+        }
         self.shared.close();
         self.crew.join();
     }

@@ -1,0 +1,59 @@
+//! System calls that are refused, as in a sandbox or by an older kernel.
+
+use slotline::loader::{Affinity, Warning};
+
+use crate::child;
+use crate::support::{Run, dawdle, items, pass};
+use crate::system::refuse;
+
+/// Refuses some calls, and looks that passes are what they are without.
+pub(crate) fn refused(words: &[&str]) {
+    let calls = words.iter().map(|&word| match word {
+        "membarrier" => (libc::SYS_membarrier, libc::ENOSYS),
+        "setaffinity" => (libc::SYS_sched_setaffinity, libc::EPERM),
+        "getaffinity" => (libc::SYS_sched_getaffinity, libc::EPERM),
+        "mlock" => (libc::SYS_mlock, libc::EPERM),
+        "madvise" => (libc::SYS_madvise, libc::EINVAL),
+        _ => panic!("{words:?}"),
+    });
+    refuse(&calls.collect::<Vec<_>>()).unwrap();
+    // SAFETY: asks what there is, and touches no memory.
+    let barrier = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
+    assert_eq!(words.contains(&"membarrier"), barrier < 0);
+
+    let run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 11 };
+    let expected = run.expected(4);
+    for (workers, help) in [(0, true), (1, false), (3, true), (3, false)] {
+        // Samples that take their time, so that everybody falls asleep now and then, and is woken.
+        let builder = run.over(items(run.len, |index, cx| Ok(dawdle(index, cx)))).num_workers(workers).help(help);
+        let mut loader = builder.pin_memory(true).affinity(Affinity::Spread).build().unwrap();
+        let warnings = loader.warnings().to_vec();
+        let count = |which: fn(&Warning) -> bool| warnings.iter().filter(|&warning| which(warning)).count();
+        let not_bound = count(|warning| matches!(warning, Warning::NotBound { .. }));
+        assert_eq!(not_bound, if words.contains(&"setaffinity") { workers } else { 0 }, "{warnings:?}");
+        let unknown = count(|warning| *warning == Warning::UnknownCores);
+        assert_eq!(unknown, usize::from(words.contains(&"getaffinity") && workers > 0), "{warnings:?}");
+        let not_locked = count(|warning| matches!(warning, Warning::NotLocked { .. }));
+        assert_eq!(not_locked, usize::from(words.contains(&"mlock")), "{warnings:?}");
+        for expected in &expected {
+            assert_eq!(pass(&mut loader), *expected);
+        }
+    }
+}
+
+#[test]
+fn without_membarrier_there_are_other_fences_and_everybody_is_woken() {
+    child::run("refusals::refused membarrier");
+}
+
+#[test]
+fn workers_that_cannot_be_bound_to_cores_are_warnings() {
+    child::run("refusals::refused setaffinity");
+    child::run("refusals::refused getaffinity");
+}
+
+#[test]
+fn memory_that_cannot_be_locked_or_had_ahead_of_time_is_had_without() {
+    child::run("refusals::refused mlock");
+    child::run("refusals::refused madvise");
+}
