@@ -7,13 +7,13 @@ use slotline::loader::{BatchLoader, BatchPass, Builder};
 use slotline::{Batch, Error, Loader};
 
 use crate::child;
-use crate::support::{LONG, OneByOne, Run, dawdle, items};
+use crate::support::{LONG, OneByOne, Run, dawdling, items};
 
 const RUN: Run = Run { len: 150, batch_size: 7, drop_last: false, shuffle: false, seed: 13 };
 const PASSES: usize = 30;
 
 fn samples() -> impl Dataset {
-    items(RUN.len, |index, cx| Ok(dawdle(index, cx)))
+    items(RUN.len, dawdling)
 }
 
 /// Forks this process, and whether this is the child, which ends at a panic, or when it hangs. The parent waits until it

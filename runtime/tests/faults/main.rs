@@ -15,8 +15,10 @@ mod support;
 mod system;
 mod threads;
 
-/// What a process of its own can be asked to do.
-const CASES: &[(&str, fn(&[&str]))] = &[
+/// What a process of its own can be asked to do, with some words that say how.
+type Case = fn(&[&str]);
+
+const CASES: &[(&str, Case)] = &[
     ("memory::build", memory::build),
     ("memory::running", memory::running),
     ("memory::order", memory::order),
@@ -25,6 +27,7 @@ const CASES: &[(&str, fn(&[&str]))] = &[
     ("files::cut", files::cut),
     ("files::changed", files::changed),
     ("refusals::refused", refusals::refused),
+    ("refusals::late", refusals::late),
     ("signals::storm", signals::storm),
     ("signals::still", signals::still),
     ("signals::stopped", signals::stopped),

@@ -1,9 +1,10 @@
 //! System calls that are refused, as in a sandbox or by an older kernel.
 
+use slotline::Loader;
 use slotline::loader::{Affinity, Warning};
 
-use crate::child;
-use crate::support::{Run, dawdle, items, pass};
+use crate::child::{self, Process};
+use crate::support::{LONG, Run, dawdling, items, pass};
 use crate::system::refuse;
 
 /// Refuses some calls, and looks that passes are what they are without.
@@ -25,7 +26,7 @@ pub(crate) fn refused(words: &[&str]) {
     let expected = run.expected(4);
     for (workers, help) in [(0, true), (1, false), (3, true), (3, false)] {
         // Samples that take their time, so that everybody falls asleep now and then, and is woken.
-        let builder = run.over(items(run.len, |index, cx| Ok(dawdle(index, cx)))).num_workers(workers).help(help);
+        let builder = run.over(items(run.len, dawdling)).num_workers(workers).help(help);
         let mut loader = builder.pin_memory(true).affinity(Affinity::Spread).build().unwrap();
         let warnings = loader.warnings().to_vec();
         let count = |which: fn(&Warning) -> bool| warnings.iter().filter(|&warning| which(warning)).count();
@@ -39,6 +40,28 @@ pub(crate) fn refused(words: &[&str]) {
             assert_eq!(pass(&mut loader), *expected);
         }
     }
+}
+
+/// Refuses the barrier that threads count on already.
+pub(crate) fn late(_: &[&str]) {
+    // Long enough for the consumer to fall asleep, however busy the machine is. It need not come to its end.
+    let slow = items(2, |index, _| {
+        std::thread::sleep(LONG / 2 * index as u32);
+        Ok(())
+    });
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(1);
+    }));
+    let mut loader = Loader::builder(slow).num_workers(1).help(false).build().unwrap();
+    refuse(&[(libc::SYS_membarrier, libc::EPERM)]).unwrap();
+    pass(&mut loader);
+}
+
+#[test]
+fn a_membarrier_that_is_refused_too_late_is_a_panic_and_no_hang() {
+    let ended = Process::start("refusals::late").end();
+    assert!(ended.text.contains("membarrier: Operation not permitted"), "{}", ended.text);
 }
 
 #[test]

@@ -8,13 +8,13 @@ use slotline::loader::Error;
 use slotline::{Dataset, Loader};
 
 use crate::child::{self, Process};
-use crate::support::{Got, LONG, Latch, Run, dawdle, items, pass};
+use crate::support::{Got, LONG, Latch, Run, dawdling, items, pass};
 use crate::system::{handle, signal, threads, worker};
 
 const RUN: Run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 3 };
 
 fn samples() -> impl Dataset {
-    items(RUN.len, |index, cx| Ok(dawdle(index, cx)))
+    items(RUN.len, dawdling)
 }
 
 /// Interrupts all threads over and over, with passes going on.
@@ -47,9 +47,10 @@ pub(crate) fn storm(_: &[&str]) {
         let (latch, limit) = (Latch::default(), Duration::from_millis(80));
         let stuck = latch.clone();
         let dataset = items(4, move |index, _| {
-            Ok(if index > 0 {
-                stuck.wait()
-            })
+            if index > 0 {
+                stuck.wait();
+            }
+            Ok(())
         });
         let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).timeout(limit).build().unwrap();
         let mut pass = loader.epoch().unwrap();
@@ -137,7 +138,9 @@ pub(crate) fn still(words: &[&str]) {
                 }
                 Err(error) => panic!("{error}"),
             }
-            release.map(|release| release.join().unwrap());
+            if let Some(release) = release {
+                release.join().unwrap();
+            }
         }
         assert_eq!(got, expected, "pass {round}");
         unharmed += usize::from(late == before);
