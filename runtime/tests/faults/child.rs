@@ -85,7 +85,7 @@ pub(crate) fn run(asked: impl Into<String>) {
     Process::start(asked).end().well();
 }
 
-const NOT_PROVOKED: &str = "NOT PROVOKED: ";
+pub(crate) const NOT_PROVOKED: &str = "NOT PROVOKED: ";
 
 /// Says that a fault could not be made here.
 pub(crate) fn not_provoked(what: &str) {

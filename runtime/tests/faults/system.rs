@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::child::not_provoked;
+
 /// Sets a limit of this process (the soft one, so that it can be raised again).
 pub(crate) fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -26,8 +28,8 @@ pub(crate) fn allow_memory(more: u64) {
     limit(libc::RLIMIT_AS, mapped() + more);
 }
 
-/// Has the system refuse these calls to this process, each with an error, from now on.
-pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> io::Result<()> {
+/// Has the system refuse these calls to this process, each with an error, from now on. `false` if it will not.
+pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> bool {
     let instruction = |code, k, yes| libc::sock_filter { code, jt: yes, jf: u8::from(yes == 0), k };
     let (load, equal, give) =
         (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
@@ -46,7 +48,13 @@ pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> io::Result<()> {
         let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if outcome != 0 {
+        not_provoked(&format!(
+            "calls that are refused, as there is no filter for them: {}",
+            io::Error::last_os_error()
+        ));
+    }
+    outcome == 0
 }
 
 /// The threads of this process, with their names.

@@ -26,7 +26,9 @@ fn build(workers: usize, dealt: bool) -> Option<usize> {
 
 /// No thread can be started at all.
 pub(crate) fn all(_: &[&str]) {
-    refuse(&[(libc::SYS_clone, libc::EAGAIN), (libc::SYS_clone3, libc::EAGAIN)]).unwrap();
+    if !refuse(&[(libc::SYS_clone, libc::EAGAIN), (libc::SYS_clone3, libc::EAGAIN)]) {
+        return;
+    }
     assert_eq!([build(3, false), build(3, true)], [Some(0), Some(0)]);
     let watched = || Loader::builder(from_fn(5, |index, _| Ok(index as i64))).watchdog(Duration::from_secs(1));
     assert!(matches!(watched().build(), Err(BuildError::Watchdog { .. })));
