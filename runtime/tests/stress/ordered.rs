@@ -251,6 +251,8 @@ struct Taker<'a> {
     own: Option<Worker<Arc<Ring>>>,
     in_order: bool,
     held: VecDeque<Taken>,
+    /// After how many tickets, on average, it lets one go.
+    keeps: usize,
     releases: Sender<Taken>,
     dice: Dice,
 }
@@ -326,7 +328,7 @@ impl Taker<'_> {
             assert!(!self.in_order || ticket == seen.len(), "{ticket} came after {}", seen.len());
             assert!(seen.insert(ticket), "ticket {ticket} came twice");
             TICKETS.fetch_add(1, Relaxed);
-            while self.held.len() >= ring.depth() || !self.held.is_empty() && self.dice.once_in(3) {
+            while self.held.len() >= ring.depth() || !self.held.is_empty() && self.dice.once_in(self.keeps) {
                 let place = self.dice.below(self.held.len());
                 self.held.swap_remove_back(place).into_iter().for_each(Taken::release);
             }
@@ -335,7 +337,7 @@ impl Taker<'_> {
 }
 
 pub(crate) fn round(mut dice: Dice) {
-    let (depth, parts, workers) = (dice.from(1, 6), dice.from(1, PARTS), dice.from(1, 6));
+    let (depth, parts, workers) = (dice.from(1, 6), dice.from(1, PARTS), dice.below(7));
     let in_order = dice.below(3) > 0;
     let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
     let config = Config::new().parts(parts).delivery(delivery).wake_at(dice.from(1, depth));
@@ -359,11 +361,13 @@ pub(crate) fn round(mut dice: Dice) {
         scope.spawn(move || release_late(&taken, &mut own));
         let consumer = ordered::Consumer::new(ring.clone()).unwrap();
         let own = dice.once_in(2).then(|| Worker::new(ring.clone()));
-        let (held, runs, takes) = (VecDeque::new(), dice.from(1, 4), dice.fork());
-        let mut taker = Taker { shared: &shared, consumer, own, in_order, held, releases, dice: takes };
+        let nobody_works = workers == 0 && own.is_none();
+        let (held, keeps, runs, takes) = (VecDeque::new(), dice.from(2, 20), dice.from(1, 4), dice.fork());
+        let mut taker = Taker { shared: &shared, consumer, own, in_order, held, keeps, releases, dice: takes };
         for run in 1..=runs {
             let tickets = dice.below(60);
             let end = match dice.below(6) {
+                _ if nobody_works => End::SealBesides,
                 0 => End::Seal(dice.below(tickets + 1)),
                 1 => End::SealBesides,
                 2 if run == runs => End::CloseBesides,
