@@ -6,6 +6,7 @@ use core_affinity::CoreId;
 
 use super::GRACE;
 use super::error::{BuildError, Warning};
+use super::fork::Process;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, mpsc, wait_while};
 use crate::wait::Until;
@@ -29,7 +30,11 @@ pub(super) fn usable_cores() -> usize {
 }
 
 /// The core of each worker, if they have any.
-pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<CoreId>, BuildError> {
+pub(super) fn worker_cores(
+    affinity: &Affinity,
+    workers: usize,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<CoreId>, BuildError> {
     if *affinity == Affinity::Off || workers == 0 {
         return Ok(Vec::new());
     }
@@ -46,6 +51,9 @@ pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<Co
             .collect::<Result<Vec<_>, _>>()?,
         _ => usable,
     };
+    if chosen.is_empty() {
+        warnings.push(Warning::UnknownCores);
+    }
     Ok(chosen.into_iter().cycle().take(workers).collect())
 }
 
@@ -54,6 +62,7 @@ pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<Co
 pub(super) struct Crew {
     threads: Vec<JoinHandle<()>>,
     roll: Arc<Roll>,
+    process: Process,
 }
 
 /// How many threads have ended.
@@ -82,7 +91,7 @@ impl Crew {
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut crew = Self { threads: Vec::with_capacity(lives.len()), roll: Arc::new(Roll::default()) };
+        let mut crew = Self { threads: Vec::with_capacity(lives.len()), ..Self::default() };
         let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
             let (signature, bound, core) = (Signature(crew.roll.clone()), bound.clone(), cores.get(id).copied());
@@ -115,6 +124,19 @@ impl Crew {
     /// How many threads there are.
     pub(super) fn len(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Whether this process was forked from the one with the threads.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        !self.process.is_this() && !self.threads.is_empty()
+    }
+
+    /// Leaves threads alone that were lost. Even to let go of them would not do: the system may have given their place to
+    /// other ones.
+    #[cold]
+    pub(super) fn forget(&mut self) {
+        self.threads.drain(..).for_each(std::mem::forget);
     }
 
     /// Waits for the threads to end, but not for ever.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::error::By;
+use super::fork::Process;
 use super::job::{Activity, At};
 use super::stats::Stuck;
 use crate::sync::thread::{self, JoinHandle};
@@ -25,6 +26,7 @@ const REPORTS: usize = 64;
 pub(super) struct Watchdog {
     state: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    process: Process,
 }
 
 #[derive(Default)]
@@ -46,17 +48,20 @@ impl Watchdog {
         let shared = state.clone();
         let life = move || shared.look_after(&activities, patience);
         let thread = thread::Builder::new().name("slotline-watch".to_owned()).spawn(life)?;
-        Ok(Self { state, thread: Some(thread) })
+        Ok(Self { state, thread: Some(thread), process: Process::this() })
     }
 
-    /// What was reported so far.
+    /// What was reported so far; nothing in a process that was forked meanwhile.
     pub(super) fn stuck(&self) -> Vec<Stuck> {
-        self.state.lock().stuck.clone()
+        if self.process.is_this() { self.state.lock().stuck.clone() } else { Vec::new() }
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            return std::mem::forget(self.thread.take());
+        }
         self.state.lock().closed = true;
         self.state.closed.notify_all();
         if let Some(thread) = self.thread.take() {

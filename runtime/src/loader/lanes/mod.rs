@@ -160,8 +160,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
-    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass; [`Error::Stopped`].
+    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass; [`Error::Stopped`]; [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
+        if self.crew.is_lost() {
+            return Err(Error::Forked);
+        }
         // One that was leaked.
         self.tally.end(self.pass.delivered);
         let begun = Instant::now();
@@ -323,6 +326,9 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
     fn drop(&mut self) {
         self.home.abandoned().set(true);
+        if self.crew.is_lost() {
+            return self.crew.forget();
+        }
         self.lanes.close();
         self.crew.join();
     }
