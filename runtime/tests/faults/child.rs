@@ -31,6 +31,8 @@ impl Process {
         let (asked, output) = (asked.into(), tempfile::tempfile().unwrap());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--ignored", "--nocapture"]).env(ASKED, &asked);
+        // Tests count on stacks of the usual size.
+        command.env_remove("RUST_MIN_STACK");
         command.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
         Self { asked, child: command.spawn().unwrap(), output }
     }

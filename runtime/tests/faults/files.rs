@@ -10,6 +10,7 @@ use slotline::dataset::TensorDataset;
 use slotline::source::{map_npy, read_npy};
 
 use crate::child::{self, Process};
+use crate::system::limit;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 8;
@@ -69,6 +70,8 @@ pub(crate) fn cut(words: &[&str]) {
     let mut loader = load(&path, workers);
     look(&mut loader, |index, _, byte| byte == row(index));
     File::options().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
+    // No need to keep what is left of the process.
+    limit(libc::RLIMIT_CORE, 0);
     // The process may end in what follows, and the folder with it.
     drop(folder);
     println!("cut");

@@ -243,6 +243,15 @@ fn end_besides(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
     }
 }
 
+/// Closes the ring in the end, and where a check fails: else its workers would go on for ever.
+struct Closing(Arc<Ring>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// The consumer.
 struct Taker<'a> {
     shared: &'a Shared,
@@ -353,6 +362,7 @@ pub(crate) fn round(mut dice: Dice) {
     let (releases, taken) = channel();
     let closed = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _closing = Closing(ring.clone());
         for _ in 0..workers {
             let (shared, mut own) = (&shared, dice.fork());
             scope.spawn(move || shared.work(&mut own));
@@ -394,6 +404,5 @@ pub(crate) fn round(mut dice: Dice) {
                 break;
             }
         }
-        ring.close();
     });
 }
