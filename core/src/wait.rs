@@ -176,8 +176,9 @@ impl<F: Futex> Wait for Park<F> {
             }
             round += 1;
         }
-        // Release: who sees the sleeper sees what it said before about its wishes (for `wanted`).
-        self.sleepers.fetch_add(1, Ordering::Release);
+        // Relaxed, for the fences order it: a notifier that sees the sleeper and not its wishes (for `wanted`) has N2 before
+        // W2, so the sleeper sees the change.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.futex.heavy_fence();
         let outcome = loop {
             let epoch = self.epoch.load(Ordering::Acquire);
@@ -197,7 +198,7 @@ impl<F: Futex> Wait for Park<F> {
     #[inline]
     fn notify(&self, wanted: impl FnOnce() -> bool) {
         self.futex.light_fence();
-        if self.sleepers.load(Ordering::Acquire) != 0 {
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.wake(wanted);
         }
     }

@@ -553,7 +553,7 @@ typedef struct {
 // A state that is damaged, or does not fit the loader.
 #define SLOTLINE_STATE 12
 
-// The loader was stopped.
+// The loader was stopped, or its process was forked, and the workers are not in this one.
 #define SLOTLINE_STOPPED 13
 
 // A CUDA device, or its driver.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use slotline::loader::{BuildError, Builder};
 use slotline::sampler::BatchSampler;
 
-use crate::boundary::{boundary, guarded};
+use crate::boundary::{guarded, made};
 use crate::callback::{answer, slotline_failure};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::owner::{Owner, slotline_drop};
 use crate::sampler::slotline_sampler;
-use crate::status::{SLOTLINE_OK, slotline_status};
+use crate::status::slotline_status;
 use crate::versioned::{self, Versioned};
 
 /// A batch sampler: the batches of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as
@@ -150,15 +150,7 @@ unsafe fn make(
     kind: impl FnOnce() -> Result<Kind, Failure>,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe {
-        boundary(error, || {
-            // First, for what it takes over.
-            let kind = kind();
-            let out = check::place(out, null_mut(), "out")?;
-            *out = Box::into_raw(Box::new(slotline_batch_sampler(kind?)));
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { made(out, error, || kind().map(slotline_batch_sampler)) }
 }
 
 /// Makes a batch sampler of `batch_size` of a sampler's indices for each batch (torch's `BatchSampler`); with `drop_last` a last

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
+use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::status::{SLOTLINE_PANIC, slotline_status};
+use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
 
 /// Runs the body of a fallible function. What it fails with, or panics with, goes to `*error`, unless that is NULL.
 ///
@@ -34,6 +35,28 @@ pub(crate) unsafe fn boundary(
     };
     // SAFETY: the caller's word.
     unsafe { report(error, failure) }
+}
+
+/// Runs a constructor: what it makes goes to `*out`, as a handle, or what it fails with, or panics with, to `*error`.
+///
+/// # Safety
+///
+/// `out` and `error` must be NULL or writable.
+pub(crate) unsafe fn made<T>(
+    out: *mut *mut T,
+    error: *mut *mut slotline_error,
+    make: impl FnOnce() -> Result<T, Failure>,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            // First, for what it takes over.
+            let thing = make();
+            let out = check::place(out, null_mut(), "out")?;
+            *out = Box::into_raw(Box::new(thing?));
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 #[cold]

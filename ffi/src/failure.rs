@@ -105,7 +105,7 @@ fn about(error: &Error) -> Failure {
         Error::Sampler { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLER) },
         Error::LongBatch { task, .. } => Failure { task: Some(*task), ..of(SLOTLINE_SAMPLER) },
         Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
-        Error::Stopped => of(SLOTLINE_STOPPED),
+        Error::Stopped | Error::Forked => of(SLOTLINE_STOPPED),
         Error::State(_) => of(SLOTLINE_STATE),
         Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
         _ => of(SLOTLINE_PANIC),

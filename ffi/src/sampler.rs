@@ -3,7 +3,6 @@
 //! A handle says what kind of sampler it is; each loader makes its own of it when it is built, for its dataset's length.
 
 use std::ops::Range;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 use slotline::BoxError;
@@ -13,12 +12,12 @@ use slotline::sampler::{
     WeightedRandomSampler,
 };
 
-use crate::boundary::{boundary, guarded};
+use crate::boundary::{guarded, made};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::order::{Calls, Ordered, slotline_order_callback};
-use crate::status::{SLOTLINE_OK, slotline_status};
+use crate::status::slotline_status;
 
 /// A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
 /// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's default generator
@@ -121,15 +120,7 @@ unsafe fn make(
     kind: impl FnOnce() -> Result<Kind, Failure>,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe {
-        boundary(error, || {
-            // First, for what it takes over.
-            let kind = kind();
-            let out = check::place(out, null_mut(), "out")?;
-            *out = Box::into_raw(Box::new(slotline_sampler { kind: kind?, seed: None }));
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { made(out, error, || kind().map(|kind| slotline_sampler { kind, seed: None })) }
 }
 
 /// Makes a sampler of a new random order in each pass (torch's `RandomSampler`), or, with `replacement`, of random draws.

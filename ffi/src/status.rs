@@ -31,7 +31,7 @@ pub const SLOTLINE_WORKER_INIT: slotline_status = 10;
 pub const SLOTLINE_SAMPLER: slotline_status = 11;
 /// A state that is damaged, or does not fit the loader.
 pub const SLOTLINE_STATE: slotline_status = 12;
-/// The loader was stopped.
+/// The loader was stopped, or its process was forked, and the workers are not in this one.
 pub const SLOTLINE_STOPPED: slotline_status = 13;
 /// A CUDA device, or its driver.
 pub const SLOTLINE_DEVICE: slotline_status = 14;

@@ -7,6 +7,7 @@
 mod native;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -72,8 +73,18 @@ fn with_threads(name: &str) -> Option<String> {
     compile(&cc, &["-fsanitize=thread"], name, &object);
     let runtime = runtime.to_str().expect("rustc lies in a folder whose name is UTF-8");
     let program = link(&cc, &["-Wl,--whole-archive", runtime, "-Wl,--no-whole-archive", "-rdynamic"], &object, library);
-    let suppressions = here().join("tests/c/thread.supp");
-    Some(run(Command::new(program).env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))))
+    let mut command = Command::new(program);
+    if with_std_source().is_none() {
+        let suppressions = here().join("tests/c/thread.supp");
+        command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
+    }
+    Some(run(&mut command))
+}
+
+/// A rustc that has std's source, if the environment names one: std is then compiled for ThreadSanitizer, too, and nothing
+/// needs to be suppressed (`proof/sanitizers`).
+fn with_std_source() -> Option<OsString> {
+    std::env::var_os("SLOTLINE_RUSTC_WITH_STD_SOURCE")
 }
 
 /// Rust's runtime of ThreadSanitizer, and the static library built for it.
@@ -93,8 +104,10 @@ fn threads_library() -> Option<(&'static Path, &'static Path)> {
         cargo.args(["build", "--quiet", "--package", "slotline-c", "--profile", &profile, "--target-dir"]).arg(&folder);
         // With a target named, the flags are not those of build scripts and macros.
         cargo.args(["--target", &host]).current_dir(here()).env("RUSTC_BOOTSTRAP", "1");
-        // std is not built for it; see tests/c/thread.supp.
         cargo.env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
+        if let Some(rustc) = with_std_source() {
+            cargo.env("RUSTC", rustc).env("CARGO_UNSTABLE_BUILD_STD", "std");
+        }
         run(&mut cargo);
         let built = if profile == "dev" { "debug" } else { &profile };
         Some((runtime, folder.join(host).join(built).join("libslotline.a")))

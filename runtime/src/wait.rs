@@ -1,14 +1,18 @@
-//! How threads wait: the strategies of the builder, and the futex under them.
+//! How threads wait: the strategies of the builder, and under them the system's futex.
+
+#[cfg(not(shuttle))]
+mod futex;
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::compiler_fence;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use slotline_core::wait::{Backoff, Deadline, Futex, Park, Spin, Wait, Word};
+use slotline_core::wait::{Backoff, Deadline, Park, Spin, Wait};
 
-use crate::sync::atomic::{Ordering, fence};
-use crate::sync::thread;
+#[cfg(not(shuttle))]
+use self::futex::SystemFutex;
+use crate::sync::Instant;
+#[cfg(shuttle)]
+use crate::sync::{SystemFutex, is_late};
 
 /// How the consumer waits for a batch, and workers for a free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub struct Waiter {
 
 impl Waiter {
     pub(crate) fn new(strategy: WaitStrategy) -> Self {
-        Self { strategy, park: Park::new(SystemFutex { asymmetric: asymmetric_fences() }) }
+        Self { strategy, park: Park::new(SystemFutex::new()) }
     }
 }
 
@@ -72,124 +76,10 @@ impl Until {
 impl Deadline for Until {
     #[inline]
     fn remaining(&self) -> Duration {
+        #[cfg(shuttle)]
+        if self.0.is_some() && is_late() {
+            return Duration::ZERO;
+        }
         self.0.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }
-}
-
-/// Sleeping and waking through the operating system.
-///
-/// Where Linux has `membarrier`, the fences are an asymmetric pair: the sleeper, who is slow anyway, makes every thread
-/// of the process run a full barrier, so that the notifier needs to stop the compiler only. A notifier's store and load
-/// then lie on one side of that barrier or around it: if the store comes after, the load does, too, and sees the
-/// sleeper; if not, the sleeper's second look sees the store.
-struct SystemFutex {
-    asymmetric: bool,
-}
-
-/// Looks before a thread begins to give way to others, and then before it sleeps: about 3 and 120 µs where nobody else
-/// wants the core. Falling asleep and waking costs both sides some 50 µs, so that sleeping sooner than that is dear: a
-/// shuffled gather by two workers took 1.3 times as long with 3 yields.
-const SPINS: u32 = 60;
-const YIELDS: u32 = 300;
-
-impl Futex for SystemFutex {
-    fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
-        system::wait(word, expected, timeout);
-    }
-
-    fn wake_all(&self, word: &Word) {
-        system::wake_all(word);
-    }
-
-    #[inline]
-    fn light_fence(&self) {
-        if self.asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
-    }
-
-    fn heavy_fence(&self) {
-        fence(Ordering::SeqCst);
-        if self.asymmetric {
-            system::barrier();
-        }
-    }
-
-    fn spin(&self, round: u32) -> bool {
-        if round < SPINS {
-            std::hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
-        round < SPINS + YIELDS
-    }
-}
-
-/// Whether the process can have asymmetric fences; registers it for them at the first call.
-fn asymmetric_fences() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(system::register_barrier)
-}
-
-#[cfg(target_os = "linux")]
-mod system {
-    use super::*;
-
-    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration) {
-        let seconds = libc::time_t::try_from(timeout.as_secs());
-        let timeout = seconds.ok().map(|tv_sec| libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ });
-        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. Whatever the outcome (woken,
-        // timed out, interrupted, changed before), the caller looks again.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, timeout) };
-    }
-
-    pub(super) fn wake_all(word: &Word) {
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: only the word's address is used.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
-    }
-
-    pub(super) fn register_barrier() -> bool {
-        let command = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
-        // SAFETY: registers the process; touches no memory.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-    }
-
-    pub(super) fn barrier() {
-        let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-        // SAFETY: touches no memory.
-        let outcome = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-        // It cannot fail once registered; if it did, the proof of no lost wake-up would be void.
-        assert_eq!(outcome, 0, "membarrier: {}", std::io::Error::last_os_error());
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    use super::*;
-    use std::sync::{Condvar, Mutex, PoisonError};
-
-    /// One for the process: sleepers of all words share it, and look again when any is woken.
-    static LOCK: Mutex<()> = Mutex::new(());
-    static WOKEN: Condvar = Condvar::new();
-
-    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration) {
-        let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-        if word.load(Ordering::Relaxed) == expected {
-            // A year is as good as for ever, and does not overflow a clock.
-            let timeout = timeout.min(Duration::from_secs(365 * 24 * 3600));
-            drop(WOKEN.wait_timeout(guard, timeout));
-        }
-    }
-
-    pub(super) fn wake_all(_word: &Word) {
-        drop(LOCK.lock().unwrap_or_else(PoisonError::into_inner));
-        WOKEN.notify_all();
-    }
-
-    pub(super) fn register_barrier() -> bool {
-        false
-    }
-
-    pub(super) fn barrier() {}
 }

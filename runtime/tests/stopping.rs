@@ -150,6 +150,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
             assert!(loader.depth() < 100);
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {
+                takes.recv().expect("a first batch");
                 // As a rule it waits by then; if not, there is nothing to wait for all the same.
                 while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
                 stopper.stop();
@@ -180,10 +181,12 @@ fn who_waits_for_a_worker_init_returns() {
             Ok(())
         }
     };
-    each_kind!(|latch| quick(&latch), [num_workers(2).worker_init(init(&latch))], |loader| {
-        let helper = stop_when_stuck(loader.stopper(), &latch);
+    each_kind!(|latch| quick(&latch), [seed(3).num_workers(2).worker_init(init(&latch))], |loader| {
+        let (helper, state) = (stop_when_stuck(loader.stopper(), &latch), loader.state());
         assert!(matches!(loader.epoch(), Err(Error::Stopped)));
         helper.join().unwrap();
+        // The pass was drawn already, and has not begun.
+        assert_eq!(loader.state(), state);
     });
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use slotline::Loader;
 use slotline::dataset::from_fn;
-use slotline::loader::{Builder, Error};
-use support::{Gone, Latch, items};
+use slotline::loader::{Batch, Builder, Error};
+use support::{Gone, Latch, OneByOne, items};
 
 #[test]
 fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
@@ -78,6 +78,47 @@ fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
     latch.open();
     let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
     assert!(tasks.into_iter().eq(0..6));
+}
+
+/// Has a `worker_init` take too long, and then the pass begin.
+macro_rules! begin_late {
+    ($builder:expr, $build:ident) => {{
+        let told = |batch: Result<Batch<_>, Error>| {
+            let batch = batch.unwrap();
+            let columns = batch.columns();
+            let words = columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec();
+            (columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec(), words)
+        };
+        let build = || $builder.batch_size(4).seed(5).num_workers(1);
+        let expected: Vec<_> = build().$build().unwrap().epoch().unwrap().map(told).collect();
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let init = move |_| {
+            stuck.wait();
+            Ok(())
+        };
+        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).$build().unwrap();
+        let state = loader.state();
+        for _ in 0..2 {
+            assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
+            assert_eq!(loader.state(), state);
+        }
+        latch.open();
+        let pass = loop {
+            match loader.epoch() {
+                Ok(pass) => break pass.filter(|batch| !matches!(batch, Err(Error::Timeout { .. }))),
+                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            }
+        };
+        assert!(pass.map(told).eq(expected));
+    }};
+}
+
+#[test]
+fn an_epoch_that_timed_out_begins_with_what_it_had_drawn() {
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true), build);
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true), build_dealt);
+    begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))), build);
 }
 
 #[test]

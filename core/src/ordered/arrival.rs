@@ -11,7 +11,7 @@ use crate::wait::Wait;
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Claims up to `max` parts of a slot already open, else of one it opens with the next ticket.
     pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
-        if self.cursor.load(Ordering::Relaxed) & CLOSED != 0 {
+        if self.cursor.load(Ordering::Acquire) & CLOSED != 0 {
             return Err(ClaimError::Closed);
         }
         self.join(max).map_or_else(|| self.open_slot(max), Ok)
@@ -24,10 +24,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
         for (index, slot) in self.slots.slots().iter().enumerate() {
             let slot = &slot.0;
-            let mut part = slot.claims.load(Ordering::Acquire);
+            let mut part = slot.claims.load(Ordering::Relaxed);
             while part < self.shape.parts {
                 let count = max.min(self.shape.parts - part);
-                match slot.claims.compare_exchange_weak(part, part + count, Ordering::Acquire, Ordering::Acquire) {
+                match slot.claims.compare_exchange_weak(part, part + count, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         return Some(Spot { slot: index, ticket: slot.ticket.load(Ordering::Relaxed), part, count });
                     }
@@ -79,7 +79,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             }
             let next = self.cursor_shape.next_ticket(cursor);
             // Release: as in `claim_in_order`.
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok(self.tickets_before(cursor));
@@ -105,7 +105,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
     /// Whether a claim could be had now, of a new ticket or of one already open.
     pub(super) fn has_room(&self) -> bool {
-        let over = self.is_over(self.cursor.load(Ordering::Acquire));
+        let over = self.is_over(self.cursor.load(Ordering::Relaxed));
         self.slots.slots().iter().any(|slot| match slot.0.claims.load(Ordering::Relaxed) {
             UNOPENED => !over,
             part => part < self.shape.parts,
@@ -115,6 +115,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether every slot is leased, so that nothing more can arrive until one is released.
     pub(super) fn all_leased(&self) -> bool {
         let leased = state(0, Status::Leased);
-        self.slots.slots().iter().all(|slot| slot.0.state.load(Ordering::Acquire) == leased)
+        self.slots.slots().iter().all(|slot| slot.0.state.load(Ordering::Relaxed) == leased)
     }
 }

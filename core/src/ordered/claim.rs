@@ -39,7 +39,7 @@ pub struct Worker<R>(R);
 
 impl<R: Handle<Target: AnyRing>> Worker<R> {
     /// A worker on `ring`.
-    pub fn new(ring: R) -> Self {
+    pub const fn new(ring: R) -> Self {
         Self(ring)
     }
 
@@ -230,7 +230,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// moves the cursor. Gives the cursor from which on, and how much.
     #[inline(always)]
     fn claim_in_order(&self, plan: impl Fn(usize, usize) -> (usize, usize)) -> Result<(usize, usize), ClaimError> {
-        let mut cursor = self.cursor.load(Ordering::Acquire);
+        let look = || self.cursor.load(Ordering::Acquire);
+        let mut cursor = look();
         loop {
             if cursor & CLOSED != 0 {
                 return Err(ClaimError::Closed);
@@ -241,11 +242,17 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                return Err(ClaimError::Full);
+                // If somebody has claimed it since, that does not say that the next one is taken, too.
+                match look() {
+                    now if now == cursor => return Err(ClaimError::Full),
+                    now => cursor = now,
+                }
+                continue;
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit).
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
+            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit). Acquire came
+            // with the load of the same value.
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok((cursor, much));

@@ -117,7 +117,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// The consumer of `ring`, or `None` if there was one already: a ring has one consumer in its life.
     pub fn new(ring: R) -> Option<Self> {
         let inner = ring.ring();
-        if inner.consumed.swap(true, Ordering::Acquire) {
+        if inner.consumed.swap(true, Ordering::Relaxed) {
             return None;
         }
         let head = Head::at(&*ring, inner.start.load(Ordering::Relaxed));
@@ -215,7 +215,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
             match ring.delivery {
-                Delivery::InOrder => position(ring.cursor.load(Ordering::Acquire)) == self.head.position,
+                Delivery::InOrder => position(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
                 Delivery::Arrival => ring.has_room(),
             }
         })
@@ -243,7 +243,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// work without calling [`wait`](Self::wait) or [`next`](Self::next) must call this.
     pub fn call_workers(&self) {
         let ring = self.ring.ring();
-        ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Acquire)));
+        ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Relaxed)));
     }
 
     /// Opens the next run, of `tickets` tickets, or endless until it is [sealed](super::Ring::seal).
@@ -288,7 +288,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let ring = self.ring.ring();
         match ring.delivery {
             Delivery::InOrder => {
-                let now = ring.slot(self.head.slot).state.load(Ordering::Acquire);
+                let now = ring.slot(self.head.slot).state.load(Ordering::Relaxed);
                 now == self.head.ready || now == self.head.failed()
             }
             Delivery::Arrival => ring.arrived().is_some(),
@@ -303,7 +303,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
                 let mut head = self.head;
                 (0..ring.shape.depth)
                     .take_while(|_| {
-                        let now = ring.slot(head.slot).state.load(Ordering::Acquire);
+                        let now = ring.slot(head.slot).state.load(Ordering::Relaxed);
                         let is_ready = now == head.ready || now == head.failed();
                         head = head.next(&*self.ring);
                         is_ready
@@ -312,7 +312,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
             }
             Delivery::Arrival => {
                 let ready = [state(0, Status::Ready), state(0, Status::Failed)];
-                let slots = (0..ring.shape.depth).map(|slot| ring.slot(slot).state.load(Ordering::Acquire));
+                let slots = (0..ring.shape.depth).map(|slot| ring.slot(slot).state.load(Ordering::Relaxed));
                 slots.filter(|now| ready.contains(now)).count()
             }
         }
@@ -340,7 +340,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let held = match ring.delivery {
             Delivery::InOrder => {
                 let before = ring.shape.lap_near(ring.shape.lap(self.head.position), -1);
-                ring.slot(self.head.slot).state.load(Ordering::Acquire) == state(before, Status::Ready)
+                ring.slot(self.head.slot).state.load(Ordering::Relaxed) == state(before, Status::Ready)
             }
             Delivery::Arrival => ring.all_leased(),
         };

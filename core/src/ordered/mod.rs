@@ -42,7 +42,8 @@
 //! # In order, or as they arrive
 //!
 //! With [`Delivery::Arrival`] a ticket takes any free slot, and the consumer takes any finished one, the lowest ticket
-//! first. A straggler then holds up its own slot and nobody else.
+//! first of those that one look finds (it goes from slot to slot, and may pass over one that is finished meanwhile). A
+//! straggler then holds up its own slot and nobody else.
 //!
 //! # Guarantees, and what is not guaranteed
 //!
@@ -94,7 +95,7 @@
 //! compare-and-swap belongs to whatever ticket the slot holds at that moment, so it does no harm if the slot has come
 //! round in between. The rest is as above, with `lap` fixed at 0 and `Leased` for what the consumer has taken.
 //!
-//! The models in `tests/loom_ordered.rs` check all this for small rings.
+//! The models in `tests/models` check all this for small rings, and that each ordering is needed.
 
 mod arrival;
 mod claim;
@@ -208,6 +209,20 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
     }
 }
 
+impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
+    const_unless_loom! {
+        /// As [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
+        /// `space`.
+        ///
+        /// # Panics
+        ///
+        /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+        pub fn inline_with_wait(slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
+            Self::assemble(slots, N, config, items, space)
+        }
+    }
+}
+
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
     /// A ring over these slots, one per ticket in the window, whose sides wait by [`Spin`].
     ///
@@ -281,7 +296,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Ends the run: no ticket after those already claimed. A ticket of which some parts are claimed is finished first.
     ///
     /// Returns at once; workers get [`ClaimError::Ended`] and the consumer, after what was claimed,
-    /// [`NextError::Ended`]. A run that is over stays as it is.
+    /// [`NextError::Ended`]. A run that is over stays as it is. Who gets these errors sees what was written before the call.
     pub fn seal(&self) {
         self.cursor.fetch_or(SEALED, Ordering::Release);
         self.wake_all();
@@ -289,7 +304,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
     /// Ends everything, for ever: every wait returns, and no claim is given any more.
     ///
-    /// Claims and leases that are out stay valid, and what is finished already may still be taken.
+    /// Claims and leases that are out stay valid, and what is finished already may still be taken. Who gets
+    /// [`ClaimError::Closed`] or [`NextError::Closed`] sees what was written before the call.
     pub fn close(&self) {
         self.cursor.fetch_or(CLOSED, Ordering::Release);
         self.wake_all();

@@ -155,7 +155,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// How many items are ready, at least: the producer may be publishing more.
     pub fn ready(&self) -> usize {
-        ring(&self.handle).tail.load(Ordering::Acquire).wrapping_sub(self.cursor.ticket())
+        ring(&self.handle).tail.load(Ordering::Relaxed).wrapping_sub(self.cursor.ticket())
     }
 
     /// How many slots there are.

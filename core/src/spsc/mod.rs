@@ -46,7 +46,8 @@
 //! | anybody calls [`Ring::close`] | [`ClaimError::Closed`] | [`NextError::Closed`], also if items are left |
 //!
 //! A side that waits is woken. One that doesn't is told when it next looks at the other one's position: it may first
-//! use up the slots or items that it knew of, at most `capacity`. (So the hot path needs no look at a flag.)
+//! use up the slots or items that it knew of, at most `capacity`. (So the hot path needs no look at a flag.) Who gets one
+//! of these errors sees what was written before what brought it about.
 //!
 //! Once both sides were taken and dropped, the ring is open and empty again, counts from 0, and both sides can be
 //! taken anew; before that, a side that was dropped can't be taken again. The values in the slots stay as they were

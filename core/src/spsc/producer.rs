@@ -154,7 +154,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
 
     /// Whether nothing that is published now will be read.
     pub fn is_closed(&self) -> bool {
-        ring(&self.handle).state.load(Ordering::Acquire) & (CLOSED | CONSUMER_GONE) != 0
+        ring(&self.handle).state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
     }
 
     /// The number of the next item to be published, counted from 0 and wrapping.
@@ -164,7 +164,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
 
     /// How many slots are free, at least: the consumer may be releasing more.
     pub fn free(&self) -> usize {
-        let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Acquire));
+        let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Relaxed));
         self.cursor.capacity() - used
     }
 
@@ -220,7 +220,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, ClaimError> {
     let ring = ring(handle);
     if cursor.available() < max {
-        if ring.state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0 {
+        if ring.state.load(Ordering::Acquire) & (CLOSED | CONSUMER_GONE) != 0 {
             return Err(ClaimError::Closed);
         }
         // I3: what the consumer released, it will not touch any more.

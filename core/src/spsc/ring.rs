@@ -217,7 +217,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     ///
     /// What is claimed or leased at this moment stays so and can still be published or released.
     pub fn close(&self) {
-        self.state.fetch_or(CLOSED, Ordering::AcqRel);
+        self.state.fetch_or(CLOSED, Ordering::Release);
         self.items.notify(|| true);
         self.space.notify(|| true);
     }
@@ -227,7 +227,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         assert!(self.capacity() > 0, "a ring needs at least one slot");
         // Slots without size can be more.
         assert!(isize::try_from(self.capacity()).is_ok(), "a ring has at most isize::MAX slots");
-        self.state.fetch_or(taken, Ordering::AcqRel) & taken == 0
+        self.state.fetch_or(taken, Ordering::Acquire) & taken == 0
     }
 
     /// Marks the side whose bit is `gone` as gone; `other` is the other side's.

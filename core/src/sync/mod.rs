@@ -7,6 +7,10 @@
 //! - `--cfg shuttle`: shuttle's, for random schedules of whole loaders;
 //! - `--cfg delays`: core's own, with a random delay before each.
 
+#[cfg(delays)]
+pub mod delays;
+#[cfg(loom)]
+pub mod mutants;
 #[cfg(any(loom, shuttle, delays))]
 pub mod watched;
 

@@ -17,32 +17,10 @@ pub use core::sync::atomic::Ordering;
 #[inline]
 fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'static>) -> Ordering {
     #[cfg(delays)]
-    delay();
+    super::delays::delay();
+    #[cfg(loom)]
+    let order = super::mutants::weaken(_operation, order, _place);
     order
-}
-
-/// Now and then spins, yields or sleeps a little, at random.
-#[cfg(delays)]
-pub fn delay() {
-    use std::cell::Cell;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    use std::time::Duration;
-
-    static THREADS: AtomicU64 = AtomicU64::new(1);
-    std::thread_local! {
-        static STATE: Cell<u64> = Cell::new(THREADS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    }
-    let mut x = STATE.get();
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    STATE.set(x);
-    match x >> 56 {
-        0 => std::thread::sleep(Duration::from_nanos(x & 0xffff)),
-        1..8 => std::thread::yield_now(),
-        8..32 => (0..x & 0xff).for_each(|_| core::hint::spin_loop()),
-        _ => {}
-    }
 }
 
 macro_rules! watched {

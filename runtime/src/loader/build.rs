@@ -108,7 +108,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let persistent = self.options.persistent_workers;
         let init = self.options.worker_init.filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
-        let cores = worker_cores(&self.options.affinity, workers)?;
+        let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers).on_error(on_error);
         if let Origin::Feed(_) = draw.from {

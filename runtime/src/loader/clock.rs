@@ -7,13 +7,13 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use tracing::span::EnteredSpan;
 
 use super::figures::{Figures, MANY, nanos};
 use super::job::{Activity, Reader};
 use super::spans;
+use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
 /// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.

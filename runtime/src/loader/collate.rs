@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::batch::{Batch, Tag};
 use super::job::{Job, Read};
@@ -13,6 +13,7 @@ use crate::BoxError;
 use crate::arena::Memory;
 use crate::dataset::Loadable;
 use crate::sample::{Columns, Layout, Row, Sample, close_up};
+use crate::sync::Mutex;
 
 /// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
 pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {

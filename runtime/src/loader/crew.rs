@@ -6,8 +6,10 @@ use core_affinity::CoreId;
 
 use super::GRACE;
 use super::error::{BuildError, Warning};
+use super::fork::Process;
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, mpsc};
+use crate::sync::{Condvar, Mutex, mpsc, wait_while};
+use crate::wait::Until;
 
 /// Which cores workers run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +30,11 @@ pub(super) fn usable_cores() -> usize {
 }
 
 /// The core of each worker, if they have any.
-pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<CoreId>, BuildError> {
+pub(super) fn worker_cores(
+    affinity: &Affinity,
+    workers: usize,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<CoreId>, BuildError> {
     if *affinity == Affinity::Off || workers == 0 {
         return Ok(Vec::new());
     }
@@ -45,6 +51,9 @@ pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<Co
             .collect::<Result<Vec<_>, _>>()?,
         _ => usable,
     };
+    if chosen.is_empty() {
+        warnings.push(Warning::UnknownCores);
+    }
     Ok(chosen.into_iter().cycle().take(workers).collect())
 }
 
@@ -53,6 +62,7 @@ pub(super) fn worker_cores(affinity: &Affinity, workers: usize) -> Result<Vec<Co
 pub(super) struct Crew {
     threads: Vec<JoinHandle<()>>,
     roll: Arc<Roll>,
+    process: Process,
 }
 
 /// How many threads have ended.
@@ -81,7 +91,7 @@ impl Crew {
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut crew = Self { threads: Vec::with_capacity(lives.len()), roll: Arc::new(Roll::default()) };
+        let mut crew = Self { threads: Vec::with_capacity(lives.len()), ..Self::default() };
         let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
             let (signature, bound, core) = (Signature(crew.roll.clone()), bound.clone(), cores.get(id).copied());
@@ -116,14 +126,27 @@ impl Crew {
         self.threads.len()
     }
 
+    /// Whether this process was forked from the one with the threads.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        !self.process.is_this() && !self.threads.is_empty()
+    }
+
+    /// Leaves threads alone that were lost. Even to let go of them would not do: the system may have given their place to
+    /// other ones.
+    #[cold]
+    pub(super) fn forget(&mut self) {
+        self.threads.drain(..).for_each(std::mem::forget);
+    }
+
     /// Waits for the threads to end, but not for ever.
     pub(super) fn join(&mut self) {
         let all = self.threads.len();
         // Some may nap.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
-        let ended = self.roll.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = self.roll.changed.wait_timeout_while(ended, GRACE, |ended| *ended < all);
-        let ended = *wait.unwrap_or_else(PoisonError::into_inner).0;
+        let Roll { ended, changed } = &*self.roll;
+        let guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = *wait_while((ended, changed), guard, &Until::after(Some(GRACE)), |ended| *ended < all);
         if ended == all {
             // A worker that panicked outside of user code has said so already.
             self.threads.drain(..).for_each(|thread| drop(thread.join()));

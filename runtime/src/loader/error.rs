@@ -141,7 +141,8 @@ pub enum BuildError {
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
 /// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
-/// still, the pass is over; after [`Stopped`](Self::Stopped) it is over at once.
+/// still, the pass is over; after [`Stopped`](Self::Stopped) and [`Forked`](Self::Forked) it
+/// is over at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -267,6 +268,12 @@ pub enum Error {
     /// A [`Stopper`](super::Stopper) was used: there will be no more batches, of this pass or another one.
     #[error("the loader was stopped; build a new one to go on, from its state if need be")]
     Stopped,
+    /// This process was forked from the one that built the loader, and has none of its workers. Loaders without workers do not
+    /// mind.
+    #[error(
+        "this process was forked from the one that built the loader, and has none of its workers; build another one, from its state if need be"
+    )]
+    Forked,
     /// A batch was given up before it was whole, which no user code can cause.
     #[error("batch {task} was lost")]
     Lost {
@@ -350,6 +357,8 @@ pub enum Warning {
         /// The core.
         core: usize,
     },
+    /// Workers were to be spread over the cores, and the system does not say which there are.
+    UnknownCores,
 }
 
 impl fmt::Display for Warning {
@@ -379,6 +388,9 @@ impl fmt::Display for Warning {
                 f,
                 "{what} does not save itself, and is asked again for what comes before the state; this takes the longer the later the state is, and gives the same only if it always gives the same"
             ),
+            Self::UnknownCores => {
+                f.write_str("affinity does nothing: the system does not say which cores this process may use")
+            }
             Self::NotBound { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
         }
     }

@@ -4,10 +4,10 @@
 //! and not all of them at the same moment.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::thread;
+use crate::sync::{Instant, thread};
 
 /// How many of the slowest samples are kept.
 pub(super) const SLOWEST: usize = 8;

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::work::{Cause, guarded};
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, wait_while};
+use crate::wait::Until;
 
 /// The user's code that runs in each worker before it loads.
 pub(super) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
@@ -74,19 +75,17 @@ impl Gate {
     /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
     /// long, or the gate was closed.
     pub(super) fn begin(&self, seed: u64, timeout: Option<Duration>) -> Option<Vec<(usize, BoxError)>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Until::after(timeout);
         let mut state = self.lock();
         // A pass that nobody waited for: its workers may still be in their code.
-        while state.passes > 0 && state.arrived < self.workers {
-            state = self.wait(state, deadline)?;
+        if state.passes > 0 {
+            state = self.wait_for_all(state, &deadline)?;
         }
         state.passes += 1;
         (state.seed, state.arrived) = (seed, 0);
         state.failures.clear();
         self.changed.notify_all();
-        while state.arrived < self.workers {
-            state = self.wait(state, deadline)?;
-        }
+        let mut state = self.wait_for_all(state, &deadline)?;
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         Some(failures)
@@ -114,15 +113,12 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Option<Instant>) -> Option<MutexGuard<'a, State>> {
-        if state.closed {
-            return None;
-        }
-        let Some(deadline) = deadline else {
-            return Some(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
-        };
-        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-        Some(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+    /// Waits until every worker is through; `None` if that took too long, or the gate was closed.
+    fn wait_for_all<'a>(&'a self, state: MutexGuard<'a, State>, deadline: &Until) -> Option<MutexGuard<'a, State>> {
+        let some_left = |state: &State| state.arrived < self.workers;
+        let waits = |state: &State| some_left(state) && !state.closed;
+        let state = wait_while((&self.state, &self.changed), state, deadline, waits);
+        (!some_left(&state)).then_some(state)
     }
 }
 

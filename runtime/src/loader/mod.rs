@@ -44,6 +44,23 @@
 //! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
+//!
+//! And when the system fails (on Linux, where each of these is tried):
+//!
+//! | what | outcome |
+//! |---|---|
+//! | no memory for the batches, or the order of a pass | [`BuildError::Map`], [`BuildError::Memory`]; [`Error::Order`] from `epoch`, and the next call tries again |
+//! | no memory while a pass runs | it needs none; packed samples that would spill are [`Error::Sample`]. What samples allocate themselves, and small things when a loader is built, end the process if they can't be had, as everywhere in Rust |
+//! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; those that were started end first. If a thread can be had but not the page that std wants with it, std ends the process |
+//! | memory cannot be locked | [`Warning::NotLocked`] with the limit; it is used without |
+//! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run anywhere |
+//! | no `membarrier`, or no pages ahead of time | other fences, and pages when they are first written. (To forbid `membarrier` once a loader is built is not possible: whoever would sleep panics) |
+//! | a mapped file that is cut short, removed, replaced or written to | what [`map_npy`](crate::source::map_npy) says of each |
+//! | a signal while a thread waits | it waits on, and no timeout comes sooner |
+//! | a worker, or the whole process, stopped for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything goes on when it does |
+//! | the clock leaps ahead, as after a suspend | timeouts and the watchdog take it for time that has passed, and nothing else minds |
+//! | the clock goes back, or the time of day changes | nothing: times that would be negative count as none |
+//! | the process is forked | in the child, which has no workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once; dropping the loader gives back nothing. A loader without workers, or one that is built there, is as good as any |
 
 mod batch;
 mod block;
@@ -57,6 +74,7 @@ mod engine;
 mod error;
 mod facts;
 mod figures;
+mod fork;
 mod gate;
 mod job;
 mod lanes;
@@ -84,7 +102,7 @@ mod work;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
@@ -117,6 +135,7 @@ use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// How long a dropped loader waits for its threads to come out of user code.
@@ -202,8 +221,11 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
     /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
-    /// [`Error::Stopped`].
+    /// [`Error::Stopped`]; [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
+        if self.crew.is_lost() {
+            return Err(Error::Forked);
+        }
         // One that was leaked.
         self.tally.end(self.pass.delivered);
         let begun = Instant::now();
@@ -217,12 +239,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let bad = self.log.state().map_or(0, |state| state.bad_samples);
         self.ledger.begin(tasks.map(|_| positions), bad);
         let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(seed, self.timeout).ok_or_else(|| self.late())?,
+            Some(gate) => match gate.begin(seed, self.timeout) {
+                Some(failures) => failures,
+                None => {
+                    self.put_off(tasks);
+                    return Err(self.late());
+                }
+            },
             None => Vec::new(),
         };
         let delivered = self.log.state().map_or(0, State::batches);
         if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
             if error == OpenError::Closed {
+                self.put_off(tasks);
                 return Err(Error::Stopped);
             }
             debug_assert_eq!(error, OpenError::TooMany);
@@ -401,11 +430,15 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                 Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(&deadline) => {}
-                    Err(_) => return Err(self.timed_out()),
+                    Err(_) => return Err(self.late()),
                 },
                 Err(NextError::Closed) => return Err(Error::Stopped),
                 Err(NextError::Ended | NextError::Held) => break,
             }
+        }
+        // Who stopped it may not have come to close the ring.
+        if self.shared.engine.abandoned.is_stopped() {
+            return Err(Error::Stopped);
         }
         self.shared.engine.abandoned.set(false);
         self.pass = Progress::default();
@@ -440,6 +473,9 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
     fn drop(&mut self) {
         self.shared.engine.abandoned.set(true);
+        if self.crew.is_lost() {
+            return self.crew.forget();
+        }
         self.shared.close();
         self.crew.join();
     }

@@ -86,6 +86,13 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         Some(Err(Error::Stopped))
     }
 
+    /// The end of a pass whose workers were lost.
+    #[cold]
+    fn forked(&mut self) -> Option<Result<C::Batch, Error>> {
+        self.over = true;
+        Some(Err(Error::Forked))
+    }
+
     /// The next worker that could not begin.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {
@@ -156,6 +163,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 }
                 // What was made comes later, or was a part.
                 Err(NextError::Empty) if helped => {}
+                Err(NextError::Empty | NextError::Held) if loader.crew.is_lost() => return self.forked(),
                 Err(NextError::Empty) => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(loader.timeout));
                     let consumer = &mut loader.consumer;
@@ -190,7 +198,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 }
                 Err(NextError::Closed) => return self.stopped(),
                 Err(NextError::Ended) => {
-                    loader.pass.running = false;
+                    (self.over, loader.pass.running) = (true, false);
                     loader.tally.end(loader.pass.delivered);
                     return None;
                 }

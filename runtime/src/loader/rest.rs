@@ -6,9 +6,9 @@
 //! Otherwise it goes back to work: the batches have become larger, or the caller does something else between them, and
 //! then there is time to load ahead. What that costs if it was in vain is one nap; after each such nap the next is tried later.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::sync::thread;
+use crate::sync::{self, Instant};
 
 /// What it takes to pass a small batch from core to core, about: 60 to 300 ns were measured.
 pub(super) const PASSING: Duration = Duration::from_nanos(200);
@@ -40,7 +40,7 @@ impl Rest {
         let [mut nap, longest] = NAPS;
         loop {
             let (before, start) = (begun(), Instant::now());
-            thread::park_timeout(nap);
+            sync::nap(nap);
             // The count starts anew with each pass.
             let now = begun();
             let made = now.checked_sub(before).unwrap_or(now);

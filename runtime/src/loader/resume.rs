@@ -27,7 +27,7 @@ pub(super) struct Log {
     pub(super) gaps: Gaps,
 }
 
-/// A loaded state.
+/// A loaded state, or that of a pass which was drawn and has not begun.
 #[derive(Debug)]
 pub(super) struct Resume {
     pub(super) state: State,
@@ -73,6 +73,13 @@ impl Log {
         self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
         warnings.extend(warning.inspect(|warning| tracing::warn!("{warning}")));
         Ok(())
+    }
+
+    /// Keeps the pass that was drawn and could not begin for the next `epoch`, which would else draw another one.
+    #[cold]
+    pub(super) fn put_off(&mut self, state: State, tasks: Option<usize>) {
+        // One that is gone on with is kept anyway.
+        self.resume.get_or_insert(Resume { state, drawn: Some(tasks), tried: true });
     }
 
     /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
@@ -201,6 +208,13 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.log.load(state, &mut self.generator, Some(&mut self.draw), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
         Ok(())
+    }
+
+    /// Leaves the pass that was drawn for the next `epoch` to begin.
+    #[cold]
+    pub(super) fn put_off(&mut self, tasks: Option<usize>) {
+        let state = self.facts().state(self.epochs, &self.log.before);
+        self.log.put_off(state, tasks);
     }
 
     /// What its states depend on.

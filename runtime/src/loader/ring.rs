@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
 
@@ -17,6 +16,7 @@ use super::rest::Rest;
 use super::spans;
 use super::work::{Cause, Failure, Work};
 use crate::dataset::{Dataset, Loadable};
+use crate::sync::Instant;
 use crate::wait::Waiter;
 
 /// The ring of a loader whose slots hold `P`.

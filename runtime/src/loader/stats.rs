@@ -1,7 +1,7 @@
 //! What a loader has done and what it waited for, in figures.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use serde::{Serialize, Serializer};
@@ -16,6 +16,7 @@ use super::on_error::Ledger;
 use super::overflow::Spills;
 use super::verdict::Verdict;
 use crate::dataset::Loadable;
+use crate::sync::Instant;
 
 /// What a loader has done since it was built: [`Loader::stats`](super::Loader::stats).
 ///

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use super::error::By;
+use super::fork::Process;
 use super::job::{Activity, At};
 use super::stats::Stuck;
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
+use crate::wait::Until;
 
 /// How often it looks in the time that it grants.
 const LOOKS: u32 = 4;
@@ -24,6 +26,7 @@ const REPORTS: usize = 64;
 pub(super) struct Watchdog {
     state: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    process: Process,
 }
 
 #[derive(Default)]
@@ -45,17 +48,20 @@ impl Watchdog {
         let shared = state.clone();
         let life = move || shared.look_after(&activities, patience);
         let thread = thread::Builder::new().name("slotline-watch".to_owned()).spawn(life)?;
-        Ok(Self { state, thread: Some(thread) })
+        Ok(Self { state, thread: Some(thread), process: Process::this() })
     }
 
-    /// What was reported so far.
+    /// What was reported so far; nothing in a process that was forked meanwhile.
     pub(super) fn stuck(&self) -> Vec<Stuck> {
-        self.state.lock().stuck.clone()
+        if self.process.is_this() { self.state.lock().stuck.clone() } else { Vec::new() }
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            return std::mem::forget(self.thread.take());
+        }
         self.state.lock().closed = true;
         self.state.closed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -73,9 +79,8 @@ impl Shared {
     fn look_after(&self, activities: &[CachePadded<Activity>], patience: Duration) {
         let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
         loop {
-            let pause = (patience / LOOKS).max(LEAST);
-            let wait = self.closed.wait_timeout_while(self.lock(), pause, |state| !state.closed);
-            if wait.unwrap_or_else(PoisonError::into_inner).0.closed {
+            let pause = Until::after(Some((patience / LOOKS).max(LEAST)));
+            if wait_while((&self.state, &self.closed), self.lock(), &pause, |state| !state.closed).closed {
                 return;
             }
             for (place, (activity, seen)) in activities.iter().zip(&mut seen).enumerate() {

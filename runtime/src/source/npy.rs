@@ -18,10 +18,12 @@ use crate::dtype::DType;
 /// aren't aligned to their size (in files not written by NumPy itself), and bool, whose bytes must be checked.
 /// [`AnyArray::is_mapped`] tells which it was.
 ///
-/// **Leave the file alone while the array lives.** If another process cuts it short, the next read of a missing part
-/// ends this process with the signal SIGBUS. If another process writes to it, rows hold old or new bytes, or some of
-/// each; numbers stay valid numbers. To replace the file, write a new one and rename it over the old one: the mapping
-/// keeps the old data. Where none of this can be promised, use [`read_npy`].
+/// **Leave the file alone while the array lives.** If another process cuts it short, the next read of a missing page
+/// ends this process with the signal SIGBUS, and the rest of the last page that is left reads as zeros. If another process
+/// writes to it, rows hold old or new bytes, or some of each; numbers stay valid numbers. To replace the file, write a new
+/// one and rename it over the old one, or remove it: the mapping keeps the old data. Where none of this can be promised,
+/// use [`read_npy`]. (To read each row from the file instead would take a system call: 1400 ns for 784 bytes that are in
+/// memory already, where the mapping takes 240.)
 ///
 /// ```no_run
 /// use slotline::source::map_npy;

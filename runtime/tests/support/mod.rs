@@ -82,6 +82,12 @@ pub(crate) fn dawdle(index: usize, cx: &Context) {
     }
 }
 
+/// As [`dawdle`], for the work of [`items`].
+pub(crate) fn dawdling(index: usize, cx: &mut Context) -> Result<(), BoxError> {
+    dawdle(index, cx);
+    Ok(())
+}
+
 /// What decides the batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {

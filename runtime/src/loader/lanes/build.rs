@@ -240,7 +240,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     }
     let slab_len = slab.len();
     let lanes = Lanes::new(lanes, slab, any, prefetch, home.abandoned().clone());
-    let cores = worker_cores(&options.affinity, workers)?;
+    let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, home.activities())?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     for warning in &warnings {

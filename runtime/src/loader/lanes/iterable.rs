@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -20,8 +19,8 @@ use super::{Home, Pass, Passes};
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 use crate::rng::SharedGenerator;
-use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Instant, Mutex};
 
 /// What the workers share.
 pub(super) struct Engine<D, C> {

@@ -30,7 +30,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -55,6 +55,7 @@ use crate::arena::Memory;
 use crate::dataset::Loadable;
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
+use crate::sync::Instant;
 use crate::wait::Until;
 
 /// A loader whose workers each have a ring of their own: for an [iterable dataset](super::Loader::iterable), or for a
@@ -159,8 +160,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// # Errors
     ///
     /// [`Error::Order`], [`Error::LongOrder`]; [`Error::Timeout`] if a worker is still stuck in the pass before, or in its
-    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass; [`Error::Stopped`].
+    /// `worker_init`; [`Error::State`] if a loaded state does not fit the pass; [`Error::Stopped`]; [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<LanePass<'_, D, C>, Error> {
+        if self.crew.is_lost() {
+            return Err(Error::Forked);
+        }
         // One that was leaked.
         self.tally.end(self.pass.delivered);
         let begun = Instant::now();
@@ -185,8 +189,13 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             None => {
                 if self.has_init {
                     let outcome = self.lanes.init(request, &deadline);
-                    failures = outcome.ok_or_else(|| self.timed_out(0))?;
-                    self.check_not_stopped()?;
+                    failures = match self.check_not_stopped().and(outcome.ok_or_else(|| self.timed_out(0))) {
+                        Ok(failures) => failures,
+                        Err(error) => {
+                            self.put_off(tasks);
+                            return Err(error);
+                        }
+                    };
                 }
                 self.lanes.begin(request, left, self.has_init, self.log.state());
             }
@@ -281,10 +290,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
     /// Sees the pass before to its end.
     fn drain(&mut self, deadline: &Until) -> Result<(), Error> {
         self.home.abandoned().set(true);
-        if !self.lanes.drain(deadline, C::discard) {
+        let drained = self.lanes.drain(deadline, C::discard);
+        self.check_not_stopped()?;
+        if !drained {
             return Err(self.timed_out(0));
         }
-        self.check_not_stopped()?;
         self.home.abandoned().set(false);
         self.pass = Progress::default();
         Ok(())
@@ -316,6 +326,9 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
     fn drop(&mut self) {
         self.home.abandoned().set(true);
+        if self.crew.is_lost() {
+            return self.crew.forget();
+        }
         self.lanes.close();
         self.crew.join();
     }

@@ -201,6 +201,10 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     return Some(Err(Error::Stopped));
                 }
                 Next::Lost => return Some(Err(Error::Lost { task: self.loader.pass.delivered })),
+                Next::Empty | Next::Held if self.loader.crew.is_lost() => {
+                    self.over = true;
+                    return Some(Err(Error::Forked));
+                }
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
                     let LaneLoader { tally, lanes, .. } = &mut *self.loader;

@@ -34,6 +34,13 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         Ok(())
     }
 
+    /// Leaves the pass that was drawn for the next `epoch` to begin.
+    #[cold]
+    pub(super) fn put_off(&mut self, tasks: Option<usize>) {
+        let state = State { streams: self.streams(false), ..self.facts().state(self.epochs, &self.log.before) };
+        self.log.put_off(state, tasks);
+    }
+
     /// What its states depend on.
     fn facts(&self) -> Facts<'_> {
         Facts {

@@ -1,7 +1,6 @@
 //! The worker's end of a lane.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use slotline_core::spsc::{self, NextError, Slot};
@@ -14,6 +13,7 @@ use super::super::work::Work;
 use super::slab::Slab;
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
+use crate::sync::Instant;
 use crate::wait::Waiter;
 
 /// A ring of a lane, in either direction.

@@ -1,25 +1,15 @@
-//! Models of the single-producer ring under loom: every interleaving of two threads, up to a bound of preemptions.
-//!
-//! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
-//!     cargo test -p slotline-core --release --features alloc --test loom_spsc
-//! ```
-//!
-//! They stay tiny (one to three slots, up to four items), since the number of interleavings is exponential in the
-//! number of atomic operations. Sides park at once, so that a lost wake-up is a deadlock, which loom reports.
-#![cfg(loom)]
+//! Models of the single-producer ring.
 
-mod support;
-
+use std::cell::Cell;
 use std::sync::Arc;
 
 use loom::thread;
 use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
-use slotline_core::wait::Park;
+use slotline_core::wait::{Never, Wait};
 
-use self::support::LoomFutex;
+use super::support::{Looks, Note, Parking, explore};
 
-type Model<T> = Ring<Box<[Slot<T>]>, Park<LoomFutex>>;
+type Model<T> = Ring<Box<[Slot<T>]>, Parking>;
 type Sides<T> = (Producer<Arc<Model<T>>>, Consumer<Arc<Model<T>>>);
 
 /// Numbers start just before their wrap.
@@ -27,7 +17,7 @@ const START: usize = usize::MAX;
 
 fn sides(capacity: usize) -> Sides<usize> {
     let slots = (0..capacity).map(|_| Slot::new(usize::MAX)).collect();
-    Ring::starting_at(slots, Park::default(), Park::default(), START).into_split()
+    Ring::starting_at(slots, Parking::default(), Parking::default(), START).into_split()
 }
 
 fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usize {
@@ -45,7 +35,7 @@ fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usi
 
 /// Publish against the consumer's sleep, release against the producer's, the wrap of slots and numbers, and the end.
 fn blocking(capacity: usize, items: usize) {
-    loom::model(move || {
+    explore(2, move || {
         let (mut producer, mut consumer) = sides(capacity);
         let writer = thread::spawn(move || (0..items).for_each(|i| producer.push(i).unwrap()));
         assert_eq!(take_in_order(&mut consumer, 0), items);
@@ -70,7 +60,7 @@ fn four_items_go_through_three_slots_in_order() {
 
 #[test]
 fn chunks_go_across_the_end_of_the_ring_in_order() {
-    loom::model(|| {
+    explore(2, || {
         let (mut producer, mut consumer) = sides(3);
         let writer = thread::spawn(move || {
             let mut i = 0;
@@ -101,7 +91,7 @@ fn chunks_go_across_the_end_of_the_ring_in_order() {
 /// No parking: the try forms only, so that the positions' own orderings are all that counts.
 #[test]
 fn items_that_are_polled_for_arrive_in_order() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(2);
         let writer = thread::spawn(move || {
             let written = (0..3).take_while(|&i| producer.try_push(i).is_ok()).count();
@@ -125,7 +115,7 @@ fn items_that_are_polled_for_arrive_in_order() {
 
 #[test]
 fn a_dropped_consumer_wakes_the_producer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(1);
         let writer = thread::spawn(move || {
             let error = (0..).find_map(|i| producer.push(i).err()).unwrap();
@@ -140,7 +130,7 @@ fn a_dropped_consumer_wakes_the_producer() {
 
 #[test]
 fn a_dropped_producer_wakes_the_consumer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, mut consumer) = sides(2);
         let reader = thread::spawn(move || take_in_order(&mut consumer, 0));
         producer.try_push(0).unwrap();
@@ -151,7 +141,7 @@ fn a_dropped_producer_wakes_the_consumer() {
 
 #[test]
 fn closing_wakes_the_consumer() {
-    loom::model(|| {
+    explore(3, || {
         let (producer, mut consumer) = sides(1);
         let reader = thread::spawn(move || consumer.next().unwrap_err());
         producer.close();
@@ -161,7 +151,7 @@ fn closing_wakes_the_consumer() {
 
 #[test]
 fn closing_wakes_the_producer() {
-    loom::model(|| {
+    explore(3, || {
         let (mut producer, consumer) = sides(1);
         producer.try_push(0).unwrap();
         let writer = thread::spawn(move || producer.push(1).unwrap_err().reason);
@@ -173,9 +163,9 @@ fn closing_wakes_the_producer() {
 /// The last side to leave starts the ring anew; whoever takes a side then finds it as new.
 #[test]
 fn a_ring_that_both_sides_left_can_be_taken_anew() {
-    loom::model(|| {
+    explore(3, || {
         let ring: Arc<Model<usize>> =
-            Arc::new(Ring::with_wait([Slot::new(9)].into(), Park::default(), Park::default()));
+            Arc::new(Ring::with_wait([Slot::new(9)].into(), Parking::default(), Parking::default()));
         let (mut producer, consumer) = (Producer::new(ring.clone()).unwrap(), Consumer::new(ring.clone()).unwrap());
         let writer = thread::spawn(move || {
             _ = producer.try_push(7);
@@ -197,10 +187,10 @@ fn a_ring_that_both_sides_left_can_be_taken_anew() {
 /// Every value is dropped once, whoever of the two drops the ring.
 #[test]
 fn values_are_dropped_once_each() {
-    loom::model(|| {
+    explore(3, || {
         let count = Arc::new(());
         let slots = (0..2).map(|_| Slot::new(count.clone())).collect();
-        let ring: Model<_> = Ring::with_wait(slots, Park::default(), Park::default());
+        let ring: Model<_> = Ring::with_wait(slots, Parking::default(), Parking::default());
         let (mut producer, mut consumer) = ring.into_split();
         let value = count.clone();
         let writer = thread::spawn(move || _ = producer.try_push(value));
@@ -208,5 +198,135 @@ fn values_are_dropped_once_each() {
         drop(consumer);
         writer.join().unwrap();
         assert_eq!(Arc::strong_count(&count), 1);
+    });
+}
+
+/// A look that finds the producer gone has the last item counted.
+#[test]
+fn who_sees_that_the_producer_is_gone_sees_all_its_items() {
+    explore(4, || {
+        let (mut producer, consumer) = sides(2);
+        let reader = thread::spawn(move || {
+            while !consumer.is_ended() {
+                thread::yield_now();
+            }
+            assert_eq!(consumer.ready(), 1);
+        });
+        producer.try_push(0).unwrap();
+        drop(producer);
+        reader.join().unwrap();
+    });
+}
+
+/// Whoever is told of the end, by an error, sees what was written before it was brought about.
+#[test]
+fn a_producer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+    for closes in [false, true] {
+        explore(4, move || {
+            let (mut producer, consumer) = sides(2);
+            let note = Note::default();
+            let other = note.clone();
+            let ender = thread::spawn(move || {
+                other.write(1);
+                if closes { consumer.close() } else { drop(consumer) }
+            });
+            if producer.try_claim().is_err() {
+                assert_eq!(note.read(), 1);
+            }
+            ender.join().unwrap();
+        });
+    }
+}
+
+/// As above, of the consumer.
+#[test]
+fn a_consumer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+    for closes in [false, true] {
+        explore(4, move || {
+            let (producer, mut consumer) = sides(2);
+            let note = Note::default();
+            let other = note.clone();
+            let ender = thread::spawn(move || {
+                other.write(1);
+                if closes { producer.close() } else { drop(producer) }
+            });
+            if !matches!(consumer.try_next(), Err(NextError::Empty)) {
+                assert_eq!(note.read(), 1);
+            }
+            ender.join().unwrap();
+        });
+    }
+}
+
+/// Chunks that are published and given back in part.
+#[test]
+fn the_rest_of_a_chunk_comes_again() {
+    explore(2, || {
+        let (mut producer, mut consumer) = sides(2);
+        let writer = thread::spawn(move || {
+            for i in 0..3 {
+                let mut chunk = producer.claim_chunk(2).unwrap();
+                chunk.as_mut_slices().0[0] = i;
+                chunk.publish(1);
+            }
+        });
+        for i in 0..3 {
+            let chunk = consumer.chunk(2).unwrap();
+            assert_eq!(chunk.as_slices().0[0], i);
+            chunk.release(1);
+        }
+        assert_eq!(consumer.chunk(2).unwrap_err(), NextError::Ended);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn waits_that_end_by_their_deadline_lose_nothing() {
+    explore(2, || {
+        let (mut producer, mut consumer) = sides(1);
+        let writer = thread::spawn(move || {
+            for i in 0..2 {
+                if let Err(error) = producer.push_until(i, &Looks(Cell::new(2))) {
+                    assert_eq!((error.value, error.reason), (i, ClaimError::Full));
+                    producer.push(i).unwrap();
+                }
+            }
+        });
+        for i in 0..2 {
+            if let Ok(item) = consumer.peek_until(&Looks(Cell::new(2))) {
+                assert_eq!(*item, i);
+            }
+            assert_eq!(*consumer.next().unwrap(), i);
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        writer.join().unwrap();
+    });
+}
+
+/// One consumer of two rings waits for whichever has something.
+#[test]
+fn two_rings_share_one_way_to_wait() {
+    explore(2, || {
+        let any = Arc::new(Parking::default());
+        let (producers, mut consumers): (Vec<_>, Vec<_>) = (0..2)
+            .map(|_| Ring::with_wait([Slot::new(usize::MAX)], any.clone(), Arc::new(Parking::default())).into_split())
+            .unzip();
+        let write = |(i, mut producer): (usize, Producer<_>)| thread::spawn(move || producer.try_push(i).unwrap());
+        let writers: Vec<_> = producers.into_iter().enumerate().map(write).collect();
+        let mut left = vec![0, 1];
+        while !left.is_empty() {
+            assert!(any.wait_until(&Never, || left.iter().any(|&i| consumers[i].ready() > 0)));
+            left.retain(|&i| match consumers[i].try_next() {
+                Ok(item) => {
+                    assert_eq!(*item, i);
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error, NextError::Empty);
+                    true
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
 }

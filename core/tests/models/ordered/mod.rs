@@ -1,0 +1,95 @@
+//! Models of the ordered ring, and what they share: workers that write each ticket into its slot.
+
+mod arrival;
+mod ends;
+mod in_order;
+mod parts;
+mod runs;
+mod waits;
+
+use std::sync::Arc;
+
+use loom::thread;
+use slotline_core::ordered::{Config, Consumer, Lease, NextError, Ring, Slot, Worker};
+use slotline_core::wait::Never;
+
+use super::support::Parking;
+
+type Model = Ring<Box<[Slot<usize>]>, Parking>;
+
+fn ring(depth: usize, config: Config) -> Arc<Model> {
+    let slots = (0..depth).map(|_| Slot::new(usize::MAX)).collect();
+    Arc::new(Ring::with_wait(slots, config, Parking::default(), Parking::default()))
+}
+
+/// Runs `workers` workers until the run ends; each writes the ticket into its slot.
+fn spawn(ring: &Arc<Model>, workers: usize) -> Vec<thread::JoinHandle<()>> {
+    let work = |worker: Worker<Arc<Model>>| {
+        while let Ok(mut claim) = worker.claim(1) {
+            let ticket = claim.ticket();
+            if let Some(value) = claim.get_mut() {
+                *value = ticket;
+            }
+            claim.publish();
+        }
+    };
+    (0..workers).map(|_| Worker::new(ring.clone())).map(|worker| thread::spawn(move || work(worker))).collect()
+}
+
+fn limited(ring: &Arc<Model>, tickets: usize) -> Consumer<Arc<Model>> {
+    let mut consumer = Consumer::new(ring.clone()).unwrap();
+    ring.seal();
+    consumer.open(Some(tickets)).unwrap();
+    consumer
+}
+
+/// Takes a run of `tickets` tickets, whose slots hold their numbers.
+fn take_in_order(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
+    for ticket in 0..tickets {
+        let lease = consumer.next().unwrap();
+        assert_eq!((lease.ticket(), *lease), (ticket, ticket));
+    }
+    assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+}
+
+/// Takes a run of `tickets` tickets.
+fn take(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
+    for ticket in 0..tickets {
+        assert_eq!(consumer.next().unwrap().ticket(), ticket);
+    }
+    assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+}
+
+/// Workers that never wait: they leave once no slot is free, and `take_helping` does the rest.
+fn spawn_hasty(ring: &Arc<Model>, workers: usize, publish: fn(usize) -> bool) -> Vec<thread::JoinHandle<()>> {
+    let work = move |worker: Worker<Arc<Model>>| while work_once(&worker, publish) {};
+    (0..workers).map(|_| Worker::new(ring.clone())).map(|worker| thread::spawn(move || work(worker))).collect()
+}
+
+/// One claim, published if `publish` says so of its ticket; whether there was one.
+fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
+    let Ok(mut claim) = worker.try_claim(1) else { return false };
+    let ticket = claim.ticket();
+    if let Some(value) = claim.get_mut() {
+        *value = ticket;
+    }
+    if publish(ticket) {
+        claim.publish();
+    }
+    true
+}
+
+/// What comes next, with the consumer's thread working while it waits.
+fn next_helping(
+    consumer: &mut Consumer<Arc<Model>>,
+    publish: fn(usize) -> bool,
+) -> Result<Lease<Arc<Model>>, NextError> {
+    let own = Worker::new(consumer.ring().clone());
+    loop {
+        match consumer.try_next() {
+            Err(NextError::Empty) if work_once(&own, publish) => {}
+            Err(NextError::Empty) => assert!(consumer.wait(&Never)),
+            outcome => return outcome,
+        }
+    }
+}

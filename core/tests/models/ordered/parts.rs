@@ -1,0 +1,107 @@
+//! Models of slots that several workers fill together.
+
+use std::sync::Arc;
+
+use loom::thread;
+use slotline_core::ordered::{Config, Consumer, Delivery, NextError, Ring, Slot, Worker};
+use slotline_core::wait::Never;
+
+use super::super::support::{Note, Parking, explore};
+
+/// Each part has a cell of its own that loom watches.
+type Halves = Ring<Box<[Slot<[Note; 2]>]>, Parking>;
+
+// A note is shared as what it stands for would be: by the claims of its part only.
+fn halves(delivery: Delivery, tickets: usize) -> (Arc<Halves>, Consumer<Arc<Halves>>) {
+    let slots: Box<[_]> = Box::new([Slot::new([Note::default(), Note::default()])]);
+    let config = Config::new().parts(2).delivery(delivery);
+    let ring = Arc::new(Ring::with_wait(slots, config, Parking::default(), Parking::default()));
+    let mut consumer = Consumer::new(ring.clone()).unwrap();
+    ring.seal();
+    consumer.open(Some(tickets)).unwrap();
+    (ring, consumer)
+}
+
+/// Claims a part and writes the ticket into it; part 1 of ticket `fails` is dropped. Whether there was one.
+fn fill(worker: &Worker<Arc<Halves>>, fails: usize) -> bool {
+    let Ok(claim) = worker.try_claim(1) else { return false };
+    let (ticket, part) = (claim.ticket(), claim.parts().start);
+    claim.get()[part].write(ticket);
+    if (ticket, part) != (fails, 1) {
+        claim.publish();
+    }
+    true
+}
+
+/// The last part to be finished publishes them all.
+#[test]
+fn two_workers_fill_the_parts_of_one_slot() {
+    explore(2, || {
+        let (ring, mut consumer) = halves(Delivery::InOrder, 1);
+        let spawn = |worker| thread::spawn(move || while fill(&worker, usize::MAX) {});
+        let workers = [(); 2].map(|()| spawn(Worker::new(ring.clone())));
+        let lease = consumer.next().unwrap();
+        assert_eq!([&lease[0], &lease[1]].map(Note::read), [0, 0]);
+        drop(lease);
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Two tickets, one after the other in the same slot, shared by a worker and the consumer's own thread; one part fails.
+fn a_worker_and_the_consumer_share(delivery: Delivery) {
+    explore(2, move || {
+        let (ring, mut consumer) = halves(delivery, 2);
+        let (worker, own) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
+        let worker = thread::spawn(move || while fill(&worker, 1) {});
+        let mut next = || {
+            loop {
+                match consumer.try_next() {
+                    Err(NextError::Empty) if fill(&own, 1) => {}
+                    Err(NextError::Empty) => assert!(consumer.wait(&Never)),
+                    outcome => return outcome,
+                }
+            }
+        };
+        let lease = next().unwrap();
+        assert_eq!([&lease[0], &lease[1]].map(Note::read), [0, 0]);
+        drop(lease);
+        assert_eq!(next().unwrap_err(), NextError::Failed { ticket: 1 });
+        assert_eq!(next().unwrap_err(), NextError::Ended);
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn parts_are_shared_in_order() {
+    a_worker_and_the_consumer_share(Delivery::InOrder);
+}
+
+#[test]
+fn parts_are_shared_in_arrival_mode() {
+    a_worker_and_the_consumer_share(Delivery::Arrival);
+}
+
+/// A ticket of which one part was claimed before the seal is finished after it, in order; then the run ends.
+#[test]
+fn a_seal_lets_a_ticket_that_was_begun_be_finished() {
+    explore(2, || {
+        let (ring, mut consumer) = halves(Delivery::InOrder, 2);
+        let (worker, own) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
+        let filler = thread::spawn(move || while fill(&worker, usize::MAX) {});
+        ring.seal();
+        while fill(&own, usize::MAX) {}
+        let mut taken = 0;
+        loop {
+            match consumer.next() {
+                Ok(lease) => {
+                    assert_eq!([&lease[0], &lease[1]].map(Note::read), [taken, taken]);
+                    taken += 1;
+                }
+                Err(error) => break assert_eq!(error, NextError::Ended),
+            }
+        }
+        assert_eq!(taken, ring.claimed());
+        filler.join().unwrap();
+    });
+}

@@ -1,0 +1,147 @@
+//! Models of who wakes whom: consumers that work, too, or that wait by other means, and waits with an end.
+
+use std::cell::Cell;
+
+use loom::thread;
+use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Worker};
+use slotline_core::wait::Never;
+
+use super::*;
+use crate::support::{Looks, explore};
+
+/// A consumer that works and waits by turns, while the only slot is given back by another thread: if that happens after it
+/// found nothing to claim, nobody else will.
+fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize) {
+    explore(preemptions, move || {
+        let ring = ring(1, Config::new().delivery(delivery));
+        let mut consumer = limited(&ring, 2);
+        let own = Worker::new(ring.clone());
+        assert!(work_once(&own, |_| true));
+        let lease = consumer.next().unwrap();
+        let other = thread::spawn(move || assert_eq!(*lease, 0));
+        let workers = spawn(&ring, workers);
+        let last = loop {
+            if work_once(&own, |_| true) {
+                continue;
+            }
+            match consumer.try_next() {
+                Ok(lease) => break lease,
+                Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
+                Err(error) => {
+                    assert_eq!(error, NextError::Empty);
+                    assert!(consumer.wait_or_work(&Never));
+                }
+            }
+        };
+        assert_eq!((last.ticket(), *last), (1, 1));
+        other.join().unwrap();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn a_consumer_that_works_does_not_wait_for_what_only_it_can_claim() {
+    a_consumer_that_works(3, Delivery::InOrder, 0);
+}
+
+#[test]
+fn in_arrival_mode_a_consumer_that_works_does_not_wait_for_what_only_it_can_claim() {
+    a_consumer_that_works(3, Delivery::Arrival, 0);
+}
+
+#[test]
+fn a_consumer_that_works_shares_the_run_with_a_worker_that_waits() {
+    a_consumer_that_works(2, Delivery::InOrder, 1);
+}
+
+#[test]
+fn in_arrival_mode_a_consumer_that_works_shares_the_run_with_a_worker_that_waits() {
+    a_consumer_that_works(1, Delivery::Arrival, 1);
+}
+
+/// One free slot of two wakes nobody by itself; who waits for the worker by other means calls it.
+#[test]
+fn a_worker_that_is_called_goes_on_with_little_space() {
+    explore(2, || {
+        let ring = ring(2, Config::new().wake_at(2));
+        let mut consumer = limited(&ring, 3);
+        let workers = spawn(&ring, 1);
+        drop(consumer.next().unwrap());
+        consumer.call_workers();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!([1, 2].map(|_| consumer.try_next().unwrap().ticket()), [1, 2]);
+    });
+}
+
+/// The consumer opens a run and then waits for the worker by other means.
+#[test]
+fn a_worker_that_waits_for_a_run_is_woken_by_it() {
+    explore(3, || {
+        let ring = ring(1, Config::new());
+        let mut consumer = Consumer::new(ring.clone()).unwrap();
+        ring.seal();
+        let worker = Worker::new(ring.clone());
+        let worker = thread::spawn(move || assert_eq!(worker.wait_for_run(), Ok(())));
+        consumer.open(None).unwrap();
+        worker.join().unwrap();
+    });
+}
+
+/// With nobody to call it, a worker is woken by the release alone, if that is how the ring was made.
+fn a_release_wakes(preemptions: usize, delivery: Delivery) {
+    explore(preemptions, move || {
+        let ring = ring(2, Config::new().wake_at(1).delivery(delivery));
+        let mut consumer = limited(&ring, 3);
+        let workers = spawn(&ring, 1);
+        let first = consumer.next().unwrap().ticket();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let mut taken = [0, 1, 2].map(|i| if i == 0 { first } else { consumer.try_next().unwrap().ticket() });
+        // As they arrive, the first look may pass over ticket 0 and find ticket 1, both being finished meanwhile.
+        if delivery == Delivery::Arrival {
+            taken.sort_unstable();
+        }
+        assert_eq!(taken, [0, 1, 2]);
+    });
+}
+
+#[test]
+fn a_release_wakes_a_worker_that_sleeps_for_space() {
+    a_release_wakes(2, Delivery::InOrder);
+}
+
+#[test]
+fn in_arrival_mode_a_release_wakes_a_worker_that_sleeps_for_space() {
+    a_release_wakes(1, Delivery::Arrival);
+}
+
+/// Both sides give up now and then and try again; nothing is lost by it.
+#[test]
+fn waits_that_end_by_their_deadline_lose_nothing() {
+    explore(2, || {
+        let ring = ring(1, Config::new());
+        let mut consumer = limited(&ring, 2);
+        let worker = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || {
+                for ticket in 0..2 {
+                    let mut claim = match worker.claim_until(1, &Looks(Cell::new(2))) {
+                        Err(ClaimError::Full) => worker.claim(1).unwrap(),
+                        outcome => outcome.unwrap(),
+                    };
+                    assert_eq!(claim.ticket(), ticket);
+                    *claim.get_mut().unwrap() = ticket;
+                    claim.publish();
+                }
+            })
+        };
+        for ticket in 0..2 {
+            let lease = match consumer.next_until(&Looks(Cell::new(2))) {
+                Err(NextError::Empty) => consumer.next().unwrap(),
+                outcome => outcome.unwrap(),
+            };
+            assert_eq!((lease.ticket(), *lease), (ticket, ticket));
+        }
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        worker.join().unwrap();
+    });
+}

@@ -1,0 +1,113 @@
+//! What the models share: how they are explored, and a way to wait made of loom's mutex and condition variable.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{Ordering, fence};
+use loom::sync::{Condvar, Mutex};
+use slotline_core::sync::mutants;
+use slotline_core::wait::{Deadline, Futex, Park, Wait, Word};
+
+/// Explores `model` with at most `preemptions` preemptions (`LOOM_MAX_PREEMPTIONS` overrides).
+pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.check(model);
+}
+
+/// Sleeps at once (no spinning), and never by the clock, which loom does not have.
+#[derive(Debug, Default)]
+pub(crate) struct LoomFutex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex for LoomFutex {
+    /// With a deadline it wakes for no reason, as if the time were over.
+    fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
+        if timeout < Duration::MAX {
+            return loom::thread::yield_now();
+        }
+        let guard = self.lock.lock().unwrap();
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(guard).unwrap());
+        }
+    }
+
+    fn wake_all(&self, _word: &Word) {
+        drop(self.lock.lock().unwrap());
+        self.woken.notify_all();
+    }
+
+    fn light_fence(&self) {
+        mutable_fence("light fence");
+    }
+
+    fn heavy_fence(&self) {
+        mutable_fence("heavy fence");
+    }
+
+    fn spin(&self, _round: u32) -> bool {
+        false
+    }
+}
+
+/// A fence that a mutant may weaken or leave out.
+#[track_caller]
+fn mutable_fence(name: &str) {
+    if !mutants::leaves_out(name, Location::caller()) {
+        fence(mutants::weaken(name, Ordering::SeqCst, Location::caller()));
+    }
+}
+
+/// [`Park`], whose calls of `notify` a mutant may leave out.
+#[derive(Debug, Default)]
+pub(crate) struct Parking(Park<LoomFutex>);
+
+impl Wait for Parking {
+    fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
+        self.0.wait_until(deadline, ready)
+    }
+
+    #[track_caller]
+    fn notify(&self, wanted: impl FnOnce() -> bool) {
+        if !mutants::leaves_out("notify", Location::caller()) {
+            self.0.notify(wanted);
+        }
+    }
+}
+
+/// Something written outside of the ring. Who reads it without having to have seen the write is reported by loom.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note(Arc<UnsafeCell<usize>>);
+
+// SAFETY: it is there to be shared, and loom reports accesses that race.
+unsafe impl Send for Note {}
+// SAFETY: as above.
+unsafe impl Sync for Note {}
+
+impl Note {
+    pub(crate) fn write(&self, value: usize) {
+        // SAFETY: loom reports accesses that race, which is what this is for.
+        self.0.with_mut(|note| unsafe { *note = value });
+    }
+
+    pub(crate) fn read(&self) -> usize {
+        // SAFETY: as in `write`.
+        self.0.with(|note| unsafe { *note })
+    }
+}
+
+/// A deadline that passes after so many looks at the time.
+#[derive(Debug)]
+pub(crate) struct Looks(pub(crate) Cell<u32>);
+
+impl Deadline for Looks {
+    fn remaining(&self) -> Duration {
+        self.0.set(self.0.get().saturating_sub(1));
+        if self.0.get() == 0 { Duration::ZERO } else { Duration::from_secs(1) }
+    }
+}

@@ -1,0 +1,45 @@
+//! Law 5 where the system itself fails: memory, threads and system calls that are refused, files that change, threads and
+//! processes that are stopped, signals, forks. Each has the outcome that `slotline::loader` says.
+//!
+//! Each fault is made in a process of its own. One that could not be made here, for want of a privilege, is said on stderr.
+#![cfg(target_os = "linux")]
+
+mod child;
+mod files;
+mod forks;
+mod memory;
+mod refusals;
+mod signals;
+#[path = "../support/mod.rs"]
+mod support;
+mod system;
+mod threads;
+
+/// What a process of its own can be asked to do, with some words that say how.
+type Case = fn(&[&str]);
+
+const CASES: &[(&str, Case)] = &[
+    ("memory::build", memory::build),
+    ("memory::running", memory::running),
+    ("memory::order", memory::order),
+    ("threads::all", threads::all),
+    ("threads::some", threads::some),
+    ("files::cut", files::cut),
+    ("files::changed", files::changed),
+    ("refusals::refused", refusals::refused),
+    ("refusals::late", refusals::late),
+    ("signals::storm", signals::storm),
+    ("signals::still", signals::still),
+    ("signals::stopped", signals::stopped),
+    ("forks::forked", forks::forked),
+];
+
+#[test]
+#[ignore = "the other tests run it, in processes of their own"]
+fn child() {
+    let Ok(asked) = std::env::var(child::ASKED) else { return };
+    let words: Vec<_> = asked.split(' ').collect();
+    let (_, case) = CASES.iter().find(|(name, _)| *name == words[0]).expect("a case");
+    case(&words[1..]);
+    println!("{asked} is done");
+}

@@ -1,0 +1,88 @@
+//! System calls that are refused, as in a sandbox or by an older kernel.
+
+use slotline::Loader;
+use slotline::loader::{Affinity, Warning};
+
+use crate::child::{self, NOT_PROVOKED, Process};
+use crate::support::{LONG, Run, dawdling, items, pass};
+use crate::system::refuse;
+
+/// Refuses some calls, and looks that passes are what they are without.
+pub(crate) fn refused(words: &[&str]) {
+    let calls = words.iter().map(|&word| match word {
+        "membarrier" => (libc::SYS_membarrier, libc::ENOSYS),
+        "setaffinity" => (libc::SYS_sched_setaffinity, libc::EPERM),
+        "getaffinity" => (libc::SYS_sched_getaffinity, libc::EPERM),
+        "mlock" => (libc::SYS_mlock, libc::EPERM),
+        "madvise" => (libc::SYS_madvise, libc::EINVAL),
+        _ => panic!("{words:?}"),
+    });
+    if !refuse(&calls.collect::<Vec<_>>()) {
+        return;
+    }
+    // SAFETY: asks what there is, and touches no memory.
+    let barrier = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
+    assert_eq!(words.contains(&"membarrier"), barrier < 0);
+
+    let run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 11 };
+    let expected = run.expected(4);
+    for (workers, help) in [(0, true), (1, false), (3, true), (3, false)] {
+        // Samples that take their time, so that everybody falls asleep now and then, and is woken.
+        let builder = run.over(items(run.len, dawdling)).num_workers(workers).help(help);
+        let mut loader = builder.pin_memory(words.contains(&"mlock")).affinity(Affinity::Spread).build().unwrap();
+        let warnings = loader.warnings().to_vec();
+        let count = |which: fn(&Warning) -> bool| warnings.iter().filter(|&warning| which(warning)).count();
+        let not_bound = count(|warning| matches!(warning, Warning::NotBound { .. }));
+        assert_eq!(not_bound, if words.contains(&"setaffinity") { workers } else { 0 }, "{warnings:?}");
+        let unknown = count(|warning| *warning == Warning::UnknownCores);
+        assert_eq!(unknown, usize::from(words.contains(&"getaffinity") && workers > 0), "{warnings:?}");
+        let not_locked = count(|warning| matches!(warning, Warning::NotLocked { .. }));
+        assert_eq!(not_locked, usize::from(words.contains(&"mlock")), "{warnings:?}");
+        for expected in &expected {
+            assert_eq!(pass(&mut loader), *expected);
+        }
+    }
+}
+
+/// Refuses the barrier that threads count on already.
+pub(crate) fn late(_: &[&str]) {
+    // Long enough for the consumer to fall asleep, however busy the machine is. It need not come to its end.
+    let slow = items(2, |index, _| {
+        std::thread::sleep(LONG / 2 * index as u32);
+        Ok(())
+    });
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(1);
+    }));
+    let mut loader = Loader::builder(slow).num_workers(1).help(false).build().unwrap();
+    if refuse(&[(libc::SYS_membarrier, libc::EPERM)]) {
+        pass(&mut loader);
+    }
+}
+
+#[test]
+fn a_membarrier_that_is_refused_too_late_is_a_panic_and_no_hang() {
+    let ended = Process::start("refusals::late").end();
+    if ended.text.contains(NOT_PROVOKED) {
+        return;
+    }
+    assert!(ended.text.contains("membarrier: Operation not permitted"), "{}", ended.text);
+}
+
+#[test]
+fn without_membarrier_there_are_other_fences_and_everybody_is_woken() {
+    child::run("refusals::refused membarrier");
+}
+
+#[test]
+fn workers_that_cannot_be_bound_to_cores_are_warnings() {
+    child::run("refusals::refused setaffinity");
+    child::run("refusals::refused getaffinity");
+}
+
+#[test]
+fn memory_that_cannot_be_locked_or_had_ahead_of_time_is_had_without() {
+    child::run("refusals::refused mlock");
+    child::run("refusals::refused madvise");
+}

@@ -1,0 +1,181 @@
+//! A dataset that fails where it was told to, and whose samples see to it that each row is one thread's at a time.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use shuttle::thread;
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
+use slotline::rng::rand_core::Rng;
+use slotline::sample::{Columns, Fields, Row, Sample};
+use slotline::tensor::Tensor;
+
+use crate::explore::asked_for;
+
+/// What a sample says: its index, the pass, its position, and the first of its random numbers.
+pub(crate) type Words = [u64; 4];
+
+/// A step of the schedule.
+pub(crate) fn step() {
+    thread::sleep(Duration::ZERO);
+}
+
+/// What is wrong with a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    Error,
+    Panic,
+    WriteError,
+    WritePanic,
+}
+
+impl Fault {
+    fn strike(self, [error, panic]: [Self; 2]) -> Result<(), BoxError> {
+        if self == panic {
+            asked_for();
+        }
+        if self == error { Err("bad".into()) } else { Ok(()) }
+    }
+}
+
+/// Who uses which row, by its address. The lock is std's: nobody takes a step with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows(Arc<Mutex<BTreeMap<usize, Use>>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Written,
+    Held,
+}
+
+impl Rows {
+    fn begin(&self, row: usize, usage: Use) {
+        let before = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(row, usage);
+        assert_eq!(before, None, "a row that is to be {usage:?}");
+    }
+
+    fn end(&self, row: usize, usage: Use) {
+        let before = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&row);
+        assert_eq!(before, Some(usage));
+    }
+
+    /// A batch with these rows is the consumer's.
+    pub(crate) fn hold(&self, rows: &[usize]) {
+        rows.iter().for_each(|&row| self.begin(row, Use::Held));
+    }
+
+    /// It is going to be dropped.
+    pub(crate) fn release(&self, rows: &[usize]) {
+        rows.iter().for_each(|&row| self.end(row, Use::Held));
+    }
+}
+
+/// A row that is being written, until it is dropped.
+struct Writing<'r>(&'r Rows, usize);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.end(self.1, Use::Written);
+    }
+}
+
+/// A sample, which takes its time to write itself.
+pub(crate) struct Marked<'a> {
+    pub(crate) words: Words,
+    fault: Fault,
+    rows: &'a Rows,
+}
+
+impl Sample for Marked<'_> {
+    type Tensors<'b> = Tensor<'b, u64>;
+
+    fn declare(&self, fields: &mut Fields) {
+        [0_u64; 4].declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let to = row.fill::<u64>(&[4])?;
+        let writing = to.as_ptr().addr();
+        self.rows.begin(writing, Use::Written);
+        let _writing = Writing(self.rows, writing);
+        to[..2].copy_from_slice(&self.words[..2]);
+        step();
+        self.fault.strike([Fault::WriteError, Fault::WritePanic])?;
+        assert_eq!(to[..2], self.words[..2], "nobody else writes this row");
+        to[2..].copy_from_slice(&self.words[2..]);
+        Ok(())
+    }
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
+        <[u64; 4]>::tensors(columns)
+    }
+}
+
+/// As many samples as there are faults.
+#[derive(Clone, Debug)]
+pub(crate) struct Items {
+    pub(crate) faults: Arc<[Fault]>,
+    pub(crate) rows: Rows,
+    /// Counted by the test, to see when the loader's dataset is gone.
+    pub(crate) _life: Arc<()>,
+}
+
+impl Dataset for Items {
+    type Sample<'a> = Marked<'a>;
+
+    fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(Fields::of(&[0_u64; 4]))
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Marked<'a>, BoxError> {
+        let words = [index as u64, cx.epoch().into(), cx.position(), cx.rng().next_u64()];
+        step();
+        let fault = self.faults[index];
+        fault.strike([Fault::Error, Fault::Panic])?;
+        Ok(Marked { words, fault, rows: &self.rows })
+    }
+}
+
+/// They, one after the other, with cursors that save themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) items: Items,
+    /// Instead of a worker's share, this range.
+    pub(crate) part: Option<Range<usize>>,
+}
+
+impl IterableDataset for Stream {
+    type Sample<'a> = Marked<'a>;
+    type Cursor = Range<usize>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Range<usize>, BoxError> {
+        step();
+        let share = worker.map(|worker| worker.share(self.items.len()));
+        Ok(self.part.clone().or(share).unwrap_or(0..self.items.len()))
+    }
+
+    fn next<'a>(&'a self, left: &'a mut Range<usize>, cx: &'a mut Context) -> Result<Option<Marked<'a>>, BoxError> {
+        left.next().map(|index| self.items.get(index, cx)).transpose()
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        self.items.fields()
+    }
+
+    fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
+        write!(to, "{}..{}", left.start, left.end).is_ok()
+    }
+
+    fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
+        let (start, end) = saved.split_once("..").ok_or("a range")?;
+        Ok(start.parse()?..end.parse()?)
+    }
+}

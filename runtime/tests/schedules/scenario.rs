@@ -1,0 +1,269 @@
+//! What a loader is built with and what is done with it, drawn by shuttle's random numbers: so a schedule says that as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use slotline::dataset::Loadable;
+use slotline::loader::{Budget, Builder, OnError};
+use slotline::{BoxError, WaitStrategy};
+
+use crate::dataset::{Fault, Items, Rows, step};
+use crate::explore::asked_for;
+
+/// One in `n`.
+pub(crate) fn one_in(n: u32) -> bool {
+    thread_rng().gen_ratio(1, n)
+}
+
+pub(crate) fn below(n: usize) -> usize {
+    thread_rng().gen_range(0..n)
+}
+
+/// What kind of loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Shared,
+    Dealt,
+    Iterable,
+}
+
+/// Where the order comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Sequential,
+    Shuffled,
+    /// An iterator of the user's, backwards.
+    Iterator,
+    /// The same, which panics when it is asked for this one.
+    Panics(usize),
+}
+
+/// What becomes of `worker_init` in one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    Works,
+    Fails,
+    Panics,
+}
+
+/// What the caller does with batches, and with passes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// Passes, one after the other.
+    pub(crate) passes: u32,
+    /// Some passes are left half-way.
+    pub(crate) leaves: bool,
+    /// Batches may be kept, dropped by other threads, and once be leaked.
+    pub(crate) keeps: bool,
+    pub(crate) leaks: bool,
+    /// The loader is stopped after so many steps of another thread.
+    pub(crate) stop: Option<usize>,
+    /// Another loader goes on where one was left or stopped.
+    pub(crate) resumes: bool,
+}
+
+/// A loader, and what is done with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) kind: Kind,
+    pub(crate) faults: Arc<[Fault]>,
+    pub(crate) batch_size: usize,
+    pub(crate) drop_last: bool,
+    pub(crate) order: Order,
+    pub(crate) seed: u64,
+    pub(crate) on_error: OnError,
+    /// A function makes batches, and fails at the batch that begins with this index.
+    pub(crate) collates: Option<Option<(usize, Fault)>>,
+    pub(crate) workers: usize,
+    pub(crate) prefetch: usize,
+    pub(crate) hold: usize,
+    pub(crate) part_size: Option<usize>,
+    pub(crate) in_order: bool,
+    pub(crate) help: Option<bool>,
+    pub(crate) wait: WaitStrategy,
+    pub(crate) waits_for_release: bool,
+    pub(crate) timeout: bool,
+    pub(crate) watchdog: bool,
+    pub(crate) init: Option<[Init; 3]>,
+    pub(crate) persistent: bool,
+    pub(crate) caller: Caller,
+}
+
+/// What a model is about; the rest is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) kind: Kind,
+    pub(crate) faults: bool,
+    pub(crate) init: bool,
+    pub(crate) timeouts: bool,
+    pub(crate) leaves: bool,
+    pub(crate) keeps: bool,
+    pub(crate) stops: bool,
+}
+
+impl Scenario {
+    /// Draws one.
+    pub(crate) fn draw(about: About) -> Self {
+        let kind = about.kind;
+        let shared = kind == Kind::Shared;
+        let len = below(8);
+        let bad = |_| match below(if about.faults { 16 } else { 1 }) {
+            12 => Fault::Error,
+            13 => Fault::Panic,
+            14 => Fault::WriteError,
+            15 => Fault::WritePanic,
+            _ => Fault::None,
+        };
+        let workers = if about.init || about.timeouts { 1 + below(3) } else { below(4) };
+        let in_order = workers == 0 || !one_in(3);
+        let timeout = about.timeouts && workers > 0;
+        let order = match below(5) {
+            _ if kind == Kind::Iterable || len == 0 => Order::Sequential,
+            0 | 1 => Order::Shuffled,
+            2 if shared => Order::Iterator,
+            3 if shared && about.faults => Order::Panics(below(len)),
+            _ => Order::Sequential,
+        };
+        let budget = Budget::Samples(if in_order && kind != Kind::Iterable && one_in(2) { below(3) } else { 99 });
+        let on_error = match below(if about.faults { 4 } else { 1 }) {
+            2 => OnError::Skip(budget),
+            3 if kind != Kind::Iterable && matches!(order, Order::Sequential | Order::Shuffled) => {
+                OnError::Replace(budget)
+            }
+            _ => OnError::Raise,
+        };
+        let collates = one_in(4).then(|| {
+            let fault = if one_in(2) { Fault::Error } else { Fault::Panic };
+            (about.faults && one_in(2)).then(|| (below(len.max(1)), fault))
+        });
+        let init = about.init.then(|| {
+            [(); 3].map(|()| match below(6) {
+                0 => Init::Fails,
+                1 => Init::Panics,
+                _ => Init::Works,
+            })
+        });
+        let plain = order == Order::Sequential && on_error == OnError::Raise && kind != Kind::Iterable;
+        let persistent = about.init && plain && one_in(2);
+        let waits_for_release = about.keeps && one_in(3);
+        let stop = (about.stops && one_in(2)).then(|| below(1 << below(11)));
+        Self {
+            kind,
+            faults: (0..len).map(bad).collect(),
+            batch_size: 1 + below(3),
+            drop_last: one_in(4),
+            order,
+            seed: below(1000) as u64,
+            on_error,
+            collates,
+            workers,
+            prefetch: 1 + below(2),
+            hold: 1 + below(2),
+            part_size: (shared && one_in(2)).then(|| 1 + below(2)),
+            in_order,
+            help: (shared && one_in(2)).then(|| workers == 0 || one_in(2)),
+            wait: [WaitStrategy::Park, WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin][below(4)],
+            waits_for_release,
+            timeout,
+            watchdog: one_in(8),
+            init,
+            persistent,
+            caller: Caller {
+                passes: 1 + below(3) as u32,
+                leaves: about.leaves,
+                keeps: about.keeps,
+                leaks: about.keeps && !waits_for_release && one_in(3),
+                stop,
+                resumes: stop.is_some() || one_in(2),
+            },
+        }
+    }
+
+    /// Its dataset.
+    pub(crate) fn items(&self, rows: &Rows, life: &Arc<()>) -> Items {
+        Items { faults: self.faults.clone(), rows: rows.clone(), _life: life.clone() }
+    }
+
+    /// What is done alike by one thread without workers.
+    pub(crate) fn sequential(&self) -> Self {
+        Self {
+            workers: 0,
+            in_order: true,
+            hold: 1,
+            part_size: None,
+            help: None,
+            wait: WaitStrategy::Spin,
+            waits_for_release: false,
+            timeout: false,
+            watchdog: false,
+            init: None,
+            persistent: false,
+            ..self.clone()
+        }
+    }
+
+    /// The options that loaders of every kind and with every way to make batches have.
+    pub(crate) fn set<D: Loadable, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
+        let mut builder = builder
+            .batch_size(self.batch_size)
+            .drop_last(self.drop_last)
+            .seed(self.seed)
+            .on_error(self.on_error)
+            .num_workers(self.workers)
+            .hold(self.hold)
+            .in_order(self.in_order)
+            .wait_strategy(self.wait)
+            .wait_for_release(self.waits_for_release)
+            .persistent_workers(self.persistent);
+        builder = match self.order {
+            Order::Sequential => builder,
+            Order::Shuffled => builder.shuffle(true),
+            Order::Iterator | Order::Panics(_) => {
+                let (len, order) = (self.faults.len(), self.order);
+                builder.sampler_iter(move || {
+                    (0..len).rev().inspect(move |&index| {
+                        step();
+                        if order == Order::Panics(index) {
+                            asked_for();
+                        }
+                    })
+                })
+            }
+        };
+        if self.workers > 0 {
+            builder = builder.prefetch_factor(self.prefetch);
+        }
+        if let Some(part_size) = self.part_size {
+            builder = builder.part_size(part_size);
+        }
+        if let Some(help) = self.help {
+            builder = builder.help(help);
+        }
+        if self.timeout {
+            builder = builder.timeout(Duration::from_micros(2));
+        }
+        if self.watchdog {
+            builder = builder.watchdog(Duration::from_nanos(100));
+        }
+        if let Some(init) = self.init {
+            builder = builder.worker_init(move |worker| run(init[worker.id()]));
+        }
+        builder
+    }
+
+    /// Workers whose `worker_init` fails.
+    pub(crate) fn failing(&self) -> Vec<usize> {
+        let works = |worker: usize| self.init.is_none_or(|init| init[worker] == Init::Works);
+        (0..self.workers).filter(|&worker| !works(worker)).collect()
+    }
+}
+
+fn run(init: Init) -> Result<(), BoxError> {
+    step();
+    match init {
+        Init::Works => Ok(()),
+        Init::Fails => Err("no".into()),
+        Init::Panics => asked_for(),
+    }
+}

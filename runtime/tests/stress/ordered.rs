@@ -1,0 +1,399 @@
+//! The ordered ring: every ticket of a run once, whole, in its order, published or failed.
+
+use std::cell::UnsafeCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slotline_core::ordered::{self, Claim, ClaimError, Config, Delivery, Lease, NextError, Slot, Worker};
+use slotline_core::wait::{Backoff, Deadline, Futex, Never, Park, Wait, Word};
+
+use crate::dice::Dice;
+
+pub(crate) static TICKETS: AtomicU64 = AtomicU64::new(0);
+
+/// How the sides of a ring wait: asleep, after so many looks, or not.
+pub(crate) enum Way {
+    Park(Park<Sleep>),
+    Backoff,
+}
+
+impl Way {
+    pub(crate) fn new(mut dice: Dice) -> Self {
+        match dice.below(5) {
+            0 => Self::Backoff,
+            spins => Self::Park(Park::new(Sleep { spins: [0, 1, 5, 100][spins - 1] })),
+        }
+    }
+}
+
+impl Wait for Way {
+    fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
+        match self {
+            Self::Park(park) => park.wait_until(deadline, ready),
+            Self::Backoff => Backoff.wait_until(deadline, ready),
+        }
+    }
+
+    fn notify(&self, wanted: impl FnOnce() -> bool) {
+        if let Self::Park(park) = self {
+            park.notify(wanted);
+        }
+    }
+}
+
+/// The system's futex, with plain fences.
+pub(crate) struct Sleep {
+    spins: u32,
+}
+
+impl Futex for Sleep {
+    fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
+        let tv_sec = timeout.as_secs().min(1 << 30) as _;
+        let timeout = libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ };
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word outlives the call, and the time is valid.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, &raw const timeout) };
+    }
+
+    fn wake_all(&self, word: &Word) {
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: only the word's address is used.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+    }
+
+    fn light_fence(&self) {
+        std::sync::atomic::fence(SeqCst);
+    }
+
+    fn heavy_fence(&self) {
+        std::sync::atomic::fence(SeqCst);
+    }
+
+    fn spin(&self, round: u32) -> bool {
+        thread::yield_now();
+        round < self.spins
+    }
+}
+
+/// A deadline that is not far off.
+struct Soon(Instant);
+
+impl Deadline for Soon {
+    fn remaining(&self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+const PARTS: usize = 3;
+
+/// What a ticket's slot holds: words for each part, written by whoever has claimed it.
+#[derive(Default)]
+struct Row([UnsafeCell<[u64; 4]>; PARTS]);
+
+// SAFETY: the ring gives each part to one claim at a time, and all of them to the lease. That it does is what is tested.
+unsafe impl Sync for Row {}
+
+/// What is written into a part.
+fn words(run: usize, ticket: usize, part: usize) -> [u64; 4] {
+    let word = ((run as u64) << 48 | (ticket as u64) << 16 | part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    [word, !word, word.rotate_left(17), word ^ 0x5555]
+}
+
+impl Row {
+    fn write(&self, parts: Range<usize>, run: usize, ticket: usize) {
+        for part in parts {
+            // SAFETY: the caller has claimed it.
+            unsafe { *self.0[part].get() = words(run, ticket, part) };
+        }
+    }
+
+    fn check(&self, parts: usize, run: usize, ticket: usize) {
+        for part in 0..parts {
+            // SAFETY: the caller has leased it.
+            let is = unsafe { *self.0[part].get() };
+            assert_eq!(is, words(run, ticket, part), "part {part} of ticket {ticket} in run {run}");
+        }
+    }
+}
+
+type Ring = ordered::Ring<Box<[Slot<Row>]>, Way>;
+
+/// What all threads know.
+struct Shared {
+    ring: Arc<Ring>,
+    /// Written before a run is opened, and read by its claims.
+    run: AtomicUsize,
+    /// Tickets of this run of which a claim was dropped.
+    failed: Mutex<BTreeSet<usize>>,
+}
+
+impl Shared {
+    /// Fills a claim, or gives it up.
+    fn fill(&self, claim: Claim<'_, Ring>, dice: &mut Dice) {
+        let (run, ticket) = (self.run.load(Relaxed), claim.ticket());
+        claim.get().write(claim.parts(), run, ticket);
+        dice.pause();
+        if dice.once_in(60) {
+            self.failed.lock().unwrap().insert(ticket);
+            drop(claim);
+        } else {
+            claim.publish();
+        }
+    }
+
+    /// A worker's life.
+    fn work(&self, dice: &mut Dice) {
+        let worker = Worker::new(self.ring.clone());
+        loop {
+            let parts = dice.from(1, PARTS);
+            let error = match dice.below(4) {
+                0 => match worker.claim_many(dice.from(1, 4)) {
+                    Ok(claims) => {
+                        // Some are left out, which fails them as those that are dropped.
+                        let mut claims: Vec<_> = claims.collect();
+                        while !claims.is_empty() {
+                            let claim = claims.remove(dice.below(claims.len()));
+                            self.fill(claim, dice);
+                        }
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+                1 => match worker.claim_until(parts, &Soon(Instant::now() + Duration::from_micros(200))) {
+                    Ok(claim) => {
+                        self.fill(claim, dice);
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+                _ => match worker.claim(parts) {
+                    Ok(claim) => {
+                        self.fill(claim, dice);
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+            };
+            match error {
+                ClaimError::Full => {}
+                ClaimError::Ended if worker.wait_for_run().is_ok() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// A lease, with what it must hold.
+struct Taken {
+    lease: Lease<Arc<Ring>>,
+    run: usize,
+    parts: usize,
+}
+
+impl Taken {
+    fn release(self) {
+        self.lease.check(self.parts, self.run, self.lease.ticket());
+    }
+}
+
+/// Releases leases a little later than it gets them, and in another order.
+fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
+    let mut held = Vec::new();
+    loop {
+        match taken.recv_timeout(Duration::from_micros(200)) {
+            Ok(taken) => held.push(taken),
+            // Somebody may be waiting for one of them.
+            Err(RecvTimeoutError::Timeout) => held.drain(..).for_each(Taken::release),
+            Err(RecvTimeoutError::Disconnected) => return held.drain(..).for_each(Taken::release),
+        }
+        dice.pause();
+        while held.len() > dice.below(4) {
+            held.swap_remove(dice.below(held.len())).release();
+        }
+    }
+}
+
+/// What happens to a run before it is over by itself, if anything does.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Limit,
+    /// Sealed by the consumer after so many.
+    Seal(usize),
+    SealBesides,
+    CloseBesides,
+}
+
+/// Ends a run at some time that has nothing to do with what its threads do.
+fn end_besides(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
+    for _ in 0..dice.below(60) {
+        dice.pause();
+    }
+    match end {
+        End::SealBesides => ring.seal(),
+        End::CloseBesides => {
+            closed.store(true, SeqCst);
+            ring.close();
+        }
+        End::Limit | End::Seal(_) => {}
+    }
+}
+
+/// The consumer.
+struct Taker<'a> {
+    shared: &'a Shared,
+    consumer: ordered::Consumer<Arc<Ring>>,
+    /// Its own hands, if it works while it waits.
+    own: Option<Worker<Arc<Ring>>>,
+    in_order: bool,
+    held: VecDeque<Taken>,
+    /// After how many tickets, on average, it lets one go.
+    keeps: usize,
+    releases: Sender<Taken>,
+    dice: Dice,
+}
+
+impl Taker<'_> {
+    /// Asks for the next ticket, in one of the ways that there are.
+    fn next(&mut self) -> Result<Lease<Arc<Ring>>, NextError> {
+        if let Some(own) = &self.own {
+            let outcome = self.consumer.try_next();
+            if outcome.as_ref().err() == Some(&NextError::Empty) {
+                self.consumer.call_workers();
+                match own.try_claim(self.dice.from(1, PARTS)) {
+                    Ok(claim) => self.shared.fill(claim, &mut self.dice),
+                    Err(_) => assert!(self.consumer.wait_or_work(&Never)),
+                }
+            }
+            return outcome;
+        }
+        match self.dice.below(3) {
+            0 => {
+                self.consumer.call_workers();
+                thread::yield_now();
+                self.consumer.try_next()
+            }
+            1 => self.consumer.next_until(&Soon(Instant::now() + Duration::from_micros(100))),
+            _ => self.consumer.next(),
+        }
+    }
+
+    /// A run, in which tickets that were seen are so many; `false` if the ring was closed.
+    fn run(&mut self, run: usize, end: End) -> Option<usize> {
+        let (ring, parts) = (&self.shared.ring, self.shared.ring.parts());
+        let mut seen = BTreeSet::new();
+        loop {
+            if end == End::Seal(seen.len()) {
+                ring.seal();
+            }
+            let outcome = self.next();
+            let failed = |ticket| self.shared.failed.lock().unwrap().contains(&ticket);
+            let ticket = match outcome {
+                Ok(lease) => {
+                    let ticket = lease.ticket();
+                    lease.check(parts, run, ticket);
+                    assert!(!failed(ticket), "ticket {ticket} was given up");
+                    let taken = Taken { lease, run, parts };
+                    match self.dice.below(3) {
+                        0 => taken.release(),
+                        1 => self.held.push_back(taken),
+                        _ => self.releases.send(taken).unwrap(),
+                    }
+                    ticket
+                }
+                Err(NextError::Failed { ticket }) => {
+                    assert!(failed(ticket), "nobody gave ticket {ticket} up");
+                    ticket
+                }
+                Err(NextError::Held) => {
+                    match self.held.pop_front() {
+                        Some(taken) => taken.release(),
+                        None => assert!(self.consumer.wait_for_release(&Never)),
+                    }
+                    continue;
+                }
+                Err(NextError::Empty) => continue,
+                Err(NextError::Ended) => {
+                    let count = seen.len();
+                    assert!(seen.into_iter().eq(0..count), "each ticket once");
+                    assert_eq!(ring.claimed(), count);
+                    return Some(count);
+                }
+                Err(NextError::Closed) => return None,
+            };
+            assert!(!self.in_order || ticket == seen.len(), "{ticket} came after {}", seen.len());
+            assert!(seen.insert(ticket), "ticket {ticket} came twice");
+            TICKETS.fetch_add(1, Relaxed);
+            while self.held.len() >= ring.depth() || !self.held.is_empty() && self.dice.once_in(self.keeps) {
+                let place = self.dice.below(self.held.len());
+                self.held.swap_remove_back(place).into_iter().for_each(Taken::release);
+            }
+        }
+    }
+}
+
+pub(crate) fn round(mut dice: Dice) {
+    let (depth, parts, workers) = (dice.from(1, 6), dice.from(1, PARTS), dice.below(7));
+    let in_order = dice.below(3) > 0;
+    let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
+    let config = Config::new().parts(parts).delivery(delivery).wake_at(dice.from(1, depth));
+    let slots: Box<[_]> = (0..depth).map(|_| Slot::new(Row::default())).collect();
+    let way = dice.fork();
+    let way = || Way::new(way.clone());
+    let ring = Arc::new(match dice.below(3) {
+        0 => Ring::near_the_wrap(slots, config, way(), way(), dice.from(1, 3)),
+        _ => Ring::with_wait(slots, config, way(), way()),
+    });
+    ring.seal();
+    let shared = Shared { ring: ring.clone(), run: AtomicUsize::new(0), failed: Mutex::default() };
+    let (releases, taken) = channel();
+    let closed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            let (shared, mut own) = (&shared, dice.fork());
+            scope.spawn(move || shared.work(&mut own));
+        }
+        let mut own = dice.fork();
+        scope.spawn(move || release_late(&taken, &mut own));
+        let consumer = ordered::Consumer::new(ring.clone()).unwrap();
+        let own = dice.once_in(2).then(|| Worker::new(ring.clone()));
+        let nobody_works = workers == 0 && own.is_none();
+        let (held, keeps, runs, takes) = (VecDeque::new(), dice.from(2, 20), dice.from(1, 4), dice.fork());
+        let mut taker = Taker { shared: &shared, consumer, own, in_order, held, keeps, releases, dice: takes };
+        for run in 1..=runs {
+            let tickets = dice.below(60);
+            let end = match dice.below(6) {
+                _ if nobody_works => End::SealBesides,
+                0 => End::Seal(dice.below(tickets + 1)),
+                1 => End::SealBesides,
+                2 if run == runs => End::CloseBesides,
+                _ => End::Limit,
+            };
+            // Without a limit somebody has to seal it.
+            let limit = Some(tickets).filter(|_| end == End::Limit || dice.once_in(2));
+            shared.run.store(run, Relaxed);
+            shared.failed.lock().unwrap().clear();
+            taker.consumer.open(limit).unwrap();
+            let besides = {
+                let (ring, closed, mut own) = (&ring, &closed, dice.fork());
+                scope.spawn(move || end_besides(ring, end, closed, &mut own))
+            };
+            match taker.run(run, end) {
+                Some(count) => {
+                    assert!(limit.is_none_or(|limit| count <= limit));
+                    assert!(end != End::Limit || limit == Some(count), "{count} of {limit:?}");
+                }
+                None => assert!(closed.load(SeqCst)),
+            }
+            besides.join().unwrap();
+            if closed.load(SeqCst) {
+                break;
+            }
+        }
+        ring.close();
+    });
+}
