@@ -133,26 +133,6 @@ fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
 }
 
 #[test]
-fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
-    for workers in [0, 1] {
-        let dataset = from_fn(30, |index, _| {
-            if index == 0 {
-                std::thread::sleep(Duration::from_millis(30));
-            }
-            Ok(index as i64)
-        });
-        let mut loader = Loader::builder(dataset).num_workers(workers).help(false).build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        let stats = loader.stats();
-        let thread = stats.workers.first().unwrap_or(&stats.consumer);
-        assert_eq!(thread.samples, 30);
-        // The others are not timed if they take 10 µs.
-        // Those that have no time would have got one if the one before them had taken 10 µs.
-        assert!(thread.busy() <= stats.elapsed + Duration::from_micros(30 * 10), "{workers} workers: {stats:?}");
-    }
-}
-
-#[test]
 fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
     let latch = Latch::default();
     let waiting = latch.clone();

@@ -187,3 +187,25 @@ fn look() -> u64 {
         least.map_or(0, nanos).clamp(10, 10_000)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::loader::pacer::Pacer;
+
+    #[test]
+    fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
+        let (mut reader, activity) = (Reader::new(0, None, Pacer::fixed(1), 0), Activity::default());
+        timed(&mut reader, &activity, (0, 1), |_| {
+            activity.figures.claimed(1);
+            std::thread::sleep(Duration::from_nanos(LONG * look()));
+        });
+        let took = activity.figures.busy_time();
+        assert!(!took.is_zero());
+        // These have no time of their own yet.
+        activity.figures.claimed(29);
+        assert_eq!(activity.figures.busy_time(), took);
+    }
+}

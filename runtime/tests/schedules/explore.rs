@@ -113,7 +113,7 @@ fn run(scheduler: impl Scheduler + 'static, about: About) {
 }
 
 fn mixed(share: u64) -> Mixed {
-    Mixed::new(number("SLOTLINE_SEED", 1), number("SLOTLINE_SCHEDULES", 500) / share)
+    Mixed::new(number("SLOTLINE_SEED", 1), (number("SLOTLINE_SCHEDULES", 500) / share).max(1))
 }
 
 /// Runs a model under schedule after schedule, or under the one that is to be run again.
