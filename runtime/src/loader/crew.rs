@@ -41,7 +41,8 @@ pub(super) fn worker_cores(
     // This is the calling thread's mask, so it must be read here and not in a worker that is bound already.
     let usable = core_affinity::get_core_ids().unwrap_or_default();
     let chosen = match affinity {
-        Affinity::Cores(cores) => cores
+        // Without a word from the system, none is known to be wrong.
+        Affinity::Cores(cores) if !usable.is_empty() => cores
             .iter()
             .map(|&core| {
                 let list = || usable.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ");

@@ -357,7 +357,7 @@ pub enum Warning {
         /// The core.
         core: usize,
     },
-    /// Workers were to be spread over the cores, and the system does not say which there are.
+    /// Workers were to be bound to cores, and the system does not say which there are.
     UnknownCores,
 }
 

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Instant, thread};
 
@@ -131,9 +132,10 @@ pub(super) fn nanos(time: Duration) -> u64 {
 /// The samples that took longest, each once.
 ///
 /// Behind a version, which is odd while they are being changed: who reads them and finds it odd, or another one after than
-/// before, reads again.
+/// before, reads again. In a forked process it takes what there is: the only writer may have been lost in between.
 #[derive(Debug, Default)]
 pub(super) struct Slowest {
+    process: Process,
     version: AtomicUsize,
     /// Index and time; the time is 0 where there is none.
     entries: [(AtomicUsize, AtomicU64); SLOWEST],
@@ -183,7 +185,8 @@ impl Slowest {
                 .map(|(index, time)| (index, Duration::from_nanos(time)))
                 .collect();
             fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
+            let is_whole = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
+            if is_whole || !self.process.is_this() {
                 return entries;
             }
             thread::yield_now();
@@ -221,6 +224,14 @@ mod tests {
         kept.sort_by_key(|&(_, time)| time);
         assert!(kept.iter().map(|&(_, time)| nanos(time)).eq(13..=20), "{kept:?}");
         assert!(kept.iter().all(|&(index, time)| index as u64 == nanos(time) % 12), "{kept:?}");
+    }
+
+    #[test]
+    fn a_forked_process_does_not_wait_for_a_writer_that_it_has_lost() {
+        let slowest = Slowest { process: Process::another(), ..Slowest::default() };
+        slowest.note(3, 7);
+        slowest.version.store(1, Ordering::Relaxed);
+        assert_eq!(slowest.read(), [(3, Duration::from_nanos(7))]);
     }
 
     #[test]

@@ -25,6 +25,12 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
+    /// As of something that was made before a fork.
+    #[cfg(test)]
+    pub(super) fn another() -> Self {
+        Self(Self::this().0.wrapping_sub(1))
+    }
+
     /// Whether it is still this one.
     #[inline]
     pub(super) fn is_this(self) -> bool {

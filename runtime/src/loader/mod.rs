@@ -214,6 +214,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
     /// in the first pass only), which [`Context::rng`] and the workers' seeds are made from, then what the sampler wants.
+    /// If the pass cannot begin after that, for a timeout in a `worker_init`, the next call begins the same one and draws
+    /// nothing, whatever epoch a sampler was set to meanwhile.
     ///
     /// [`Context::rng`]: crate::dataset::Context::rng
     ///

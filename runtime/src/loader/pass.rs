@@ -123,7 +123,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
         let mut was_held = std::mem::take(&mut self.held);
         let mut deadline = None;
         loop {
-            let helped = loader.helps && !loader.consumer.is_ready() && loader.help();
+            let helped = loader.helps && !loader.consumer.is_ready() && !loader.crew.is_lost() && loader.help();
             match loader.consumer.try_next() {
                 Ok(lease) => {
                     if loader.shared.engine.abandoned.is_stopped() {

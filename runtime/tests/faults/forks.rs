@@ -1,6 +1,7 @@
 //! Processes that are forked while a loader is at work.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use slotline::dataset::{Dataset, Loadable};
 use slotline::loader::{BatchLoader, BatchPass, Builder};
@@ -124,6 +125,40 @@ pub(crate) fn forked(words: &[&str]) {
         "stream" => forks(|| set(Loader::iterable(OneByOne(samples())), workers).build().unwrap(), workers > 0),
         _ => panic!("{words:?}"),
     }
+}
+
+/// A worker is at the sampler when the process is forked.
+pub(crate) fn forked_at_the_sampler(_: &[&str]) {
+    static AT_IT: AtomicBool = AtomicBool::new(false);
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    let order = || {
+        (0..RUN.len).inspect(|_| {
+            AT_IT.store(true, SeqCst);
+            while !GO_ON.load(SeqCst) {
+                std::thread::yield_now();
+            }
+        })
+    };
+    let builder = Loader::builder(samples()).batch_size(RUN.batch_size).num_workers(2);
+    let mut loader = builder.sampler_iter(order).build().unwrap();
+    let pass = loader.epoch().unwrap();
+    while !AT_IT.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    if is_child() {
+        GO_ON.store(true, SeqCst);
+        let mut pass = pass;
+        assert!(matches!(pass.next(), Some(Err(Error::Forked))));
+        assert!(pass.next().is_none());
+        exit(0)
+    }
+    GO_ON.store(true, SeqCst);
+    assert_eq!(pass.map(Result::unwrap).count(), RUN.len.div_ceil(RUN.batch_size));
+}
+
+#[test]
+fn in_a_forked_process_nobody_waits_for_what_a_lost_worker_had_locked() {
+    child::run("forks::forked_at_the_sampler");
 }
 
 #[test]

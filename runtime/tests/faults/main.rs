@@ -32,6 +32,7 @@ const CASES: &[(&str, Case)] = &[
     ("signals::still", signals::still),
     ("signals::stopped", signals::stopped),
     ("forks::forked", forks::forked),
+    ("forks::forked_at_the_sampler", forks::forked_at_the_sampler),
 ];
 
 #[test]

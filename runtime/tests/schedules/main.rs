@@ -151,6 +151,7 @@ models! {
     batches_are_held_and_dropped_anywhere: keeps, leaves;
     a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
     deadlines_pass_at_any_moment: timeouts, leaves, keeps, faults;
+    a_pass_that_was_late_at_the_start_begins_again: timeouts, init, leaves;
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
