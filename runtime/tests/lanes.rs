@@ -120,6 +120,10 @@ fn batches_after_bombs<D: Loadable, C: Collate<D, Batch = Bomb>>(
 ) -> usize {
     let mut left = loader.epoch().unwrap();
     drop(left.next().unwrap().unwrap());
+    // Else there may be nothing yet to be thrown away.
+    while !left.is_ready() {
+        std::thread::yield_now();
+    }
     armed.store(true, SeqCst);
     drop(left);
     let mut panics = 0;
