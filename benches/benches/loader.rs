@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use slotline::array::Array;
 use slotline::dataset::{Dataset, Loadable, TensorDataset, from_fn, iter_fn};
-use slotline::loader::LaneLoader;
+use slotline::loader::{BatchOf, LaneLoader};
 use slotline::rng::Generator;
 use slotline::sampler::{RandomSampler, Sampler};
-use slotline::{Batch, Error, Loader};
+use slotline::{Error, Loader};
 
 const WORKERS: [usize; 3] = [0, 1, 2];
 
@@ -35,17 +35,17 @@ fn timed<B>(pass: impl Iterator<Item = Result<B, Error>>, mut each: impl FnMut(&
 }
 
 impl<D: Dataset> Passes for Loader<D> {
-    type Batch = Batch<D>;
+    type Batch = BatchOf<D>;
 
-    fn pass(&mut self, each: impl FnMut(&Batch<D>)) -> (u64, Duration) {
+    fn pass(&mut self, each: impl FnMut(&BatchOf<D>)) -> (u64, Duration) {
         timed(self.epoch().unwrap(), each)
     }
 }
 
 impl<D: Loadable> Passes for LaneLoader<D> {
-    type Batch = Batch<D>;
+    type Batch = BatchOf<D>;
 
-    fn pass(&mut self, each: impl FnMut(&Batch<D>)) -> (u64, Duration) {
+    fn pass(&mut self, each: impl FnMut(&BatchOf<D>)) -> (u64, Duration) {
         timed(self.epoch().unwrap(), each)
     }
 }

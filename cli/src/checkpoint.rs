@@ -76,7 +76,7 @@ impl Checkpoint {
     }
 
     /// Notes a batch whose step is done; `state` is asked for the loader's, if it is time for it.
-    pub(crate) fn batch<D: Dataset>(&mut self, batch: &Batch<D>, state: impl FnOnce() -> State) -> Result<()> {
+    pub(crate) fn batch<S>(&mut self, batch: &Batch<S>, state: impl FnOnce() -> State) -> Result<()> {
         if let Some(log) = &mut self.log {
             log.append(&BatchLine::of(batch))?;
         }
@@ -105,7 +105,7 @@ pub(crate) struct BatchLine<'a> {
 }
 
 impl<'a> BatchLine<'a> {
-    pub(crate) fn of<D: Dataset>(batch: &'a Batch<D>) -> Self {
+    pub(crate) fn of<S>(batch: &'a Batch<S>) -> Self {
         Self { epoch: batch.epoch(), batch: batch.task(), indices: batch.indices() }
     }
 }

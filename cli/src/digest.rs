@@ -24,7 +24,7 @@ pub(crate) struct Digests {
 
 impl Digests {
     /// Takes in a batch.
-    pub(crate) fn update<D>(&mut self, batch: &Batch<D>) {
+    pub(crate) fn update<S>(&mut self, batch: &Batch<S>) {
         for index in batch.indices() {
             self.order.update(index.to_le_bytes());
         }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use slotline::Batch;
 use slotline::array::AnyArray;
 use slotline::dataset::{Dataset, TensorDataset};
+use slotline::loader::BatchOf;
 use slotline::loader::{Pass, Stats};
 use slotline::source::Source;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
-use crate::files::check_apart;
+use crate::files::{check_apart, check_not_source};
 use crate::meter::{Meter, Tally};
 use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
@@ -57,12 +57,14 @@ impl Feed {
         files.extend(self.stats.clone().map(|path| ("--stats", path)));
         #[cfg(feature = "trace")]
         files.extend(self.trace.clone().map(|path| ("--trace", path)));
+        check_not_source(&self.source, &files)?;
         check_apart(&files)
     }
 
     pub(crate) fn run(self) -> Result<()> {
         let mut screen = Screen::new(&self.report);
-        let arrays = self.source.load()?;
+        // SAFETY: the help asks that nobody changes the files meanwhile, and `check_files` saw that this program does not.
+        let arrays = unsafe { self.source.map()? };
         screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
         let mut loader = self.options.builder(arrays, &TORCH).build().context("cannot build the loader")?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
@@ -154,7 +156,7 @@ struct Train {
 
 impl Step for Train {
     #[inline]
-    fn batch<D: Dataset>(&mut self, _: &mut Screen, batch: &Batch<D>, pass: &Pass<'_, D>) -> Result<()> {
+    fn batch<D: Dataset>(&mut self, _: &mut Screen, batch: &BatchOf<D>, pass: &Pass<'_, D>) -> Result<()> {
         if !self.compute.is_zero() {
             let begun = Instant::now();
             // Busy, as a step on the CPU is: a sleeping thread would leave its core to the workers.

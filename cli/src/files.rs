@@ -1,20 +1,40 @@
-//! What is so of all files that a run writes.
+//! What is so of the files that a run reads and writes.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use slotline::source::Source;
 
 /// Refuses two flags that name one file: what the one writes would be lost by the other. What is no file, such as a
 /// terminal or a pipe, may be written to by both.
 pub(crate) fn check_apart(files: &[(&str, PathBuf)]) -> Result<()> {
     for (i, (flag, path)) in files.iter().enumerate() {
-        let same = |other: &Path| other == path || real(other).is_some_and(|other| Some(other) == real(path));
+        let same = |other: &Path| {
+            let real = || real(other).is_some_and(|other| Some(other) == real(path));
+            other == path || real() || is_one_file(other, path)
+        };
         if let Some((other, _)) = files[..i].iter().find(|(_, other)| same(other) && !is_special(other)) {
             bail!("{other} and {flag} are both {}; give each a file of its own", path.display());
         }
     }
     Ok(())
+}
+
+/// Refuses a flag whose file is one of the source's, which would be overwritten while it is read.
+pub(crate) fn check_not_source(source: &Source, files: &[(&str, PathBuf)]) -> Result<()> {
+    let (Source::Idx(read) | Source::Npy(read)) = source else { return Ok(()) };
+    for file in files {
+        read.iter().try_for_each(|path| check_apart(&[("SOURCE", path.clone()), file.clone()]))?;
+    }
+    Ok(())
+}
+
+/// Whether both are names of one file that is there.
+fn is_one_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 /// Whether something is there that is no file and no link to one.

@@ -84,7 +84,7 @@ impl Meter {
 
     /// Counts a batch.
     #[inline]
-    pub(crate) fn count<D>(&mut self, batch: &Batch<D>) {
+    pub(crate) fn count<S>(&mut self, batch: &Batch<S>) {
         let sample_bytes = *self.sample_bytes.get_or_insert_with(|| sample_bytes(batch));
         self.pass.batches += 1;
         self.pass.samples += batch.len() as u64;
@@ -130,7 +130,7 @@ impl Meter {
     }
 }
 
-fn sample_bytes<D>(batch: &Batch<D>) -> u64 {
+fn sample_bytes<S>(batch: &Batch<S>) -> u64 {
     let columns = batch.columns();
     let all: usize = (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum();
     (all / batch.len().max(1)) as u64

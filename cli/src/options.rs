@@ -10,7 +10,7 @@ use slotline::{Loader, WaitStrategy};
 /// For `--help`: what a SOURCE is.
 pub(crate) const SOURCE_HELP: &str = "\
 digits (1797 images and labels that come with the program), idx:FILE[,FILE...] (as MNIST has them, such as \
-idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy's, memory-mapped); a sample is a row of each";
+idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy's, memory-mapped: nobody may change them while this runs); a sample is a row of each";
 
 /// What a command does where the flag is not given; the other defaults are the same for all.
 #[derive(Clone, Copy, Debug)]

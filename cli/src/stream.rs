@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
+use slotline::Loader;
 use slotline::dataset::Dataset;
+use slotline::loader::BatchOf;
 use slotline::loader::Pass;
-use slotline::{Batch, Loader};
 
 use crate::meter::{Meter, Tally};
 use crate::screen::Screen;
@@ -13,7 +14,7 @@ use crate::screen::Screen;
 /// What a command does with what comes out of the loop.
 pub(crate) trait Step {
     /// Handles a batch of a pass: the training step.
-    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &Batch<D>, pass: &Pass<'_, D>) -> Result<()>;
+    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &BatchOf<D>, pass: &Pass<'_, D>) -> Result<()>;
 
     /// Handles the end of a pass.
     fn pass(&mut self, screen: &mut Screen, epoch: u32, tally: &Tally) -> Result<()> {

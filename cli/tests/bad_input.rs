@@ -92,3 +92,21 @@ fn a_file_for_two_things_is_refused_before_it_is_touched() {
     }
     fails(&format!("feed digits --state {name} --log {name}.next"), 1, &["file of its own"]);
 }
+
+#[test]
+fn a_file_that_is_read_is_not_written_to_under_whatever_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.npy");
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (64, 64), }");
+    let bytes = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[7; 4096]].concat();
+    fs::write(&path, &bytes).expect("written");
+    let link = folder.path().join("link");
+    fs::hard_link(&path, &link).expect("linked");
+    for name in [&path, &link] {
+        for flag in ["--state", "--log", "--stats"] {
+            let arguments = format!("feed npy:{} {flag} {}", path.display(), name.display());
+            fails(&arguments, 1, &["SOURCE", flag, "file of its own"]);
+            assert_eq!(fs::read(&path).expect("it is there"), bytes, "{arguments}");
+        }
+    }
+}

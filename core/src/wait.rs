@@ -27,7 +27,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::sync::{AtomicU32, Ordering, const_unless_loom, spin_hint};
+use crate::sync::{AtomicU32, Ordering, const_unless_modelled, spin_hint};
 
 /// When to stop waiting.
 pub trait Deadline {
@@ -156,7 +156,7 @@ pub struct Park<F> {
 }
 
 impl<F> Park<F> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// An event count that sleeps through `futex`.
         pub fn new(futex: F) -> Self {
             Self { epoch: Word::new(0), sleepers: AtomicU32::new(0), futex }

@@ -114,3 +114,58 @@ fn claims_that_are_not_taken_fail_and_those_that_were_go_their_own_way() {
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket });
     }
 }
+
+/// Leaves every slot in each state that a ring can leave it in: free in a later lap, with a part finished, claimed in arrival
+/// mode, ready, failed, and leased.
+fn leave_traces(slots: &mut [Slot<u32>], delivery: Delivery) {
+    let depth = slots.len();
+    let config = Config::new().delivery(delivery);
+    let ring = Ring::new(&mut *slots, config.parts(3));
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    for _ in 0..depth + 1 {
+        worker.try_claim(3).unwrap().publish();
+        drop(consumer.try_next().unwrap());
+    }
+    worker.try_claim(3).unwrap().publish();
+    std::mem::forget(consumer.try_next().unwrap());
+    worker.try_claim(3).unwrap().publish();
+    drop(worker.try_claim(3).unwrap());
+    worker.try_claim(2).unwrap().publish();
+    std::mem::forget(worker.try_claim(1).unwrap());
+}
+
+/// Claims everything that a new ring has to give, and takes it.
+fn check_that_it_is_new(ring: &Ring<[Slot<u32>; 4]>) {
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    let mut claims = Vec::new();
+    while let Ok(claim) = worker.try_claim(1) {
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty, "every slot has a part that is claimed");
+        claims.push(claim);
+    }
+    let found: Vec<_> = claims.iter().map(|claim| (claim.ticket(), claim.slot(), claim.parts())).collect();
+    let expected = (0..4).flat_map(|slot| (0..2).map(move |part| (slot, slot, part..part + 1)));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    for claim in claims {
+        assert_eq!(*claim.get(), 7, "a slot keeps its value");
+        claim.publish();
+    }
+    let leases: Vec<_> = (0..4).map(|_| consumer.try_next().unwrap()).collect();
+    assert_eq!(leases.iter().map(|lease| lease.ticket()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn slots_of_another_ring_start_anew() {
+    for left in [Delivery::InOrder, Delivery::Arrival] {
+        for delivery in [Delivery::InOrder, Delivery::Arrival] {
+            let config = Config::new().parts(2).delivery(delivery);
+            let used = || {
+                let mut slots = [const { Slot::new(7) }; 4];
+                leave_traces(&mut slots, left);
+                slots
+            };
+            check_that_it_is_new(&Ring::inline(used(), config));
+            check_that_it_is_new(&Ring::inline_with_wait(used(), config, Spin, Spin));
+            check_that_it_is_new(&Ring::new(used(), config));
+        }
+    }
+}

@@ -21,12 +21,42 @@ use crate::wait;
 /// filled again as soon as all streams that it was made ready on have come to that point. It may outlive the pass and the
 /// loader; then dropping it waits for these streams, at most [`GRACE`](slotline::loader::GRACE), and frees the memory.
 pub struct DeviceBatch {
-    /// `None` once it is on its way back.
-    slot: Option<Slot>,
-    back: SyncSender<Slot>,
+    slot: Lease,
+    /// The ends of its uses are marked.
+    released: bool,
     device: Device,
     fields: Arc<[Field]>,
     about: About,
+}
+
+/// A slot that goes back to its loader when this is dropped, also by a panic while it is released.
+struct Lease {
+    /// Until then.
+    slot: Option<Slot>,
+    back: SyncSender<Slot>,
+}
+
+impl Lease {
+    fn get(&self) -> &Slot {
+        self.slot.as_ref().expect("a batch has its slot until it is dropped")
+    }
+
+    fn get_mut(&mut self) -> &mut Slot {
+        self.slot.as_mut().expect("a batch has its slot until it is dropped")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            if slot.is_lost() {
+                // A thread that is gone may be in the channel, and even the last end to be dropped would wait for it.
+                return std::mem::forget(self.back.clone());
+            }
+            // Without a loader the slot ends here.
+            let _ = self.back.send(slot);
+        }
+    }
 }
 
 /// What is known of a batch beside its contents.
@@ -48,11 +78,11 @@ pub struct DeviceTensor<'b> {
 
 impl DeviceBatch {
     pub(crate) fn new(slot: Slot, about: About, device: Device, fields: Arc<[Field]>, back: SyncSender<Slot>) -> Self {
-        Self { slot: Some(slot), back, device, fields, about }
+        Self { slot: Lease { slot: Some(slot), back }, released: false, device, fields, about }
     }
 
     fn slot(&self) -> &Slot {
-        self.slot.as_ref().expect("a batch has its slot until it is dropped")
+        self.slot.get()
     }
 
     /// Has `stream` wait for the copy: what is launched on it from now on may read the batch. The host does not wait.
@@ -78,11 +108,23 @@ impl DeviceBatch {
     /// driver says: then nobody can tell when the memory is free, and it is [leaked](crate::leaked).
     pub fn release_on(mut self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
-        let mut slot = self.slot.take().expect("a batch has its slot until it is dropped");
+        self.released = true;
+        let slot = self.slot.get_mut();
         slot.used_by(stream);
-        let outcome = slot.release();
-        self.give_back(slot);
-        Ok(outcome?)
+        Ok(slot.release()?)
+    }
+
+    /// Notes that `stream` has read the batch, too, beside those that it was made ready on: dropping the batch marks its end there
+    /// as well. There is no limit to such streams. This is `release_on` for a batch that others still hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] for a stream of another device, which is not noted. What the driver says: then nobody can tell when
+    /// the memory is free, and it is [leaked](crate::leaked) when the batch is dropped.
+    #[doc(hidden)]
+    pub fn also_used_by(&self, stream: &Stream) -> Result<(), Error> {
+        self.check(stream)?;
+        Ok(self.slot().also_used_by(&self.device, stream)?)
     }
 
     /// Waits, in this thread, for the copy. To read the batch on a stream this is neither needed nor enough:
@@ -158,20 +200,18 @@ impl DeviceBatch {
         }
         Err(Error::WrongDevice { stream: stream.device().ordinal(), batch: self.device.ordinal() })
     }
-
-    fn give_back(&self, slot: Slot) {
-        // Without a loader the slot ends here.
-        let _ = self.back.send(slot);
-    }
 }
 
 impl Drop for DeviceBatch {
     fn drop(&mut self) {
-        let Some(mut slot) = self.slot.take() else { return };
-        if let Err(error) = slot.release() {
+        if self.device.is_lost() {
+            return;
+        }
+        if !self.released
+            && let Err(error) = self.slot.get_mut().release()
+        {
             tracing::warn!("batch {} cannot be released: {error}", self.about.task);
         }
-        self.give_back(slot);
     }
 }
 
@@ -180,7 +220,7 @@ impl fmt::Debug for DeviceBatch {
         f.debug_struct("DeviceBatch")
             .field("task", &self.about.task)
             .field("epoch", &self.about.epoch)
-            .field("len", &self.slot.as_ref().map(|slot| slot.indices.len()))
+            .field("len", &self.len())
             .field("device", &self.device.ordinal())
             .finish_non_exhaustive()
     }

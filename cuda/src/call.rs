@@ -9,33 +9,35 @@
 
 use std::fmt;
 
-use cudarc::driver::sys::{self, CUcontext, CUresult};
+use cudarc::driver::sys::CUcontext;
 
 use crate::device::Device;
+use crate::driver::{self, CUresult};
 use crate::error::DriverError;
 
 impl Device {
     /// Makes a call whose outcome is done or an error.
     pub(crate) fn call(&self, name: &'static str, call: impl FnMut() -> CUresult) -> Result<(), DriverError> {
-        match self.answer(call)? {
-            CUresult::CUDA_SUCCESS => Ok(()),
+        match self.answer(name, call)? {
+            driver::SUCCESS => Ok(()),
             code => Err(self.error(name, code)),
         }
     }
 
     /// Makes a call that asks whether something is done.
     pub(crate) fn query(&self, name: &'static str, call: impl FnMut() -> CUresult) -> Result<bool, DriverError> {
-        match self.answer(call)? {
-            CUresult::CUDA_SUCCESS => Ok(true),
-            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        match self.answer(name, call)? {
+            driver::SUCCESS => Ok(true),
+            driver::NOT_READY => Ok(false),
             code => Err(self.error(name, code)),
         }
     }
 
-    fn answer(&self, mut call: impl FnMut() -> CUresult) -> Result<CUresult, DriverError> {
+    fn answer(&self, name: &'static str, mut call: impl FnMut() -> CUresult) -> Result<CUresult, DriverError> {
+        self.check_not_forked(name)?;
         let code = call();
         // No context, or a primary one that was released: ours is neither.
-        if !matches!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        if !matches!(code, driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED) {
             return Ok(code);
         }
         let mut entered = self.enter()?;
@@ -48,15 +50,20 @@ impl Device {
 
     /// Makes this device's context current until the guard is dropped.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        self.check_not_forked("cuCtxGetCurrent")?;
         let mut former = std::ptr::null_mut();
         // SAFETY: the driver writes the context.
-        self.checked("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut former) })?;
+        self.checked("cuCtxGetCurrent", unsafe { driver::cuCtxGetCurrent(&mut former) })?;
         if former == self.context() {
             return Ok(Entered { device: self, former: None });
         }
         // SAFETY: the context is there as long as the device.
-        self.checked("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context()) })?;
+        self.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(self.context()) })?;
         Ok(Entered { device: self, former: Some(former) })
+    }
+
+    pub(crate) fn check_not_forked(&self, name: &'static str) -> Result<(), DriverError> {
+        if self.is_lost() { Err(DriverError::forked(name, Some(self.ordinal()))) } else { Ok(()) }
     }
 
     /// The error for what a call has returned.
@@ -65,7 +72,7 @@ impl Device {
     }
 
     fn checked(&self, name: &'static str, code: CUresult) -> Result<(), DriverError> {
-        if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(self.error(name, code)) }
+        if code == driver::SUCCESS { Ok(()) } else { Err(self.error(name, code)) }
     }
 }
 
@@ -80,9 +87,9 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(former) = self.former else { return };
-        // SAFETY: it was current a moment ago, or null, which stands for none. If somebody has destroyed it meanwhile, the
-        // driver says so.
-        if let Err(error) = self.device.checked("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(former) }) {
+        // SAFETY: the handle is the one that `cuCtxGetCurrent` gave for this thread, or null for none. A context that is destroyed
+        // stays current on other threads, and the driver answers calls that name it with an error.
+        if let Err(error) = self.device.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(former) }) {
             tracing::warn!(%error, "the context that was current on this thread could not be put back");
         }
     }

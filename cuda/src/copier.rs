@@ -24,11 +24,15 @@
 //! What may still be read or written is never freed. If a copy was given to the driver and cannot be marked, its host slot and
 //! its device slot stay here until the copy stream is idle; if not even that can be found out, both are leaked, with the arena
 //! that the host slot is in, and the error says so.
+//!
+//! The same holds if something panics on the way, such as a subscriber that a warning goes to: both slots are in a [`Copying`]
+//! before the driver is called, and unwinding past one of these leaks what it has.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -48,7 +52,7 @@ use crate::wait::{Grace, Unsettled, poll};
 
 /// The device slots of a loader, and the copies into them.
 #[derive(Debug)]
-pub(crate) struct Copier<D> {
+pub(crate) struct Copier {
     device: Device,
     stream: Stream,
     fields: Arc<[Field]>,
@@ -57,7 +61,7 @@ pub(crate) struct Copier<D> {
     /// What is to be delivered, in order.
     queue: VecDeque<Next>,
     /// Copies that were not seen to be done, oldest first.
-    copying: VecDeque<Copying<D>>,
+    copying: VecDeque<Copying>,
     /// How many of them there may be for another one to begin.
     most_copying: usize,
     events: Vec<Arc<Copied>>,
@@ -68,12 +72,9 @@ pub(crate) struct Copier<D> {
     lost: Option<DriverError>,
     /// The most bytes and samples of a batch.
     most: (usize, usize),
-    /// Bytes of the memory that the host's slots are in, by which device it was locked, and where copies must be parted.
-    arena: usize,
-    locked_by: Device,
+    /// The memory that the host's slots are in, and where copies must be parted.
+    arena: Arc<Arena>,
     seams: Seams,
-    /// Whether that was noted as leaked.
-    leaked_arena: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waits_for_release: bool,
     pub(crate) resumable: bool,
@@ -87,24 +88,41 @@ pub(crate) struct Next {
     pub(crate) state: Option<State>,
 }
 
-/// A copy that is not known to be done.
+/// The memory that the host's slots are in.
 #[derive(Debug)]
-struct Copying<D> {
-    host: Batch<D>,
-    /// `None` if it cannot be told from what else is on the stream.
-    copied: Option<Arc<Copied>>,
-    /// The device slot, if it could not be delivered.
-    slot: Option<Slot>,
+struct Arena {
+    bytes: usize,
+    locked_by: Device,
+    /// Whether that was noted as leaked.
+    leaked: AtomicBool,
 }
 
-impl<D> Copier<D> {
+impl Arena {
+    /// Notes that it is leaked, since a batch in it is never dropped.
+    fn leak(&self) {
+        if !self.leaked.swap(true, Ordering::Relaxed) {
+            leak::note_host(self.bytes);
+            // It has a hold on its device, too.
+            self.locked_by.keep();
+        }
+    }
+}
+
+/// A copy that is not known to be done. Dropped without [`done`](Self::done), it leaks what the copy may still use.
+#[derive(Debug)]
+struct Copying {
+    /// `None` once it is done.
+    host: Option<Batch<()>>,
+    /// `None` if it cannot be told from what else is on the stream.
+    copied: Option<Arc<Copied>>,
+    /// The device slot, unless it could be delivered.
+    slot: Option<Slot>,
+    arena: Arc<Arena>,
+}
+
+impl Copier {
     /// Takes the memory of `slots` batches of a loader, which has its own in `memory`.
-    pub(crate) fn new<L: BatchLoader<Dataset = D>>(
-        host: &L,
-        memory: &Pinned,
-        device: &Device,
-        slots: usize,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new<L: BatchLoader>(host: &L, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().cloned().collect();
         let (bytes, rows) = (host.batch_bytes(), host.batch_size());
         let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
@@ -125,10 +143,12 @@ impl<D> Copier<D> {
             slots,
             lost: None,
             most: (bytes, rows),
-            arena: memory.len(),
-            locked_by: memory.device().clone(),
+            arena: Arc::new(Arena {
+                bytes: memory.len(),
+                locked_by: memory.device().clone(),
+                leaked: AtomicBool::new(false),
+            }),
             seams: memory.seams(),
-            leaked_arena: false,
             timeout: None,
             waits_for_release: false,
             resumable: false,
@@ -136,10 +156,10 @@ impl<D> Copier<D> {
     }
 
     /// Whether this is the loader that it was made for, or one that is the same to it.
-    pub(crate) fn is_made_for<L: BatchLoader<Dataset = D>>(&self, host: &L) -> bool {
+    pub(crate) fn is_made_for<L: BatchLoader>(&self, host: &L) -> bool {
         let memory = host.memory();
         (memory as &dyn Any).is::<Pinned>()
-            && (self.seams.start(), self.arena) == (memory.start().addr().get(), memory.len())
+            && (self.seams.start(), self.arena.bytes) == (memory.start().addr().get(), memory.len())
             && self.most == (host.batch_bytes(), host.batch_size())
             && host.fields().eq(self.fields.iter())
     }
@@ -184,8 +204,8 @@ impl<D> Copier<D> {
         Ok(())
     }
 
-    fn take_in(&mut self, slot: Slot) -> Result<(), Error> {
-        let Some(source) = slot.lost.clone() else {
+    fn take_in(&mut self, mut slot: Slot) -> Result<(), Error> {
+        let Some(source) = slot.lost() else {
             self.idle.push(slot);
             return Ok(());
         };
@@ -211,9 +231,11 @@ impl<D> Copier<D> {
             Ok(false) => Ok(false),
             Err(source) if source.is_passing() => Ok(false),
             Ok(true) => {
-                for done in self.copying.drain(..=place) {
-                    done.copied.inspect(|copied| copied.note_seen());
-                    self.idle.extend(done.slot);
+                for copying in self.copying.drain(..=place) {
+                    if let Some(copied) = &copying.copied {
+                        copied.note_seen();
+                    }
+                    self.idle.extend(copying.done());
                 }
                 Ok(true)
             }
@@ -266,6 +288,11 @@ impl<D> Copier<D> {
         !self.copying.is_empty()
     }
 
+    /// Fails if this process was forked from the one with the device. To ask for slots that were returned could take forever.
+    pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
+        if self.device.is_lost() { Err(slotline::Error::Forked.into()) } else { Ok(()) }
+    }
+
     /// Waits until no copy is on its way.
     pub(crate) fn end_copies(&mut self) -> Result<(), Error> {
         while !self.copying.is_empty() {
@@ -276,25 +303,30 @@ impl<D> Copier<D> {
 
     /// Waits for the oldest copy, if there is one.
     fn end_oldest_copy(&mut self) -> Result<(), Error> {
-        let Some(oldest) = self.copying.pop_front() else { return Ok(()) };
-        match poll(self.timeout, || oldest.is_done(&self.stream)) {
-            Ok(true) => self.idle.extend(oldest.slot),
+        let Some(oldest) = self.copying.front() else { return Ok(()) };
+        let outcome = match poll(self.timeout, || oldest.is_done(&self.stream)) {
+            Ok(true) => Ok(()),
             Ok(false) => {
-                let error = Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host.task() };
-                self.copying.push_front(oldest);
-                return Err(error);
+                return Err(Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host().task() });
             }
-            Err(source) if source.is_passing() => {
-                self.copying.push_front(oldest);
-                return Err(source.into());
-            }
-            Err(source) => return Err(self.give_up(oldest, Unsettled::Driver(source))),
+            Err(source) if source.is_passing() => return Err(source.into()),
+            Err(source) => Err(Unsettled::Driver(source)),
+        };
+        self.end_first(outcome)
+    }
+
+    /// Lets go of the oldest copy, which is done; or nobody can say when it is.
+    fn end_first(&mut self, outcome: Result<(), Unsettled>) -> Result<(), Error> {
+        let Some(first) = self.copying.pop_front() else { return Ok(()) };
+        match outcome {
+            Ok(()) => self.idle.extend(first.done()),
+            Err(why) => return Err(self.give_up(first, why)),
         }
         Ok(())
     }
 
     /// Has a batch copied, and queues what comes of it. There must be [room](Self::has_room).
-    pub(crate) fn copy(&mut self, host: Batch<D>, state: Option<State>) {
+    pub(crate) fn copy(&mut self, host: Batch<()>, state: Option<State>) {
         let about = About { task: host.task(), epoch: host.epoch() };
         let outcome = self.submit(host).map(|slot| (slot, about));
         self.queue.push_back(Next { outcome, state });
@@ -306,40 +338,36 @@ impl<D> Copier<D> {
     }
 
     /// Gives a copy to the driver, and the slot that it goes to.
-    fn submit(&mut self, host: Batch<D>) -> Result<Slot, Error> {
-        let mut slot = self.idle.pop().expect("there is room");
+    fn submit(&mut self, host: Batch<()>) -> Result<Slot, Error> {
+        let slot = self.idle.last_mut().expect("there is room");
         let (columns, task) = (host.columns(), host.task());
         slot.places.clear();
         slot.places.extend((0..columns.len()).filter_map(|i| columns.place(i)));
         slot.indices.clear();
         slot.indices.extend_from_slice(host.indices());
         if let Some(i) = slot.places.iter().position(|place| place.spilled) {
-            self.idle.push(slot);
             return Err(Error::Spilled { task, field: self.fields[i].to_string() });
         }
-        if let Err(source) = slot.wait_on(&self.stream) {
-            self.idle.push(slot);
-            return Err(Error::Copy { task, source });
-        }
+        slot.wait_on(&self.stream).map_err(|source| Error::Copy { task, source })?;
         let free = self.events.iter_mut().position(|event| Arc::get_mut(event).is_some());
         let copied = self.events[free.expect("there are more events than copies and slots")].clone();
-        // SAFETY: the bytes are in page-locked memory, and the batch keeps them from being written until `copied` is reached;
-        // the slot is at least as long, and nobody reads it from `wait_on` until then.
-        let begun = unsafe { slot.copy_from(columns.bytes(), self.seams, &self.stream) };
-        match (begun, copied.record(&self.stream)) {
-            (Ok(()), Ok(())) => {
-                slot.copied = Some(copied.clone());
-                self.copying.push_back(Copying { host, copied: Some(copied), slot: None });
-                Ok(slot)
-            }
-            // It may have begun all the same.
-            (begun, marked) => {
-                let copied = marked.is_ok().then_some(copied);
-                let source = begun.and(marked).expect_err("one of them failed");
-                self.copying.push_back(Copying { host, copied, slot: Some(slot) });
-                Err(Error::Copy { task, source })
-            }
-        }
+
+        // From here on the copy may have begun, whatever fails or panics.
+        let copying = Copying { host: Some(host), copied: None, slot: self.idle.pop(), arena: self.arena.clone() };
+        self.copying.push_back(copying);
+        let copying = self.copying.back_mut().expect("pushed just now");
+        let begun = match &copying.slot {
+            // SAFETY: the batch keeps its bytes from being written or freed until `copied` is reached: `copying` has it. The slot
+            // is at least as long, and nobody reads it from `wait_on` until then.
+            Some(slot) => unsafe { slot.copy_from(copying.host().columns().bytes(), self.seams, &self.stream) },
+            None => Ok(()),
+        };
+        let marked = copied.record(&self.stream);
+        copying.copied = marked.is_ok().then(|| copied.clone());
+        begun.and(marked).map_err(|source| Error::Copy { task, source })?;
+        let mut slot = copying.slot.take().expect("taken out only here");
+        slot.copied = Some(copied);
+        Ok(slot)
     }
 
     /// What is to be delivered next.
@@ -354,22 +382,15 @@ impl<D> Copier<D> {
     }
 
     /// Leaks what a copy that nobody can wait for may use.
-    fn give_up(&mut self, copying: Copying<D>, why: Unsettled) -> Error {
-        let task = copying.host.task();
-        mem::forget(copying.host);
-        if !mem::replace(&mut self.leaked_arena, true) {
-            leak::note_host(self.arena);
-            // It has a hold on its device, too.
-            self.locked_by.keep();
-        }
-        if let Some(mut slot) = copying.slot {
+    fn give_up(&mut self, copying: Copying, why: Unsettled) -> Error {
+        let error = Error::Leaked { task: copying.host().task(), bytes: self.arena.bytes, why: why.to_string() };
+        if copying.slot.is_some() {
             self.slots -= 1;
-            if let Unsettled::Driver(source) = &why {
-                self.lost = Some(source.clone());
+            if let Unsettled::Driver(source) = why {
+                self.lost = Some(source);
             }
-            slot.leak();
         }
-        let error = Error::Leaked { task, bytes: self.arena, why: why.to_string() };
+        drop(copying);
         tracing::warn!("{error}");
         error
     }
@@ -378,10 +399,9 @@ impl<D> Copier<D> {
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         let grace = Grace::new();
         let mut outcome = Ok(());
-        while let Some(copying) = self.copying.pop_front() {
-            if let Err(why) = grace.poll(|| copying.is_done(&self.stream)) {
-                outcome = Err(self.give_up(copying, why));
-            }
+        while let Some(oldest) = self.copying.front() {
+            let ended = grace.poll(|| oldest.is_done(&self.stream));
+            outcome = self.end_first(ended).and(outcome);
         }
         self.begin();
         self.idle.extend(self.returned.try_iter());
@@ -392,18 +412,49 @@ impl<D> Copier<D> {
     }
 }
 
-impl<D> Drop for Copier<D> {
+impl Drop for Copier {
     fn drop(&mut self) {
+        if self.device.is_lost() {
+            // A thread that is gone may be in the channel, and either end would wait for it.
+            let (_, nothing) = sync_channel(0);
+            return mem::forget((self.back.clone(), mem::replace(&mut self.returned, nothing)));
+        }
         // What it leaks it warns of.
         let _ = self.close();
     }
 }
 
-impl<D> Copying<D> {
+impl Copying {
+    fn host(&self) -> &Batch<()> {
+        self.host.as_ref().expect("it has its batch until it is done")
+    }
+
     fn is_done(&self, stream: &Stream) -> Result<bool, DriverError> {
         match &self.copied {
             Some(copied) => copied.is_done(),
             None => stream.query(),
+        }
+    }
+
+    /// Gives the host's slot back, since the copy is done; and the device slot, if it was not delivered.
+    fn done(mut self) -> Option<Slot> {
+        self.host = None;
+        self.slot.take()
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.take() {
+            mem::forget(host);
+            if self.arena.locked_by.is_lost() {
+                // It is the parent's, for whom nothing is lost.
+                return;
+            }
+            if let Some(slot) = &mut self.slot {
+                slot.leak();
+            }
+            self.arena.leak();
         }
     }
 }

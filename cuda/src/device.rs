@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice};
+use cudarc::driver::sys::{CUcontext, CUdevice};
 use slotline::BoxError;
+use slotline::fork::Process;
 
+use crate::driver;
 use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::pinned::Pinned;
@@ -18,6 +20,10 @@ use crate::probe::{DeviceInfo, handle, probe};
 /// Clones are the same device, and so are two of the same number. It can be used on any thread, and leaves the context that
 /// is current there as it is; a thread that has none may be left with the device's. The primary context is kept until the
 /// last clone, and whatever was made with it, is dropped.
+///
+/// CUDA does not survive a fork. In a forked process every call with a device of its parent's is the error
+/// `CUDA_ERROR_NOT_INITIALIZED`, for which the driver is not called; and what was made with it is given back by the parent only:
+/// dropping it does nothing.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -27,6 +33,7 @@ struct Inner {
     context: CUcontext,
     /// Whether something in the context may still be at work.
     kept: AtomicBool,
+    process: Process,
 }
 
 // SAFETY: a context is a handle that any thread may use.
@@ -64,11 +71,17 @@ impl Device {
         let device = handle(ordinal)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the driver writes the context.
-        let code = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };
-        if code != sys::CUresult::CUDA_SUCCESS {
+        let code = unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, device) };
+        if code != driver::SUCCESS {
             return Err(DriverError::new("cuDevicePrimaryCtxRetain", code, Some(ordinal)).into());
         }
-        Ok(Self(Arc::new(Inner { info: devices.swap_remove(ordinal), device, context, kept: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner {
+            info: devices.swap_remove(ordinal),
+            device,
+            context,
+            kept: AtomicBool::new(false),
+            process: Process::this(),
+        })))
     }
 
     /// Its number.
@@ -99,7 +112,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<(), Error> {
         let _entered = self.enter()?;
         // SAFETY: no pointers.
-        Ok(self.call("cuCtxSynchronize", || unsafe { sys::cuCtxSynchronize() })?)
+        Ok(self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })?)
     }
 
     /// Where a loader's batches shall be, for its builder's `memory`: page-locked memory that this device reads without a
@@ -114,6 +127,13 @@ impl Device {
         if !self.0.kept.swap(true, Ordering::Relaxed) {
             leak::note_handle();
         }
+    }
+
+    /// Whether this process was forked from the one that has the device. It must not call the driver, whose locks may be held
+    /// by threads that it has not; nor give back what is its parent's.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.0.process.is_this()
     }
 
     pub(crate) fn context(&self) -> CUcontext {
@@ -137,12 +157,12 @@ impl fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if *self.kept.get_mut() {
+        if *self.kept.get_mut() || !self.process.is_this() {
             return;
         }
         // SAFETY: retained by `new`, and whatever was made with it is gone: it holds a clone.
-        let code = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
-        if code != sys::CUresult::CUDA_SUCCESS {
+        let code = unsafe { driver::cuDevicePrimaryCtxRelease_v2(self.device) };
+        if code != driver::SUCCESS {
             let error = DriverError::new("cuDevicePrimaryCtxRelease", code, Some(self.info.ordinal));
             leak::note_handle();
             tracing::warn!(%error, "a device's primary context is leaked");

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUresult};
+use crate::driver::{self, CUresult};
 
 /// Why something could not be done with a device.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +173,7 @@ pub enum Unavailable {
 pub struct DriverError {
     /// The driver's function.
     pub call: &'static str,
-    /// What it returned, a `CUresult`.
+    /// What it returned, a `CUresult`; `u32::MAX` if a panic came before the answer.
     pub code: u32,
     /// The name of that.
     pub name: String,
@@ -188,7 +188,7 @@ impl DriverError {
     pub(crate) fn new(call: &'static str, code: CUresult, device: Option<usize>) -> Self {
         let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
         // SAFETY: both write a pointer to a string that is never freed, or null.
-        let _ = unsafe { (sys::cuGetErrorName(code, &mut name), sys::cuGetErrorString(code, &mut text)) };
+        let _ = unsafe { (driver::cuGetErrorName(code, &mut name), driver::cuGetErrorString(code, &mut text)) };
         let words = |from: *const c_char, otherwise: &str| {
             if from.is_null() {
                 return otherwise.to_owned();
@@ -197,12 +197,25 @@ impl DriverError {
             unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
         };
         let (name, text) = (words(name, "CUDA error"), words(text, "the driver has no words for it"));
-        Self { call, code: code as u32, name, text, device }
+        Self { call, code, name, text, device }
+    }
+
+    /// For a call that nobody has seen return, since a panic unwound through it.
+    pub(crate) fn interrupted(call: &'static str) -> Self {
+        let (name, text) = ("no answer".to_owned(), "a panic interrupted it".to_owned());
+        Self { call, code: u32::MAX, name, text, device: None }
+    }
+
+    /// The error of a call that is not made, as the process was forked. The driver would say the same, if it could be asked.
+    #[cold]
+    pub(crate) fn forked(call: &'static str, device: Option<usize>) -> Self {
+        let (name, text) = ("CUDA_ERROR_NOT_INITIALIZED".to_owned(), "this process was forked".to_owned());
+        Self { call, code: driver::NOT_INITIALIZED, name, text, device }
     }
 
     /// Whether it says nothing of what was asked about: while a thread captures a stream, the driver answers no questions.
     pub(crate) fn is_passing(&self) -> bool {
-        self.code == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32
+        self.code == driver::CAPTURE_UNSUPPORTED
     }
 
     /// What to do about it, where that is known.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUevent, CUevent_flags};
+use cudarc::driver::sys::{CUevent, CUevent_flags};
 
 use crate::device::Device;
+use crate::driver;
 use crate::error::{DriverError, Error};
 use crate::leak;
-use crate::probe::load;
 use crate::stream::Stream;
 
 /// A point in a stream's work, without a time. One that was never recorded counts as reached.
@@ -31,32 +31,32 @@ impl Event {
         let mut raw = std::ptr::null_mut();
         let _entered = device.enter()?;
         // SAFETY: the driver writes the handle.
-        device.call("cuEventCreate", || unsafe { sys::cuEventCreate(&mut raw, flags as u32) })?;
+        device.call("cuEventCreate", || unsafe { driver::cuEventCreate(&mut raw, flags as u32) })?;
         Ok(Self { device: device.clone(), raw })
     }
 
     /// Means from now on what is on the stream now. The stream must be of the event's device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: both are valid.
-        stream.call("cuEventRecord", |stream| unsafe { sys::cuEventRecord(self.raw, stream) })
+        stream.call("cuEventRecord", |stream| unsafe { driver::cuEventRecord(self.raw, stream) })
     }
 
     /// Lets the stream, of whichever device, go on only when the event as recorded last is reached. The host does not wait.
     pub(crate) fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: both are valid.
-        stream.call("cuStreamWaitEvent", |stream| unsafe { sys::cuStreamWaitEvent(stream, self.raw, 0) })
+        stream.call("cuStreamWaitEvent", |stream| unsafe { driver::cuStreamWaitEvent(stream, self.raw, 0) })
     }
 
     /// Whether the event as recorded last is reached.
     pub(crate) fn is_done(&self) -> Result<bool, DriverError> {
         // SAFETY: a valid event.
-        self.device.query("cuEventQuery", || unsafe { sys::cuEventQuery(self.raw) })
+        self.device.query("cuEventQuery", || unsafe { driver::cuEventQuery(self.raw) })
     }
 
     /// Waits until the event as recorded last is reached.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: a valid event.
-        self.device.call("cuEventSynchronize", || unsafe { sys::cuEventSynchronize(self.raw) })
+        self.device.call("cuEventSynchronize", || unsafe { driver::cuEventSynchronize(self.raw) })
     }
 }
 
@@ -68,9 +68,12 @@ impl fmt::Debug for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.device.is_lost() {
+            return;
+        }
         let raw = self.raw;
         // SAFETY: our own, and nobody has it any more. If it is not reached yet, the driver frees it when it is.
-        if let Err(error) = self.device.call("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(raw) }) {
+        if let Err(error) = self.device.call("cuEventDestroy", || unsafe { driver::cuEventDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "an event is leaked");
         }
@@ -117,11 +120,11 @@ impl TimedEvent {
     /// `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and `CUDA_ERROR_INVALID_HANDLE` if one was never recorded
     /// or they are of different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration, Error> {
-        let elapsed_time = load()?.elapsed_time;
         let mut milliseconds = 0.0_f32;
         let (from, to) = (earlier.0.raw, self.0.raw);
         // SAFETY: the events are valid, and the driver writes the number.
-        self.0.device.call("cuEventElapsedTime", || unsafe { elapsed_time(&mut milliseconds, from, to) })?;
+        let call = || unsafe { driver::cuEventElapsedTime(&mut milliseconds, from, to) };
+        self.0.device.call("cuEventElapsedTime", call)?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }
 }

@@ -15,6 +15,7 @@ mod batch;
 mod call;
 mod copier;
 mod device;
+mod driver;
 mod error;
 mod event;
 mod leak;

@@ -81,9 +81,10 @@ const SLOTS: usize = 3;
 /// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
 /// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream meanwhile |
 /// | the context of the device is destroyed | the driver's errors, as above |
+/// | the process is forked | in the child [`Error::Loader`] with [`Forked`](slotline::Error::Forked); nothing is given back there, and the driver is not called |
 pub struct DeviceLoader<L: BatchLoader> {
     /// Dropped first: copies read the loader's memory.
-    copier: Copier<L::Dataset>,
+    copier: Copier,
     host: L,
 }
 
@@ -139,6 +140,7 @@ impl<L: BatchLoader> DeviceLoader<L> {
     ///
     /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
     pub fn epoch(&mut self) -> Result<DevicePass<'_, L>, Error> {
+        self.copier.check_not_forked()?;
         if !self.copier.is_made_for(&self.host) {
             return Err(Error::Exchanged);
         }
@@ -170,8 +172,9 @@ impl<L: BatchLoader> DeviceLoader<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Leaked`] if a copy cannot be waited for.
+    /// [`Error::Leaked`] if a copy cannot be waited for; [`Error::Loader`] with [`Forked`](slotline::Error::Forked).
     pub fn close(mut self) -> Result<L, Error> {
+        self.copier.check_not_forked()?;
         self.copier.close()?;
         Ok(self.host)
     }

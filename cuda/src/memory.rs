@@ -1,18 +1,19 @@
 //! Memory of a device.
 
-use cudarc::driver::sys;
-
 use crate::device::Device;
+use crate::driver;
 use crate::error::DriverError;
 use crate::leak;
 
-/// Bytes on a device, not initialised.
+/// Bytes on a device, not initialised. Dropped without [`free`](Self::free), it is leaked: whatever unwinds past it cannot
+/// know whether the device still uses it.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     device: Device,
     start: u64,
     len: usize,
-    leaked: bool,
+    /// Whether the device is known not to use it any more.
+    unused: bool,
 }
 
 impl DeviceMemory {
@@ -22,8 +23,8 @@ impl DeviceMemory {
         let mut start = 0;
         let _entered = device.enter()?;
         // SAFETY: the driver writes the address.
-        device.call("cuMemAlloc", || unsafe { sys::cuMemAlloc_v2(&mut start, len) })?;
-        Ok(Self { device: device.clone(), start, len, leaked: false })
+        device.call("cuMemAlloc", || unsafe { driver::cuMemAlloc_v2(&mut start, len) })?;
+        Ok(Self { device: device.clone(), start, len, unused: false })
     }
 
     /// The address on the device.
@@ -31,31 +32,37 @@ impl DeviceMemory {
         self.start
     }
 
+    /// Whether this process was forked from the one that has it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.device.is_lost()
+    }
+
     /// How many bytes there are.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Never gives the memory back, as the device may still use it.
-    pub(crate) fn leak(mut self) {
-        leak::note_device(self.len);
-        self.device.keep();
-        self.leaked = true;
+    /// Gives the memory back. The device must not use it any more.
+    pub(crate) fn free(mut self) {
+        self.unused = true;
     }
 
-    fn free(&self) -> Result<(), DriverError> {
+    fn give_back(&self) -> Result<(), DriverError> {
         let _entered = self.device.enter()?;
-        // SAFETY: our own, and nobody has it any more.
-        self.device.call("cuMemFree", || unsafe { sys::cuMemFree_v2(self.start) })
+        // SAFETY: our own, and nobody has it any more (`free`).
+        self.device.call("cuMemFree", || unsafe { driver::cuMemFree_v2(self.start) })
     }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.leaked {
+        if self.device.is_lost() {
             return;
         }
-        if let Err(error) = self.free() {
+        if !self.unused {
+            leak::note_device(self.len);
+            self.device.keep();
+        } else if let Err(error) = self.give_back() {
             leak::note_device(self.len);
             tracing::warn!(%error, bytes = self.len, "device memory is leaked");
         }

@@ -15,7 +15,7 @@ use crate::error::Error;
 /// skipped: that shows only when it is taken). Dropped before its end, it is given up.
 pub struct DevicePass<'l, L: BatchLoader + 'l> {
     host: L::Pass<'l>,
-    copier: &'l mut Copier<L::Dataset>,
+    copier: &'l mut Copier,
     /// Where the host's pass was when what was delivered last had been taken from it.
     state: Option<State>,
     /// The host's pass is over; and where its loader is then.
@@ -32,7 +32,7 @@ pub struct DevicePass<'l, L: BatchLoader + 'l> {
 }
 
 impl<'l, L: BatchLoader> DevicePass<'l, L> {
-    pub(crate) fn new(host: L::Pass<'l>, copier: &'l mut Copier<L::Dataset>) -> Self {
+    pub(crate) fn new(host: L::Pass<'l>, copier: &'l mut Copier) -> Self {
         copier.begin();
         let state = copier.resumable.then(|| host.state());
         Self { host, copier, state, ended: false, end: None, blocked: false, failed: false, held: false, over: false }
@@ -74,7 +74,7 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
         };
         let state = self.copier.resumable.then(|| self.host.state());
         match taken {
-            Some(Ok(batch)) => self.copier.copy(batch, state),
+            Some(Ok(batch)) => self.copier.copy(batch.untyped(), state),
             Some(Err(error)) => self.copier.fail(error, state),
             None => (self.ended, self.end) = (true, state),
         }
@@ -101,6 +101,10 @@ impl<L: BatchLoader> Iterator for DevicePass<'_, L> {
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {
             return None;
+        }
+        if let Err(error) = self.copier.check_not_forked() {
+            self.over = true;
+            return Some(Err(error));
         }
         let mut next = match self.step() {
             Ok(Some(next)) => next,

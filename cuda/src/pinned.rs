@@ -7,10 +7,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::thread;
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 use slotline::arena::{ALIGN, Memory, Pages, available_memory};
 
 use crate::device::Device;
+use crate::driver;
 use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
@@ -60,6 +61,10 @@ pub enum PageSize {
 ///
 /// Dropping it gives it back, and waits for no copy: memory that is still being copied must not be dropped. If the driver
 /// won't take it back it is leaked, as [`leaked`](crate::leaked) tells.
+///
+/// A forked process does not have this memory: reading or writing it there is an access to memory that is not mapped, or is
+/// something else. Dropping it there does nothing. A loader in it is [`Forked`](slotline::Error::Forked) there, and reading one
+/// of its batches panics.
 pub struct Pinned {
     device: Device,
     start: NonNull<u8>,
@@ -82,7 +87,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// Maps memory and registers it with the driver: `bytes` rounded up to whole pages, zeroed, on huge pages if the system
     /// has them, and on the device's NUMA node if that is known and has room. Up to 8 threads fetch the pages from the
-    /// system, one for every 64 MiB, and are gone when this returns. A process that is forked does not have this memory.
+    /// system, one for every 64 MiB, and are gone when this returns.
     ///
     /// # Errors
     ///
@@ -109,9 +114,11 @@ impl Pinned {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, size).map_err(|source| Error::HostMemory { bytes, source })?;
+            // Dropped only when nothing of it is registered: a panic on the way leaks it.
+            let pages = ManuallyDrop::new(pages);
             let error = match register(device, &pages, piece) {
                 Ok(()) => {
-                    let (start, len, pages) = (pages.start(), pages.len(), ManuallyDrop::new(pages));
+                    let (start, len) = (pages.start(), pages.len());
                     return Ok(Self {
                         device: device.clone(),
                         start,
@@ -122,14 +129,13 @@ impl Pinned {
                 Err((error, done)) => {
                     if let Err(error) = unregister(device, &pages, 0..done, piece) {
                         lose(pages.len(), &error);
-                        std::mem::forget(pages);
                         return Err(error.into());
                     }
                     error
                 }
             };
-            let taken = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as u32;
-            if (error.call, error.code) != (REGISTER, taken) || aside.len() + 1 == TRIES {
+            let pages = ManuallyDrop::into_inner(pages);
+            if (error.call, error.code) != (REGISTER, driver::ALREADY_REGISTERED) || aside.len() + 1 == TRIES {
                 return Err(error.into());
             }
             // Somebody unmapped memory that was registered, and the system has given us its addresses. The registration is of
@@ -152,10 +158,10 @@ impl Pinned {
         let _entered = device.enter()?;
         device.call("cuMemHostAlloc", || {
             // SAFETY: the driver writes the address.
-            unsafe { sys::cuMemHostAlloc(&mut base, size, sys::CU_MEMHOSTALLOC_PORTABLE) }
+            unsafe { driver::cuMemHostAlloc(&mut base, size, sys::CU_MEMHOSTALLOC_PORTABLE) }
         })?;
         let Some(base) = NonNull::new(base) else {
-            return Err(device.error("cuMemHostAlloc", CUresult::CUDA_ERROR_UNKNOWN).into());
+            return Err(device.error("cuMemHostAlloc", driver::UNKNOWN).into());
         };
         let skip = base.addr().get().next_multiple_of(ALIGN) - base.addr().get();
         // SAFETY: less than a page, which is how much more there is.
@@ -191,7 +197,7 @@ impl Pinned {
             Origin::Allocated { base, .. } => {
                 let _entered = self.device.enter()?;
                 // SAFETY: our own, and nobody has it any more.
-                self.device.call("cuMemFreeHost", || unsafe { sys::cuMemFreeHost(base.as_ptr()) })
+                self.device.call("cuMemFreeHost", || unsafe { driver::cuMemFreeHost(base.as_ptr()) })
             }
         }
     }
@@ -218,6 +224,10 @@ impl fmt::Debug for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        // In a forked process something else may be at its addresses.
+        if self.device.is_lost() {
+            return;
+        }
         if let Err(error) = self.give_back() {
             let bytes = if let Origin::Allocated { size, .. } = self.origin { size } else { self.len };
             lose(bytes, &error);
@@ -282,11 +292,10 @@ fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverE
     let _entered = device.enter().map_err(|error| (error, 0))?;
     for (number, offset) in (0..pages.len()).step_by(piece).enumerate() {
         let len = piece.min(pages.len() - offset);
-        // SAFETY: inside the pages.
-        let start: *mut c_void = unsafe { pages.start().add(offset) }.as_ptr().cast();
+        let start: *mut c_void = pages.start().as_ptr().wrapping_add(offset).cast();
         let call = || {
             // SAFETY: our own pages, which stay mapped until they are unregistered.
-            unsafe { sys::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) }
+            unsafe { driver::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) }
         };
         device.call(REGISTER, call).map_err(|error| (error, number))?;
     }
@@ -301,10 +310,9 @@ fn unregister(device: &Device, pages: &Pages, pieces: Range<usize>, piece: usize
     let _entered = device.enter()?;
     let mut outcome = Ok(());
     for number in pieces {
-        // SAFETY: inside the pages.
-        let start: *mut c_void = unsafe { pages.start().add(number * piece) }.as_ptr().cast();
+        let start: *mut c_void = pages.start().as_ptr().wrapping_add(number * piece).cast();
         // SAFETY: the pages are ours, and mapped.
-        let one = device.call("cuMemHostUnregister", || unsafe { sys::cuMemHostUnregister(start) });
+        let one = device.call("cuMemHostUnregister", || unsafe { driver::cuMemHostUnregister(start) });
         outcome = outcome.and(one);
     }
     outcome

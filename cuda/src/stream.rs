@@ -1,13 +1,15 @@
 //! Streams: our own, and the training loop's.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use cudarc::driver::sys::{self, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUstream};
 
 use crate::device::Device;
+use crate::driver::{self, CUresult};
 use crate::error::{DriverError, Error};
 use crate::event::Event;
 use crate::leak;
@@ -35,8 +37,25 @@ enum Kind {
     Borrowed,
     /// The null stream or the legacy default one, which is the same unless a program was built with per-thread streams.
     Default,
-    /// That of this thread.
-    PerThread(ThreadId),
+    /// That of the thread with this number.
+    PerThread(u64),
+}
+
+/// A number of this thread that no other thread has, or had.
+///
+/// `thread::current` panics once the thread's locals are destroyed, and a batch may be dropped after that, by a C++
+/// `thread_local` or the destructor of a pthread key. A constant without a destructor is there until the thread ends.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
 }
 
 // SAFETY: a stream is a handle that any thread may use.
@@ -55,7 +74,7 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let _entered = device.enter()?;
         // SAFETY: the driver writes the handle.
-        device.call("cuStreamCreate", || unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        device.call("cuStreamCreate", || unsafe { driver::cuStreamCreate(&mut raw, flags) })?;
         Ok(Self::with(device, raw, Kind::Owned))
     }
 
@@ -84,7 +103,7 @@ impl Stream {
     /// (`--default-stream per-thread`). Used on another thread, it waits and is waited for as the legacy default stream,
     /// which is in order with it. It takes one driver call more than others whenever it is used.
     pub fn per_thread_default(device: &Device) -> Self {
-        Self::with(device, std::ptr::without_provenance_mut(PER_THREAD), Kind::PerThread(thread::current().id()))
+        Self::with(device, std::ptr::without_provenance_mut(PER_THREAD), Kind::PerThread(this_thread()))
     }
 
     fn with(device: &Device, raw: CUstream, kind: Kind) -> Self {
@@ -111,7 +130,7 @@ impl Stream {
             return Ok(mark.synchronize()?);
         }
         // SAFETY: a valid stream.
-        Ok(self.call("cuStreamSynchronize", |stream| unsafe { sys::cuStreamSynchronize(stream) })?)
+        Ok(self.call("cuStreamSynchronize", |stream| unsafe { driver::cuStreamSynchronize(stream) })?)
     }
 
     /// Whether all that was put on the stream is done.
@@ -130,7 +149,7 @@ impl Stream {
         let _entered = self.enter()?;
         let raw = self.handle();
         // SAFETY: a valid stream.
-        self.device().query("cuStreamQuery", || unsafe { sys::cuStreamQuery(raw) })
+        self.device().query("cuStreamQuery", || unsafe { driver::cuStreamQuery(raw) })
     }
 
     /// Makes a call with this stream's handle: only in here does it mean this stream.
@@ -168,7 +187,7 @@ impl Stream {
 
     /// Whether it is another thread's default stream.
     fn is_elsewhere(&self) -> bool {
-        matches!(self.0.kind, Kind::PerThread(owner) if owner != thread::current().id())
+        matches!(self.0.kind, Kind::PerThread(owner) if owner != this_thread())
     }
 }
 
@@ -191,12 +210,12 @@ impl fmt::Debug for Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.kind != Kind::Owned {
+        if self.kind != Kind::Owned || self.device.is_lost() {
             return;
         }
         let raw = self.raw;
         // SAFETY: our own, and nobody has it any more. What is still on it will be done first.
-        if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(raw) }) {
+        if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { driver::cuStreamDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "a stream is leaked");
         }

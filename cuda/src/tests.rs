@@ -29,7 +29,8 @@ fn life() -> Result<(), Error> {
         times[1].elapsed_since(&times[0])?;
     }
     device.synchronize()?;
-    drop((memory, allocated, registered));
+    memory.free();
+    drop((allocated, registered));
     Ok(())
 }
 
@@ -172,7 +173,7 @@ fn memory_that_may_be_in_use_is_leaked_with_the_context() {
     let device = Device::new(0).unwrap();
     let memory = DeviceMemory::new(&device, 3000).unwrap();
     assert!(memory.len() == 3000 && memory.ptr() != 0);
-    memory.leak();
+    drop(memory);
     drop(device);
     assert_eq!(since(before), Leaked { host_bytes: 0, device_bytes: 3000, handles: 1 });
     assert_eq!(left(&fake), since(before));
@@ -203,7 +204,7 @@ fn a_device_that_is_full_says_so() {
     let all = DeviceMemory::new(&device, 1 << 19).unwrap();
     let error = DeviceMemory::new(&device, 1 << 20).unwrap_err();
     assert_eq!((error.call, error.code), ("cuMemAlloc", 2));
-    drop(all);
+    all.free();
     drop(device);
     assert_eq!(fake.live(), Live::default());
 }

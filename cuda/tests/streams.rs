@@ -1,9 +1,14 @@
 //! Streams of our own and of others, and times.
 
+use std::ffi::c_void;
 use std::ptr;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use slotline_cuda::{Device, Error, Stream, TimedEvent};
+use cudarc::driver::sys::{self, CUresult};
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline_cuda::{Device, DeviceBatch, DeviceLoader, Error, Stream, TimedEvent};
 use slotline_cuda_fake::{Fake, Live, Options, Session};
 
 fn code(error: Error) -> u32 {
@@ -80,6 +85,18 @@ fn a_thread_s_default_stream_is_never_taken_for_another_thread_s() {
 }
 
 #[test]
+fn an_answer_that_no_cuda_version_has_is_an_error_with_its_number() {
+    let (fake, device) = session();
+    let stream = Stream::new(&device).unwrap();
+    for unknown in [226, 12_345, u32::MAX - 1] {
+        fake.fail_call(0, unknown);
+        let error = stream.is_idle().unwrap_err();
+        assert!(error.to_string().contains(&format!("CUDA error ({unknown})")), "{error}");
+        assert_eq!(code(error), unknown);
+    }
+}
+
+#[test]
 fn times_are_there_when_both_events_are_reached() {
     let (fake, device) = session();
     let stream = Stream::new(&device).unwrap();
@@ -97,4 +114,63 @@ fn times_are_there_when_both_events_are_reached() {
     assert!(stream.is_idle().unwrap());
     drop((first, second, stream, device));
     assert_eq!((fake.live(), fake.violations()), (Live::default(), vec![]));
+}
+
+/// What a thread's last destructor found.
+static LAST: Mutex<Option<(DeviceBatch, Stream)>> = Mutex::new(None);
+static OUTCOME: OnceLock<Result<(), Error>> = OnceLock::new();
+
+/// The key whose destructor is `release_last`.
+static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+
+/// Runs when the thread's Rust thread-locals are destroyed: in the third round of destructors, as Rust's run in the second.
+unsafe extern "C" fn release_last(rounds: *mut c_void) {
+    if rounds.addr() > 1 {
+        // SAFETY: the key is there as long as the process.
+        unsafe { libc::pthread_setspecific(*KEY.get().unwrap(), ptr::without_provenance(rounds.addr() - 1)) };
+        return;
+    }
+    let released = std::panic::catch_unwind(|| {
+        let (batch, stream) = LAST.lock().unwrap().take().expect("a batch");
+        assert_eq!(stream, Stream::per_thread_default(stream.device()));
+        drop(batch);
+        Stream::per_thread_default(stream.device()).is_idle().map(drop)
+    });
+    let _ = OUTCOME.set(released.unwrap_or(Err(Error::NoSlots)));
+}
+
+#[test]
+fn a_thread_s_default_stream_is_its_own_until_its_last_destructor_has_run() {
+    let fake = Fake::load().session(Options { kernel_steps: 500, max_steps_per_call: 1, ..Options::default() });
+    let device = Device::new(0).unwrap();
+    let dataset = from_fn(80, |index, _| Ok([index as u32; 1500]));
+    let host = Loader::builder(dataset).batch_size(8).memory(device.pinned()).build().unwrap();
+    let mut loader = DeviceLoader::with_slots(host, &device, 1).unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let batch = pass.next().unwrap().unwrap();
+    let of_thread = device.clone();
+    let thread = std::thread::spawn(move || {
+        let stream = Stream::per_thread_default(&of_thread);
+        batch.ready_on(&stream).unwrap();
+        of_thread.synchronize().unwrap();
+        let mut context = ptr::null_mut();
+        // SAFETY: the driver writes the context, which the device keeps; the key's destructor is a function.
+        unsafe {
+            assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), CUresult::CUDA_SUCCESS);
+            assert_eq!(sys::cuCtxSetCurrent(context), CUresult::CUDA_SUCCESS);
+            assert_eq!(sys::cuDevicePrimaryCtxRelease_v2(0), CUresult::CUDA_SUCCESS);
+            let mut key = 0;
+            assert_eq!(libc::pthread_key_create(&mut key, Some(release_last)), 0);
+            assert_eq!(libc::pthread_setspecific(*KEY.get_or_init(|| key), ptr::without_provenance(3)), 0);
+        }
+        let field = batch.field(0).unwrap();
+        Fake::load().read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        *LAST.lock().unwrap() = Some((batch, stream));
+    });
+    thread.join().unwrap();
+    assert!(OUTCOME.get().unwrap().is_ok(), "{OUTCOME:?}");
+    assert!(pass.by_ref().all(|batch| batch.is_ok()), "the slot came back");
+    drop(pass);
+    drop(loader);
+    assert_eq!(fake.violations(), Vec::<String>::new());
 }

@@ -27,8 +27,29 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     };
     let fields: Vec<Field<'_>> =
         shape.iter().zip(shape.members()).map(|(field, member)| Field::new(field, member, &lifetimes)).collect();
-    let parts = [batch.define(input, shape, &fields), batch.debug(&fields), implement(input, &fields, &batch)];
+    let schema = Schema {
+        arguments: lifetimes.replace(input.generics.split_for_impl().1),
+        generics: outlive_static(input, lifetimes.without(generics, None)?),
+    };
+    let parts = [
+        batch.define(input, shape, &fields),
+        batch.debug(&fields),
+        sample(input, &fields, &schema),
+        schema.implement(input, &fields, &batch),
+    ];
     Ok(parts.into_iter().collect())
+}
+
+/// The generics of a struct with its type parameters `'static` if it has lifetimes: these are `'static` in its schema, and a
+/// type parameter may have to outlive them.
+fn outlive_static(input: &DeriveInput, mut generics: Generics) -> Generics {
+    if input.generics.lifetimes().next().is_some() {
+        for parameter in input.generics.type_params() {
+            let name = &parameter.ident;
+            generics.make_where_clause().predicates.push(syn::parse_quote!(#name: 'static));
+        }
+    }
+    generics
 }
 
 /// A field of the sample.
@@ -37,8 +58,8 @@ struct Field<'a> {
     member: Member,
     /// What the batch calls it.
     name: String,
-    /// `<its type as Sample>`, without the sample's lifetimes.
-    sample: TokenStream,
+    /// `<its schema as Schema>`, without the sample's lifetimes.
+    schema: TokenStream,
     /// What is wrong with the type is to be reported where the type stands.
     span: Span,
 }
@@ -50,15 +71,16 @@ impl<'a> Field<'a> {
             Member::Unnamed(place) => place.index.to_string(),
         };
         let (span, ty) = (field.ty.span().resolved_at(Span::call_site()), lifetimes.replace(&field.ty));
-        let sample = quote_spanned!(span=> <#ty as ::slotline::sample::Sample>);
-        Self { field, member, name, sample, span }
+        let schema = quote_spanned!(span=> <#ty as ::slotline::sample::Sample>::Schema);
+        let schema = quote_spanned!(span=> <#schema as ::slotline::sample::Schema>);
+        Self { field, member, name, schema, span }
     }
 
     /// What a batch of it is.
     fn tensors(&self, lifetime: &Lifetime) -> TokenStream {
-        let (sample, mut lifetime) = (&self.sample, lifetime.clone());
+        let (schema, mut lifetime) = (&self.schema, lifetime.clone());
         lifetime.set_span(self.span);
-        quote_spanned!(self.span=> #sample::Tensors<#lifetime>)
+        quote_spanned!(self.span=> #schema::Tensors<#lifetime>)
     }
 }
 
@@ -125,24 +147,55 @@ impl Batch {
     }
 }
 
+/// The struct as a schema: with `'static` for its lifetimes.
+struct Schema {
+    /// Its arguments.
+    arguments: TokenStream,
+    generics: Generics,
+}
+
+impl Schema {
+    /// The implementation of `Schema`.
+    fn implement(&self, input: &DeriveInput, fields: &[Field<'_>], batch: &Batch) -> TokenStream {
+        let (name, arguments) = (&input.ident, &self.arguments);
+        let Batch { name: batch, lifetime, generics } = batch;
+        let (_, batch_args, _) = generics.split_for_impl();
+        let (impl_generics, _, where_clause) = self.generics.split_for_impl();
+        let tensors = fields
+            .iter()
+            .map(|Field { member, schema, span, .. }| quote_spanned!(*span=> #member: #schema::tensors(columns)));
+        quote! {
+            #[automatically_derived]
+            impl #impl_generics ::slotline::sample::Schema for #name #arguments #where_clause {
+                type Tensors<#lifetime> = #batch #batch_args;
+
+                #[inline]
+                #[allow(unused_variables)]
+                fn tensors<#lifetime>(
+                    columns: &mut ::slotline::sample::Columns<#lifetime>,
+                ) -> Self::Tensors<#lifetime> {
+                    #batch { #(#tensors),* }
+                }
+            }
+        }
+    }
+}
+
 /// The implementation of `Sample`.
-fn implement(input: &DeriveInput, fields: &[Field<'_>], batch: &Batch) -> TokenStream {
-    let (impl_generics, args, where_clause) = input.generics.split_for_impl();
-    let (name, Batch { name: batch, lifetime, generics }) = (&input.ident, batch);
-    let (_, batch_args, _) = generics.split_for_impl();
+fn sample(input: &DeriveInput, fields: &[Field<'_>], schema: &Schema) -> TokenStream {
+    let generics = outlive_static(input, input.generics.clone());
+    let (impl_generics, args, where_clause) = generics.split_for_impl();
+    let (name, schema) = (&input.ident, &schema.arguments);
     let declare = fields
         .iter()
         .map(|Field { member, name, span, .. }| quote_spanned!(*span=> fields.named(#name, &self.#member);));
     let write = fields.iter().map(
         |Field { member, span, .. }| quote_spanned!(*span=> ::slotline::sample::Sample::write(self.#member, row)?;),
     );
-    let tensors = fields
-        .iter()
-        .map(|Field { member, sample, span, .. }| quote_spanned!(*span=> #member: #sample::tensors(columns)));
     quote! {
         #[automatically_derived]
         impl #impl_generics ::slotline::sample::Sample for #name #args #where_clause {
-            type Tensors<#lifetime> = #batch #batch_args;
+            type Schema = #name #schema;
 
             #[allow(unused_variables)]
             fn declare(&self, fields: &mut ::slotline::sample::Fields) {
@@ -157,12 +210,6 @@ fn implement(input: &DeriveInput, fields: &[Field<'_>], batch: &Batch) -> TokenS
             ) -> ::core::result::Result<(), ::slotline::BoxError> {
                 #(#write)*
                 ::core::result::Result::Ok(())
-            }
-
-            #[inline]
-            #[allow(unused_variables)]
-            fn tensors<#lifetime>(columns: &mut ::slotline::sample::Columns<#lifetime>) -> Self::Tensors<#lifetime> {
-                #batch { #(#tensors),* }
             }
         }
     }

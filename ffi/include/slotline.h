@@ -1,8 +1,10 @@
 /* slotline: data loading for training loops. Made by cbindgen from the library's sources; not to be edited.
  *
+ * Every pointer that is not NULL is aligned to its type, as pointers to C objects are.
+ *
  * Every object belongs to whoever got it, and is freed by its own `_free`, which takes NULL, too. Functions that can fail give
  * a status, and if `error` is not NULL, an error object that says what, where, why, and what to do; on success it becomes
- * NULL. Callbacks must not throw. */
+ * NULL. Callbacks must return: they must not throw, nor leave by longjmp. */
 
 #ifndef SLOTLINE_H
 #define SLOTLINE_H
@@ -146,6 +148,8 @@ typedef struct {
   size_t num_ends;
   // How samples lie in it.
   slotline_kind kind;
+  // 0, for later versions.
+  uint32_t reserved;
 } slotline_tensor;
 
 // Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most
@@ -402,6 +406,8 @@ typedef struct {
   uint64_t timeout_ms;
   // Whether a state is kept for each batch, so that `slotline_device_loader_state` can be asked in a pass (no).
   uint8_t resumable;
+  // Zeros, for later versions.
+  uint8_t reserved[7];
 } slotline_device_options;
 #endif
 
@@ -726,7 +732,8 @@ void slotline_bytes_free(slotline_bytes *bytes);
 void slotline_fail(slotline_failure *failure,
                    const char *message);
 
-// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL.
+// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL, or within
+// `slotline_samples_next`.
 //
 // # Safety
 //
@@ -739,7 +746,8 @@ size_t slotline_samples_left(const slotline_samples *samples);
 //
 // # Errors
 //
-// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, or fewer `num_fields` than a sample has.
+// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, fewer `num_fields` than a sample has, or a call
+// from the dataset's callback that is reading the next sample.
 //
 // # Safety
 //
@@ -752,6 +760,9 @@ slotline_status slotline_samples_next(slotline_samples *samples,
 // library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
 // sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
 //
+// Nobody, in this process or another one, may write to a mapped file or cut it short as long as the dataset, or a loader of it,
+// is there. To replace one, rename another file over it.
+//
 // # Errors
 //
 // `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
@@ -759,7 +770,8 @@ slotline_status slotline_samples_next(slotline_samples *samples,
 //
 // # Safety
 //
-// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL.
+// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL. Mapped files must
+// not be changed, as said above.
 slotline_status slotline_dataset_open(const char *source,
                                       slotline_dataset **out,
                                       slotline_error **error);
@@ -909,13 +921,14 @@ slotline_status slotline_device_batch_ready_on(const slotline_device_batch *batc
 #endif
 
 #if defined(SLOTLINE_CUDA)
-// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, and the last tensor that was
-// exported of it is gone. All reads must be before that, on this stream or on others that it has waited for.
+// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, the last tensor that was
+// exported of it is gone, and the tensors' streams have come to where that was. All reads but those of tensors must be before
+// this point, on this stream or on others that it has waited for. The batch may have been made ready on four other streams.
 //
 // # Errors
 //
-// As of `slotline_device_batch_ready_on`; what the driver says may also mean that the memory is leaked, as nobody can tell when
-// it is free.
+// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: what the driver says; the memory is then leaked, as nobody can tell when it is
+// free.
 //
 // # Safety
 //
@@ -1154,8 +1167,9 @@ void slotline_device_loader_free(slotline_device_loader *loader);
 // version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.
 //
 // The tensor is the caller's, who calls its `deleter`, or gives it to an importer that will. It keeps the batch's memory, so
-// that the batch may be freed before it. It may be written as long as nobody else reads the field. Any thread; `*out` is
-// NULL if it fails.
+// that the batch may be freed before it. It may be written, by one thread while no other one reads or writes the field; the
+// batch itself, and other tensors of the field, then show what was written. `bool`s that are written should be 0 or 1. Any
+// thread; `*out` is NULL if it fails.
 //
 // # Errors
 //
@@ -1169,7 +1183,8 @@ slotline_status slotline_batch_dlpack(const slotline_batch *batch,
                                       struct DLManagedTensorVersioned **out,
                                       slotline_error **error);
 
-// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one.
+// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one. (NumPy takes such a
+// tensor for read-only.)
 //
 // # Errors
 //
@@ -1311,7 +1326,8 @@ uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 // `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
 // Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
 //
-// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine.
+// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine. Who is told `SLOTLINE_STOPPED` sees all
+// that was done before this call, and may free the loader although this call has not returned.
 //
 // # Safety
 //
@@ -1321,12 +1337,19 @@ void slotline_loader_stop(const slotline_loader *loader);
 // Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
 // within 5 s are left behind, with the memory that they can touch.
 //
-// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
-// that call returns.
+// Any thread, also while other calls are in the loader, in other threads or in a callback's caller. It is stopped then. If one of
+// these calls uses the loader (one that another such call would be refused beside: `slotline_loader_next`, for example), the
+// loader goes when that call returns. Calls that any thread may make (`slotline_loader_stop`, `slotline_loader_len`) do not keep
+// the loader, and may return after it is gone.
+//
+// Other calls must have begun before this one, and the library cannot see that they have not: a call that another thread is
+// about to make when this one is made reads memory that was freed. That a call has begun is certain when something of it was
+// seen: it runs a callback, or, of the only call of `slotline_loader_stop`, some call gave `SLOTLINE_STOPPED`. Of any other call wait
+// until it has returned. Callbacks of the loader's own may call it until they return; it is stopped and in use for them.
 //
 // # Safety
 //
-// As of `slotline_loader_len`; nobody may begin to use it from then on.
+// As of `slotline_loader_len`; no call may begin from then on, but by the loader's callbacks that this call waits for.
 void slotline_loader_free(slotline_loader *loader);
 
 // Sets options to their defaults, and their `struct_size` to this one: `sizeof(slotline_options)`. Does nothing with NULL, or
@@ -1351,7 +1374,8 @@ void *slotline_sample_row(slotline_sample *sample,
                           size_t *bytes);
 
 // Writes field `field`, of any kind: copies `elements` elements from `data`. A field of fixed shape takes exactly those that
-// it has, a ragged one at most as many, a packed one whole items.
+// it has, a ragged one at most as many, a packed one whole items. `data` may be memory that `slotline_sample_row` lent, also
+// that of the same field.
 //
 // # Errors
 //

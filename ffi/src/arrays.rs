@@ -41,6 +41,8 @@ pub struct slotline_array {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_array {
+    const END: usize = versioned::end!(drop);
+
     fn defaults() -> Self {
         Self {
             struct_size: 0,
@@ -107,6 +109,11 @@ impl Arrays {
     }
 }
 
+#[cold]
+fn no_data() -> Failure {
+    Failure::invalid("data is NULL, and the shape has elements (a C++ array that was moved from has no data)")
+}
+
 /// One of the caller's arrays.
 ///
 /// # Safety
@@ -120,7 +127,7 @@ unsafe fn take(array: &slotline_array, owner: Owner) -> Result<AnyArray, Failure
     let start = match NonNull::new(array.data.cast_mut().cast::<u8>()) {
         Some(start) if start.align_offset(dtype.align()) == 0 => start,
         Some(_) if shape.elements() != Some(0) => return Err(check::misaligned("data", dtype.align())),
-        None if shape.elements() != Some(0) => return Err(Failure::invalid("data is NULL")),
+        None if shape.elements() != Some(0) => return Err(no_data()),
         // Nothing is there to be read.
         _ => NonNull::<u64>::dangling().cast(),
     };

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -17,6 +17,7 @@ use slotline::Batch;
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::collate::Collated;
+use crate::dtype::{SLOTLINE_BOOL, slotline_dtype};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
@@ -27,11 +28,15 @@ use crate::versioned::{self, Versioned};
 /// A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
 /// any order, also after its loader.
 pub struct slotline_batch {
+    /// How many holds there are, and `LENT`.
     holds: AtomicUsize,
     /// Until it goes.
     made: MaybeUninit<Made>,
     fields: Arc<[About]>,
 }
+
+/// A field of `bool`s was exported, so that there may be other bytes than 0 and 1 in it.
+const LENT: usize = 1 << (usize::BITS - 1);
 
 /// What a batch is.
 #[derive(Debug)]
@@ -42,9 +47,9 @@ pub(crate) enum Made {
     Collated(Collated),
 }
 
-impl<D> From<Batch<D>> for Made {
+impl<S> From<Batch<S>> for Made {
     #[inline]
-    fn from(batch: Batch<D>) -> Self {
+    fn from(batch: Batch<S>) -> Self {
         Self::Stacked(batch.untyped())
     }
 }
@@ -65,8 +70,8 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handle without a batch yet.
-pub(crate) struct Empty(ManuallyDrop<Box<slotline_batch>>);
+/// A handle without a batch yet; `None` once it was given away.
+pub(crate) struct Empty(Option<Box<slotline_batch>>);
 
 impl Empty {
     /// One with these fields.
@@ -86,13 +91,13 @@ impl Empty {
                 Box::new(slotline_batch { holds, made, fields: fields.clone() })
             }
         };
-        Self(ManuallyDrop::new(handle))
+        Self(Some(handle))
     }
 
     /// Where its batch belongs.
     #[inline]
     pub(crate) fn place(&mut self) -> &mut MaybeUninit<Made> {
-        &mut self.0.made
+        &mut self.0.as_mut().expect("it is given away last").made
     }
 
     /// The handle with one hold, which is the caller's.
@@ -101,18 +106,16 @@ impl Empty {
     ///
     /// Its batch must be in its place.
     #[inline]
-    pub(crate) unsafe fn full(self) -> *mut slotline_batch {
-        let mut this = ManuallyDrop::new(self);
-        *this.0.holds.get_mut() = 1;
-        // SAFETY: taken once, as this is not dropped.
-        Box::into_raw(unsafe { ManuallyDrop::take(&mut this.0) })
+    pub(crate) unsafe fn full(mut self) -> *mut slotline_batch {
+        let mut handle = self.0.take().expect("it is given away last");
+        *handle.holds.get_mut() = 1;
+        Box::into_raw(handle)
     }
 }
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        // SAFETY: taken once.
-        let handle = unsafe { ManuallyDrop::take(&mut self.0) };
+        let Some(handle) = self.0.take() else { return };
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARES {
@@ -126,7 +129,8 @@ impl slotline_batch {
     /// What it is.
     #[inline]
     fn made(&self) -> &Made {
-        // SAFETY: it goes with the last hold, and so does everybody's way to here.
+        // SAFETY: `full` was called with the batch in its place, and only `release` of the last hold takes it out, after which
+        // there is no handle to call this with.
         unsafe { self.made.assume_init_ref() }
     }
 
@@ -154,10 +158,25 @@ impl slotline_batch {
         if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
     }
 
-    /// One hold more, to be [released](Self::release).
-    pub(crate) fn hold(&self) {
+    /// One hold more, to be [released](Self::release): that of a tensor of this type, which may be written.
+    pub(crate) fn hold(&self, dtype: slotline_dtype) {
         // As of `Arc`: who has a hold can give one.
         self.holds.fetch_add(1, Ordering::Relaxed);
+        if dtype == SLOTLINE_BOOL {
+            self.holds.fetch_or(LENT, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes `bool`s of all that importers left in fields of them: what is not 0 is true.
+    fn mend(&self) {
+        let Made::Stacked(batch) = self.made() else { return };
+        let columns = batch.columns();
+        for (i, _) in self.fields.iter().enumerate().filter(|(_, about)| about.dtype == SLOTLINE_BOOL) {
+            let Some((_, memory)) = columns.raw(i) else { continue };
+            // SAFETY: nobody else has the batch any more, and its bytes are initialised.
+            let memory = unsafe { &mut *memory.as_ptr() };
+            memory.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
     }
 
     /// Gives up one hold; with the last one the batch goes.
@@ -172,13 +191,18 @@ impl slotline_batch {
         // With the only hold there is nobody else to count. The fences are those of `Arc`: whatever others did with the
         // batch comes before it goes.
         if holds.load(Ordering::Acquire) != 1 {
-            if holds.fetch_sub(1, Ordering::Release) != 1 {
+            let before = holds.fetch_sub(1, Ordering::Release);
+            if before & !LENT != 1 {
                 return;
             }
             fence(Ordering::Acquire);
+            if before & LENT != 0 {
+                // SAFETY: the handle and its batch go only below.
+                unsafe { (*batch).mend() };
+            }
         }
         // SAFETY: it was made by `Empty::full`, and nobody else has a hold.
-        let mut empty = Empty(ManuallyDrop::new(unsafe { Box::from_raw(batch) }));
+        let mut empty = Empty(Some(unsafe { Box::from_raw(batch) }));
         // SAFETY: it was there up to now, and nobody can ask for it any more. If dropping it panics, the handle is kept all the same.
         unsafe { empty.place().assume_init_drop() };
     }

@@ -73,6 +73,8 @@ pub struct slotline_batches_callback {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_batches_callback {
+    const END: usize = versioned::end!(drop);
+
     fn defaults() -> Self {
         Self { struct_size: 0, user: null_mut(), max_batch_size: 0, batches: None, drop: None }
     }

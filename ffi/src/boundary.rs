@@ -15,7 +15,8 @@ use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
 ///
 /// # Safety
 ///
-/// `error` must be NULL or writable.
+/// `error` must be NULL, or aligned and writable: the header says so of every pointer, and nothing could be said to a caller whose
+/// `error` is not.
 #[inline(always)]
 pub(crate) unsafe fn boundary(
     error: *mut *mut slotline_error,

@@ -18,19 +18,18 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&
     Ok(unsafe { &*pointer })
 }
 
-/// The place that a pointer points to, for a result; it becomes `empty` first of all.
+/// The same pointer, to a place for a result, which becomes `empty` first of all. No reference: until the result is written, the
+/// callbacks that make it may look at the place, too.
 ///
 /// # Safety
 ///
-/// Unless it is null or not aligned, `pointer` must be writable for `'a`, by us alone.
+/// Unless it is null or not aligned, `pointer` must be writable.
 #[inline]
-pub(crate) unsafe fn place<'a, T>(pointer: *mut T, empty: T, name: &str) -> Result<&'a mut T, Failure> {
+pub(crate) unsafe fn place<T: Copy>(pointer: *mut T, empty: T, name: &str) -> Result<*mut T, Failure> {
     check(pointer, name)?;
-    // SAFETY: the caller's word. What was there is not dropped: it may be anything.
-    unsafe {
-        pointer.write(empty);
-        Ok(&mut *pointer)
-    }
+    // SAFETY: the caller's word.
+    unsafe { pointer.write(empty) };
+    Ok(pointer)
 }
 
 /// Whether a pointer may be one to a `T`.

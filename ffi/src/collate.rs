@@ -1,5 +1,6 @@
 //! Batches that a callback makes of the samples.
 
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -35,11 +36,35 @@ pub type slotline_drop_batch = Option<unsafe extern "C" fn(batch: *mut c_void)>;
 
 /// The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
 pub struct slotline_samples {
+    /// Whether the next sample is being read: by a callback of the dataset's, which may call us once more.
+    reading: Cell<bool>,
+    /// Whether one did.
+    again: Cell<bool>,
+    /// For the call that has set `reading`.
+    lent: UnsafeCell<Lent>,
+}
+
+/// What is behind them.
+struct Lent {
     /// Their own lifetime is that of the call.
     source: NonNull<dyn Source>,
     indices: Vec<i64>,
     /// Why the last one could not be had.
     failure: Option<BoxError>,
+}
+
+impl slotline_samples {
+    /// Calls `body` with what is behind them, unless that is being used already.
+    fn with<T>(&self, otherwise: T, body: impl FnOnce(&mut Lent) -> T) -> T {
+        if self.reading.replace(true) {
+            self.again.set(true);
+            return otherwise;
+        }
+        // SAFETY: `reading` was not set, and these are for one thread only.
+        let outcome = body(unsafe { &mut *self.lent.get() });
+        self.reading.set(false);
+        outcome
+    }
 }
 
 /// Samples of any dataset.
@@ -122,18 +147,23 @@ impl Collator {
         let source: NonNull<dyn Source + '_> = NonNull::from(&mut source as &mut dyn Source);
         // SAFETY: only the lifetime changes, and the samples are used until the call returns.
         let source = unsafe { std::mem::transmute::<NonNull<dyn Source + '_>, NonNull<dyn Source>>(source) };
-        let mut samples = slotline_samples { source, indices: Vec::new(), failure: None };
+        let lent = UnsafeCell::new(Lent { source, indices: Vec::new(), failure: None });
+        let mut samples = slotline_samples { reading: Cell::new(false), again: Cell::new(false), lent };
         let mut batch = null_mut();
         let outcome = answer(|failure| {
             // SAFETY: the user said that it may be called so, by any thread.
             unsafe { (self.collate)(self.owner.user(), &mut samples, &mut batch, failure) }
         });
-        let slotline_samples { indices, failure, .. } = samples;
+        let again = samples.again.get();
+        let Lent { indices, failure, .. } = samples.lent.into_inner();
         spare().push(apart);
         match (outcome, failure) {
             (Ok(0), _) => Ok(Collated { batch, collator: self.clone(), indices, task: 0, epoch: 0 }),
             // What the callback says itself is of more worth than what it passes on.
             (Err(error), _) => Err(error),
+            (Ok(_), _) if again => {
+                Err("the dataset's callback asked for samples of the batch that it is read for".into())
+            }
             (Ok(_), Some(failure)) => Err(failure),
             (Ok(code), None) => Err(format!("the collate callback gave {code}").into()),
         }
@@ -173,11 +203,12 @@ impl Drop for Collated {
 
 impl fmt::Debug for slotline_samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("slotline_samples").field("given", &self.indices.len()).finish_non_exhaustive()
+        f.debug_struct("slotline_samples").finish_non_exhaustive()
     }
 }
 
-/// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL.
+/// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL, or within
+/// `slotline_samples_next`.
 ///
 /// # Safety
 ///
@@ -185,7 +216,9 @@ impl fmt::Debug for slotline_samples {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples) -> usize {
     // SAFETY: the caller's word; the source is there until the callback returns.
-    unsafe { samples.as_ref() }.map_or(0, |samples| guarded(0, || unsafe { samples.source.as_ref() }.left()))
+    let left = |lent: &mut Lent| guarded(0, || unsafe { lent.source.as_ref() }.left());
+    // SAFETY: the caller's word.
+    unsafe { samples.as_ref() }.map_or(0, |samples| samples.with(0, left))
 }
 
 /// Reads the next sample, and says where its fields are: `fields[i].struct_size` must be set for each. What they point to is
@@ -194,7 +227,8 @@ pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples)
 ///
 /// # Errors
 ///
-/// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, or fewer `num_fields` than a sample has.
+/// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, fewer `num_fields` than a sample has, or a call
+/// from the dataset's callback that is reading the next sample.
 ///
 /// # Safety
 ///
@@ -206,41 +240,50 @@ pub unsafe extern "C" fn slotline_samples_next(
     num_fields: usize,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    let Some(samples) = (unsafe { samples.as_mut() }) else { return SLOTLINE_INVALID };
+    let Some(samples) = (unsafe { samples.as_ref() }) else { return SLOTLINE_INVALID };
+    // SAFETY: the caller's word.
+    let next = |samples: &mut Lent| guarded(SLOTLINE_PANIC, || unsafe { next(samples, fields, num_fields) });
+    samples.with(SLOTLINE_INVALID, next)
+}
+
+/// Reads the next sample.
+///
+/// # Safety
+///
+/// As of `slotline_samples_next`.
+unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usize) -> slotline_status {
     // SAFETY: the source is there until the callback returns, and nobody else uses it.
     let source = unsafe { samples.source.as_mut() };
-    guarded(SLOTLINE_PANIC, || {
-        let wanted = source.columns().1.len();
-        if num_fields < wanted {
-            samples.failure = Some(format!("num_fields is {num_fields}, and a sample has {wanted} fields").into());
-            return SLOTLINE_INVALID;
+    let wanted = source.columns().1.len();
+    if num_fields < wanted {
+        samples.failure = Some(format!("num_fields is {num_fields}, and a sample has {wanted} fields").into());
+        return SLOTLINE_INVALID;
+    }
+    // SAFETY: the caller's word.
+    let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
+    // Before a sample is read for nothing.
+    if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
+        samples.failure = Some(failure.message.into());
+        return SLOTLINE_INVALID;
+    }
+    let index = source.index();
+    match source.next() {
+        None => return SLOTLINE_END,
+        Some(Err(error)) => {
+            samples.failure = Some(error);
+            return SLOTLINE_SAMPLE;
         }
-        // SAFETY: the caller's word.
-        let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
-        // Before a sample is read for nothing.
-        if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
+        Some(Ok(())) => samples.indices.push(index.map_or(-1, |index| index as i64)),
+    }
+    let (columns, about) = source.columns();
+    for (i, about) in about.iter().enumerate() {
+        let mut tensor = slotline_tensor::defaults();
+        if describe_field(&mut tensor, &columns, about, i)
+            && let Err(failure) = put(i, &tensor)
+        {
             samples.failure = Some(failure.message.into());
             return SLOTLINE_INVALID;
         }
-        let index = source.index();
-        match source.next() {
-            None => return SLOTLINE_END,
-            Some(Err(error)) => {
-                samples.failure = Some(error);
-                return SLOTLINE_SAMPLE;
-            }
-            Some(Ok(())) => samples.indices.push(index.map_or(-1, |index| index as i64)),
-        }
-        let (columns, about) = source.columns();
-        for (i, about) in about.iter().enumerate() {
-            let mut tensor = slotline_tensor::defaults();
-            if describe_field(&mut tensor, &columns, about, i)
-                && let Err(failure) = put(i, &tensor)
-            {
-                samples.failure = Some(failure.message.into());
-                return SLOTLINE_INVALID;
-            }
-        }
-        SLOTLINE_OK
-    })
+    }
+    SLOTLINE_OK
 }

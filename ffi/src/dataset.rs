@@ -60,6 +60,9 @@ impl slotline_dataset {
 /// library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
 /// sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
 ///
+/// Nobody, in this process or another one, may write to a mapped file or cut it short as long as the dataset, or a loader of it,
+/// is there. To replace one, rename another file over it.
+///
 /// # Errors
 ///
 /// `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
@@ -67,7 +70,8 @@ impl slotline_dataset {
 ///
 /// # Safety
 ///
-/// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL.
+/// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL. Mapped files must
+/// not be changed, as said above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_open(
     source: *const c_char,
@@ -80,7 +84,8 @@ pub unsafe extern "C" fn slotline_dataset_open(
             let out = check::place(out, std::ptr::null_mut(), "out")?;
             let source = check::text(source, "source")?.parse::<Source>();
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
-            let rows = source.load().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
+            // SAFETY: the caller's word.
+            let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
             *out = slotline_dataset::boxed(Data::Arrays(Arc::new(Arrays::new(rows)?)));
             Ok(SLOTLINE_OK)
         })

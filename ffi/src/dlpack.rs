@@ -6,6 +6,12 @@
 //!
 //! Importers differ in what they take, so: `byte_offset` is 0, strides are there, and page-locked memory is plain host memory
 //! (`kDLCPU`).
+//!
+//! Tensors may be written, and say so (`READ_ONLY` is not set): the memory is the batch's alone until its last hold is given up,
+//! and slotline reads none of it before then. That goes for both forms: the one without a version cannot say that a tensor is
+//! read-only, and importers differ in what they take it for (NumPy: read-only, PyTorch: writable; and PyTorch does not look
+//! at the flag). So the pointer comes from the memory itself and not from a reference, and of `bool`s the batch's last hold
+//! makes sure that the importer left only 0 and 1.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -96,7 +102,7 @@ pub struct DLManagedTensorVersioned {
     pub manager_ctx: *mut c_void,
     /// Called once, with this struct, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
-    /// 0: it may be written, and is no copy.
+    /// 0: it may be written (not `READ_ONLY`), and is no copy (not `IS_COPIED`).
     pub flags: u64,
     /// The tensor.
     pub dl_tensor: DLTensor,
@@ -162,6 +168,7 @@ managed!(DLManagedTensorVersioned, { version: VERSION, flags: 0 });
 /// Exports a tensor that is on `device`; its memory must be there as long as `hold` is.
 pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, device: DLDevice, hold: H) -> *mut M {
     let dl_tensor = DLTensor {
+        // The pointer was `const` for C's sake only: it comes from `Columns::raw`, or is a device's.
         data: if tensor.bytes == 0 { null_mut() } else { tensor.data.cast_mut() },
         device,
         ndim: tensor.ndim as i32,
@@ -225,9 +232,9 @@ unsafe fn export_field<M: Managed>(
     out: *mut *mut M,
 ) -> Result<slotline_status, Failure> {
     // SAFETY: the caller's word.
-    let (out, handle) = unsafe { (check::place(out, null_mut(), "out")?, check::reference(batch, "batch")?) };
+    let (out, handle) = unsafe { (&mut *check::place(out, null_mut(), "out")?, check::reference(batch, "batch")?) };
     let tensor = handle.tensor(i)?;
-    handle.hold();
+    handle.hold(tensor.dtype);
     *out = export(&tensor, HOST, BatchHold(batch));
     Ok(SLOTLINE_OK)
 }
@@ -236,8 +243,9 @@ unsafe fn export_field<M: Managed>(
 /// version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.
 ///
 /// The tensor is the caller's, who calls its `deleter`, or gives it to an importer that will. It keeps the batch's memory, so
-/// that the batch may be freed before it. It may be written as long as nobody else reads the field. Any thread; `*out` is
-/// NULL if it fails.
+/// that the batch may be freed before it. It may be written, by one thread while no other one reads or writes the field; the
+/// batch itself, and other tensors of the field, then show what was written. `bool`s that are written should be 0 or 1. Any
+/// thread; `*out` is NULL if it fails.
 ///
 /// # Errors
 ///
@@ -257,7 +265,8 @@ pub unsafe extern "C" fn slotline_batch_dlpack(
     unsafe { boundary(error, || export_field(batch, i, out)) }
 }
 
-/// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one.
+/// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one. (NumPy takes such a
+/// tensor for read-only.)
 ///
 /// # Errors
 ///

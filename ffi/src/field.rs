@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char};
 
 use slotline::BoxError;
 use slotline::dtype::DType;
-use slotline::sample::{Columns, Field, Fields, Row, Sample};
+use slotline::sample::{Field, Fields, Row, Sample};
 
 use crate::check;
 use crate::dtype::{dtype, number, slotline_dtype};
@@ -44,6 +44,8 @@ pub struct slotline_field {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_field {
+    const END: usize = versioned::end!(shape);
+
     fn defaults() -> Self {
         Self {
             struct_size: 0,
@@ -134,7 +136,7 @@ pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
 
 /// It declares the field, and is no sample.
 impl Sample for &Declared {
-    type Tensors<'b> = ();
+    type Schema = ();
 
     fn declare(&self, fields: &mut Fields) {
         match (self.kind, self.shape.split_first()) {
@@ -147,8 +149,6 @@ impl Sample for &Declared {
     fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
         Err("a declaration has nothing to write".into())
     }
-
-    fn tensors<'b>(_: &mut Columns<'b>) {}
 }
 
 /// What every batch of a loader says of one of its fields.

@@ -12,6 +12,7 @@
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how it is loaded;
 //! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
 //! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
+//! - `sync`: the atomics of handles, which tests can slow down;
 //! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
 //!
 //! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
@@ -50,5 +51,10 @@ pub mod state;
 pub mod stats;
 pub mod status;
 pub mod stream;
+#[cfg(not(delays))]
+mod sync;
+#[cfg(delays)]
+#[doc(hidden)]
+pub mod sync;
 pub mod tensor;
 mod versioned;

@@ -213,16 +213,6 @@ pub unsafe extern "C" fn slotline_loader_next(
     }
 }
 
-/// Asks a loader for something that never changes, with an answer for NULL.
-///
-/// # Safety
-///
-/// `loader` must be NULL or a loader that was not freed.
-unsafe fn ask<T>(loader: *const slotline_loader, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
-    // SAFETY: the caller's word.
-    unsafe { loader.as_ref() }.map_or(otherwise, |loader| question(&loader.0.facts))
-}
-
 /// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
 ///
 /// # Safety
@@ -231,7 +221,7 @@ unsafe fn ask<T>(loader: *const slotline_loader, otherwise: T, question: impl Fn
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> i64 {
     // SAFETY: the caller's word.
-    unsafe { ask(loader, -1, |facts| facts.len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)) }
+    unsafe { handle::ask(loader, -1, Facts::len) }
 }
 
 /// The most samples that a batch has. 0 for NULL. Any thread.
@@ -242,7 +232,7 @@ pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(loader, 0, |facts| facts.batch_size) }
+    unsafe { handle::ask(loader, 0, |facts| facts.batch_size) }
 }
 
 /// How many batches there can be at once: those being filled, those ready, and those held. 0 for NULL. Any thread.
@@ -253,7 +243,7 @@ pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_load
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(loader, 0, |facts| facts.depth) }
+    unsafe { handle::ask(loader, 0, |facts| facts.depth) }
 }
 
 /// The bytes that the loader takes for batches and for the order of a pass. 0 for NULL. Any thread.
@@ -264,7 +254,7 @@ pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller's word.
-    unsafe { ask(loader, 0, |facts| facts.memory_ceiling) }
+    unsafe { handle::ask(loader, 0, |facts| facts.memory_ceiling) }
 }
 
 /// The number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in use.
@@ -282,7 +272,8 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 /// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
 /// Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
 ///
-/// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine.
+/// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine. Who is told `SLOTLINE_STOPPED` sees all
+/// that was done before this call, and may free the loader although this call has not returned.
 ///
 /// # Safety
 ///
@@ -296,12 +287,19 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 /// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
 /// within 5 s are left behind, with the memory that they can touch.
 ///
-/// Any thread, also while a call is in the loader, in another thread or in a callback's caller: then the loader is stopped, and goes when
-/// that call returns.
+/// Any thread, also while other calls are in the loader, in other threads or in a callback's caller. It is stopped then. If one of
+/// these calls uses the loader (one that another such call would be refused beside: `slotline_loader_next`, for example), the
+/// loader goes when that call returns. Calls that any thread may make (`slotline_loader_stop`, `slotline_loader_len`) do not keep
+/// the loader, and may return after it is gone.
+///
+/// Other calls must have begun before this one, and the library cannot see that they have not: a call that another thread is
+/// about to make when this one is made reads memory that was freed. That a call has begun is certain when something of it was
+/// seen: it runs a callback, or, of the only call of `slotline_loader_stop`, some call gave `SLOTLINE_STOPPED`. Of any other call wait
+/// until it has returned. Callbacks of the loader's own may call it until they return; it is stopped and in use for them.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`; nobody may begin to use it from then on.
+/// As of `slotline_loader_len`; no call may begin from then on, but by the loader's callbacks that this call waits for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
     // SAFETY: it was made by `slotline_loader_new`; else the caller's word.

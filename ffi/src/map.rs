@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange};
-use slotline::sample::{Columns, Fields, Row, Sample};
+use slotline::sample::{Fields, Row, Sample};
 
 use crate::failure::Failure;
 use crate::field::{Declared, declare, fields, slotline_field};
@@ -39,6 +39,8 @@ pub struct slotline_map_dataset {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_map_dataset {
+    const END: usize = versioned::end!(drop);
+
     fn defaults() -> Self {
         Self {
             struct_size: 0,
@@ -107,7 +109,7 @@ pub(crate) struct Called<'a> {
 }
 
 impl Sample for Called<'_> {
-    type Tensors<'b> = ();
+    type Schema = ();
 
     fn declare(&self, fields: &mut Fields) {
         self.dataset.declared.iter().for_each(|field| fields.named(&field.name, &field));
@@ -120,6 +122,4 @@ impl Sample for Called<'_> {
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };
         slotline_sample::write(row, self.context, declared, false, read).map(drop)
     }
-
-    fn tensors<'b>(_: &mut Columns<'b>) {}
 }

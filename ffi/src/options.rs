@@ -150,6 +150,8 @@ pub(crate) struct Owned {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_options {
+    const END: usize = versioned::end!(collate_drop_batch);
+
     fn defaults() -> Self {
         Self {
             struct_size: size_of::<Self>(),

@@ -43,6 +43,8 @@ pub struct slotline_order_callback {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_order_callback {
+    const END: usize = versioned::end!(drop);
+
     fn defaults() -> Self {
         Self { struct_size: 0, user: std::ptr::null_mut(), len: 0, order: None, drop: None }
     }

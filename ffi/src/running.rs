@@ -65,6 +65,13 @@ pub(crate) struct Facts {
     pub(crate) fields: Box<[About]>,
 }
 
+impl Facts {
+    /// Batches of a pass, or -1.
+    pub(crate) fn len(&self) -> i64 {
+        self.len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
+    }
+}
+
 /// What [`Running`] needs of a loader.
 pub(crate) trait Loads: Send + 'static {
     /// What its passes give.

@@ -129,15 +129,25 @@ impl slotline_sample {
             data => data.cast_mut(),
         };
         // SAFETY: the caller's word; the address is aligned and not null.
-        let data = unsafe { slice::from_raw_parts(start, bytes) };
-        if !dtype::valid(dtype, data) {
+        if !dtype::valid(dtype, unsafe { slice::from_raw_parts(start, bytes) }) {
             return Err("data has a bool that is neither 0 nor 1".into());
         }
-        let shape = Shape::new(&[elements]).unwrap_or_default();
-        // SAFETY: the bytes are so many valid elements, and aligned.
-        let data = unsafe { AnyTensor::from_raw_parts(dtype, shape, data) };
         row.go_to(field);
-        row.write_elements(&data).map_err(|error| error.to_string())?;
+        if declared.kind == SLOTLINE_FIXED
+            && let Ok(memory) = row.fill_raw()
+            && memory.len() == bytes
+        {
+            // No references, and a copy that may overlap: the data may be this very row, as `slotline_sample_row` lent it.
+            // SAFETY: as many bytes are in both, and these are valid elements.
+            unsafe { std::ptr::copy(start.cast_const(), memory.as_ptr().cast(), bytes) };
+        } else {
+            let shape = Shape::new(&[elements]).unwrap_or_default();
+            // SAFETY: the bytes are so many valid elements, and aligned. Nothing writes them meanwhile: of a batch only fields of
+            // fixed shape are lent, and none of these is written here.
+            let data = unsafe { AnyTensor::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
+            row.go_to(field);
+            row.write_elements(&data).map_err(|error| error.to_string())?;
+        }
         self.note(field);
         Ok(())
     }
@@ -213,7 +223,8 @@ pub unsafe extern "C" fn slotline_sample_row(
 }
 
 /// Writes field `field`, of any kind: copies `elements` elements from `data`. A field of fixed shape takes exactly those that
-/// it has, a ragged one at most as many, a packed one whole items.
+/// it has, a ragged one at most as many, a packed one whole items. `data` may be memory that `slotline_sample_row` lent, also
+/// that of the same field.
 ///
 /// # Errors
 ///

@@ -8,15 +8,7 @@ use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
 
 /// What a callback saves; lent to it until it returns.
 #[derive(Debug)]
-pub struct slotline_saved {
-    to: *mut String,
-}
-
-impl slotline_saved {
-    pub(crate) fn new(to: &mut String) -> Self {
-        Self { to }
-    }
-}
+pub struct slotline_saved(pub(crate) String);
 
 /// Appends bytes to what is saved.
 ///
@@ -34,13 +26,11 @@ pub unsafe extern "C" fn slotline_saved_append(
     len: usize,
 ) -> slotline_status {
     guarded(SLOTLINE_INVALID, || {
-        // SAFETY: the caller's word; the text is borrowed for as long as the callback has this.
+        // SAFETY: the caller's word.
         let (saved, bytes) = unsafe { (saved.as_mut(), check::slice(bytes, len, "bytes")) };
         let (Some(saved), Ok(bytes)) = (saved, bytes) else { return SLOTLINE_INVALID };
-        // SAFETY: as above.
-        let to = unsafe { &mut *saved.to };
         for byte in bytes {
-            let _ = write!(to, "{byte:02x}");
+            let _ = write!(saved.0, "{byte:02x}");
         }
         SLOTLINE_OK
     })
@@ -63,8 +53,7 @@ mod tests {
 
     #[test]
     fn bytes_come_back_and_nothing_else_is_taken_for_bytes() {
-        let mut text = String::new();
-        let mut saved = slotline_saved::new(&mut text);
+        let mut saved = slotline_saved(String::new());
         // SAFETY: what is given is there.
         unsafe {
             assert_eq!(slotline_saved_append(&mut saved, [0, 255, 16].as_ptr(), 3), SLOTLINE_OK);
@@ -72,7 +61,7 @@ mod tests {
             assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 1), SLOTLINE_INVALID);
             assert_eq!(slotline_saved_append(std::ptr::null_mut(), [1].as_ptr(), 1), SLOTLINE_INVALID);
         }
-        assert_eq!((text.as_str(), bytes(&text)), ("00ff10", Some(vec![0, 255, 16])));
+        assert_eq!((saved.0.as_str(), bytes(&saved.0)), ("00ff10", Some(vec![0, 255, 16])));
         assert_eq!((bytes("0"), bytes("zz"), bytes("é")), (None, None, None));
         assert_eq!(bytes("+1"), None);
     }

@@ -67,6 +67,8 @@ pub struct slotline_stats {
 
 // SAFETY: numbers, the first one the size.
 unsafe impl Versioned for slotline_stats {
+    const END: usize = versioned::end!(caller_writing);
+
     fn defaults() -> Self {
         Self::default()
     }

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::mem;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -86,6 +87,8 @@ pub struct slotline_stream_dataset {
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_stream_dataset {
+    const END: usize = versioned::end!(drop);
+
     fn defaults() -> Self {
         Self {
             struct_size: 0,
@@ -114,16 +117,14 @@ pub(crate) struct Stream {
 /// What cursors need, too, to be closed: they may outlive the dataset.
 #[derive(Debug)]
 struct Calls {
-    c: slotline_stream_dataset,
+    open: slotline_open,
+    next: slotline_next,
+    close: slotline_close,
+    save: slotline_save,
+    resume: slotline_resume,
     declared: Box<[Declared]>,
     owner: Owner,
 }
-
-// SAFETY: the struct's own pointers are those of the fields, which were read and are not used again, and the user's, for which
-// `Owner` says it.
-unsafe impl Send for Calls {}
-// SAFETY: as above.
-unsafe impl Sync for Calls {}
 
 impl Stream {
     /// Takes the user's dataset over.
@@ -148,7 +149,9 @@ impl Stream {
         // SAFETY: the caller's word.
         let declared = unsafe { declare(c.fields, c.num_fields)? };
         let fields = fields(&declared)?;
-        Ok(Self { calls: Arc::new(Calls { c, declared: declared.into(), owner }), len, fields })
+        let slotline_stream_dataset { open, next, close, save, resume, .. } = c;
+        let calls = Calls { open, next, close, save, resume, declared: declared.into(), owner };
+        Ok(Self { calls: Arc::new(calls), len, fields })
     }
 
     /// What a worker's callbacks have given, with memory for its samples.
@@ -177,7 +180,7 @@ unsafe impl Send for Open {}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(close) = self.calls.c.close {
+        if let Some(close) = self.calls.close {
             // SAFETY: it was opened by the same callbacks, and this is the last time.
             unsafe { close(self.calls.owner.user(), self.cursor) };
         }
@@ -196,14 +199,14 @@ impl IterableDataset for Stream {
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
-        let open = self.calls.c.open.ok_or("open is NULL")?;
+        let open = self.calls.open.ok_or("open is NULL")?;
         // SAFETY: the user said that it may be called so.
         call("open", |failure| unsafe { open(self.calls.owner.user(), &worker, &mut cursor, failure) })?;
         self.cursor(cursor)
     }
 
     fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a Apart>, BoxError> {
-        let next = self.calls.c.next.ok_or("next is NULL")?;
+        let next = self.calls.next.ok_or("next is NULL")?;
         let Cursor { cursor, apart } = cursor;
         let mut there = false;
         let written = apart.fill(|row| {
@@ -221,14 +224,16 @@ impl IterableDataset for Stream {
     }
 
     fn save(&self, cursor: &Cursor, to: &mut String) -> bool {
-        let Some(save) = self.calls.c.save else { return false };
-        let mut saved = slotline_saved::new(to);
+        let Some(save) = self.calls.save else { return false };
+        let mut saved = slotline_saved(mem::take(to));
         // SAFETY: the user said that it may be called so.
-        unsafe { save(self.calls.owner.user(), cursor.cursor.cursor, &mut saved) == 0 }
+        let code = unsafe { save(self.calls.owner.user(), cursor.cursor.cursor, &mut saved) };
+        *to = saved.0;
+        code == 0
     }
 
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Cursor, BoxError> {
-        let resume = self.calls.c.resume.ok_or("this dataset saves nothing that it could go on from")?;
+        let resume = self.calls.resume.ok_or("this dataset saves nothing that it could go on from")?;
         let saved = bytes(saved).ok_or("what was saved is damaged")?;
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         call("resume", |failure| {

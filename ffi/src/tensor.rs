@@ -8,7 +8,7 @@ use slotline::shape::MAX_DIMS;
 
 use crate::dtype::slotline_dtype;
 use crate::field::{About, slotline_kind};
-use crate::versioned::Versioned;
+use crate::versioned::{self, Versioned};
 
 /// The most dimensions that a tensor has.
 pub const SLOTLINE_MAX_DIMS: usize = 8;
@@ -43,10 +43,14 @@ pub struct slotline_tensor {
     pub num_ends: usize,
     /// How samples lie in it.
     pub kind: slotline_kind,
+    /// 0, for later versions.
+    pub reserved: u32,
 }
 
 // SAFETY: numbers and pointers, the first one the size.
 unsafe impl Versioned for slotline_tensor {
+    const END: usize = versioned::end!(reserved);
+
     fn defaults() -> Self {
         Self {
             struct_size: size_of::<Self>(),
@@ -60,6 +64,7 @@ unsafe impl Versioned for slotline_tensor {
             ends: null(),
             num_ends: 0,
             kind: 0,
+            reserved: 0,
         }
     }
 }
@@ -67,8 +72,9 @@ unsafe impl Versioned for slotline_tensor {
 /// Field `i` of some columns; `false` if there is none.
 #[inline]
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>, about: &About, i: usize) -> bool {
-    let Some(field) = columns.get(i) else { return false };
-    describe(tensor, about, field.shape(), field.bytes().as_ptr().cast(), field.bytes().len());
+    // No reference: whoever has a tensor that was exported may be writing there.
+    let Some((shape, memory)) = columns.raw(i) else { return false };
+    describe(tensor, about, shape.dims(), memory.as_ptr().cast::<c_void>().cast_const(), memory.len());
     let ends = match about.kind {
         0 => None,
         _ => columns.lengths(i).or_else(|| columns.offsets(i)),

@@ -16,9 +16,29 @@ use crate::failure::Failure;
 pub(crate) unsafe trait Versioned: Copy {
     /// Its size in the first version that had it.
     const FIRST: usize = size_of::<Self>();
+    /// Where its last field ends: [`end`] of that field. It must be the struct's end, too. A field that a later version puts
+    /// into padding would not change the size, and so not be noticed by either side; reserved fields fill padding up.
+    const END: usize;
 
     /// One with all defaults.
     fn defaults() -> Self;
+
+    /// Whether what is reserved in it is zero.
+    fn is_known(&self) -> bool {
+        true
+    }
+}
+
+/// Where a field of `Self` ends.
+macro_rules! end {
+    ($field:ident) => {
+        std::mem::offset_of!(Self, $field) + $crate::versioned::size_of_field(|this: &Self| &this.$field)
+    };
+}
+pub(crate) use end;
+
+pub(crate) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
 }
 
 /// Copies a struct from outside. `own` takes over what it brings, also if it is then refused since it says what we do not know.
@@ -26,13 +46,14 @@ pub(crate) unsafe trait Versioned: Copy {
 /// # Safety
 ///
 /// Unless it is null or not aligned, `pointer` must point to a size, and as many bytes as it says, if that is at least
-/// `FIRST`.
+/// `FIRST` and no more than memory can have.
 #[inline]
 pub(crate) unsafe fn read<T: Versioned, O>(
     pointer: *const T,
     name: &str,
     own: impl FnOnce(&T) -> O,
 ) -> Result<(T, O), Failure> {
+    const { assert!(T::END == size_of::<T>(), "the struct ends in padding") };
     // SAFETY: the caller's word.
     let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
     if !pointer.is_aligned() {
@@ -46,8 +67,11 @@ pub(crate) unsafe fn read<T: Versioned, O>(
         known.assume_init()
     };
     let owned = own(&known);
+    if !known.is_known() {
+        return Err(newer(name));
+    }
     if let Some(more) = size.checked_sub(size_of::<T>()).filter(|&more| more > 0) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's word; `check` has seen that there are no more bytes than a slice can have.
         let rest = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), more) };
         if rest.iter().any(|&byte| byte != 0) {
             return Err(newer(name));
@@ -139,6 +163,7 @@ pub(crate) unsafe fn fill<T: Versioned>(
 /// `to` must be writable for as many bytes as the size there says.
 #[inline]
 pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> Result<(), Failure> {
+    const { assert!(T::END == size_of::<T>(), "the struct ends in padding") };
     // SAFETY: the caller's word.
     let size = *unsafe { reference(to.cast::<usize>(), name)? };
     if !to.is_aligned() {
@@ -174,14 +199,14 @@ pub(crate) unsafe fn write_nth<T: Versioned>(to: *mut T, i: usize, value: &T, na
 
 #[inline]
 fn check(size: usize, first: usize, name: &str) -> Result<(), Failure> {
-    if size < first {
-        return Err(short(size, first, name));
-    }
-    Ok(())
+    if (first..=isize::MAX as usize).contains(&size) { Ok(()) } else { Err(wrong(size, first, name)) }
 }
 
 #[cold]
-fn short(size: usize, first: usize, name: &str) -> Failure {
+fn wrong(size: usize, first: usize, name: &str) -> Failure {
+    if size >= first {
+        return Failure::invalid(format!("{name}: struct_size is {size}, which is more than memory can have"));
+    }
     Failure::invalid(format!(
         "{name}: struct_size is {size}, and the struct has {first} bytes at least; set it to sizeof"
     ))
@@ -193,4 +218,49 @@ fn newer(name: &str) -> Failure {
         "{name} is of a later version of slotline.h than this library, and sets a field that the library does not know; \
          use the library that the header came with"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of which a later version may have more.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug)]
+    struct Numbers {
+        struct_size: usize,
+        number: u32,
+        reserved: u32,
+    }
+
+    // SAFETY: numbers, the first one the size.
+    unsafe impl Versioned for Numbers {
+        const END: usize = end!(reserved);
+
+        fn defaults() -> Self {
+            Self { struct_size: size_of::<Self>(), number: 7, reserved: 0 }
+        }
+
+        fn is_known(&self) -> bool {
+            self.reserved == 0
+        }
+    }
+
+    fn outcome(numbers: Numbers) -> Result<u32, String> {
+        let outside = (numbers, [0_u64; 2]);
+        // SAFETY: sizes that are neither too short nor too long are those of what is there.
+        let read = unsafe { read(&raw const outside.0, "numbers", |_| ()) };
+        read.map(|(numbers, ())| numbers.number).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn a_size_that_no_struct_can_have_and_what_is_reserved_are_refused() {
+        assert_eq!(outcome(Numbers::defaults()), Ok(7));
+        for size in [usize::MAX, isize::MAX as usize + 1] {
+            let message = outcome(Numbers { struct_size: size, ..Numbers::defaults() }).unwrap_err();
+            assert_eq!(message, format!("numbers: struct_size is {size}, which is more than memory can have"));
+        }
+        assert!(outcome(Numbers { struct_size: 8, ..Numbers::defaults() }).unwrap_err().contains("at least"));
+        assert!(outcome(Numbers { reserved: 1, ..Numbers::defaults() }).unwrap_err().contains("later version"));
+    }
 }

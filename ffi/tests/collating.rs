@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +13,15 @@ use slotline_ffi::callback::*;
 use slotline_ffi::collate::*;
 use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::*;
+use slotline_ffi::field::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::options::*;
+use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::*;
 
-use support::datasets::{Drops, dropped, fail_init, loader_of, map_loader, numbers};
+use support::datasets::{Drops, dropped, fail_init, field, loader_of, map, map_loader, numbers};
 use support::{Digits, Loader, bytes, call, options};
 
 /// Sums that were made and not dropped.
@@ -132,6 +135,64 @@ fn a_collate_callback_makes_batches_of_the_samples() {
         assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is no number"), "{message}");
     }
     assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
+}
+
+thread_local! {
+    /// The samples of the batch that is made.
+    static SAMPLES: Cell<*mut slotline_samples> = const { Cell::new(null_mut()) };
+}
+
+/// Asks for the next sample of the batch that this one is read for.
+unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    let (samples, mut tensor) = (SAMPLES.get(), empty());
+    // SAFETY: both are lent to us, or NULL, and what is given is there.
+    unsafe {
+        if !samples.is_null() && index % 2 == 1 {
+            assert_eq!(slotline_samples_left(samples), 0);
+            assert_eq!(slotline_samples_next(samples, &mut tensor, 1), SLOTLINE_INVALID);
+        }
+        i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK)
+    }
+}
+
+/// Reads four samples; fails if `user` is not NULL.
+unsafe extern "C" fn lend(
+    user: *mut c_void,
+    samples: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    SAMPLES.set(samples);
+    let (mut tensor, mut indices) = (empty(), Vec::new());
+    // SAFETY: what is lent to us is there, and so is the tensor.
+    while unsafe { slotline_samples_next(samples, &mut tensor, 1) } == SLOTLINE_OK {
+        // SAFETY: a number.
+        indices.push(unsafe { tensor.data.cast::<i64>().read() });
+    }
+    SAMPLES.set(null_mut());
+    assert_eq!(indices, [0, 1, 2, 3]);
+    i32::from(!user.is_null())
+}
+
+#[test]
+fn a_dataset_s_callback_cannot_ask_for_samples_of_the_batch_that_it_is_read_for() {
+    for fails in [false, true] {
+        let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
+        let dataset = map(4, &fields, Some(read_again), &Drops::default());
+        let set = options(|options| {
+            options.batch_size = 4;
+            options.collate = Some(lend);
+            options.collate_user = std::ptr::without_provenance_mut(usize::from(fails));
+        });
+        let loader = map_loader(&dataset, &set).unwrap();
+        loader.epoch().unwrap();
+        match loader.next() {
+            Ok(batch) => assert_eq!((batch.unwrap().indices(), fails), (&[0, 1, 2, 3][..], false)),
+            Err((_, message)) => {
+                assert!(fails && message.contains("asked for samples of the batch that it is read for"), "{message}");
+            }
+        }
+    }
 }
 
 /// Asks for samples with a list of tensors whose second one says that it is longer than the first one does.

@@ -3,12 +3,13 @@
 mod support;
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use cudarc::driver::sys;
-use slotline_cuda::{Device, Stream};
+use slotline_cuda::{Device, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
 use slotline_ffi::callback::slotline_failure;
 use slotline_ffi::collate::slotline_samples;
@@ -38,7 +39,8 @@ fn shuffled(num_workers: usize) -> slotline_options {
 
 fn on_device(set: impl FnOnce(&mut slotline_device_options)) -> slotline_device_options {
     let struct_size = size_of::<slotline_device_options>();
-    let mut options = slotline_device_options { struct_size, ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0 };
+    let mut options =
+        slotline_device_options { struct_size, ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0, reserved: [0; 7] };
     set(&mut options);
     options
 }
@@ -228,6 +230,88 @@ fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
     assert_eq!(fake.violations(), Vec::<String>::new());
 }
 
+/// One slot, and kernels that take long beside the copies.
+fn slow_readers(seed: u64) -> Options {
+    Options { seed, kernel_steps: 400, max_steps_per_call: 8, ..Options::default() }
+}
+
+/// Reads the images of a batch on a stream that knows that the copy is done.
+fn read_images(fake: &Fake, batch: &DeviceBatch, stream: &Stream) {
+    let images = batch.field(0);
+    fake.read_on(stream.as_raw(), images.data.addr() as u64, images.bytes).unwrap();
+}
+
+#[test]
+fn a_tensor_s_stream_is_waited_for_whether_it_goes_before_the_batch_or_after() {
+    for (seed, last) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let fake = Fake::load().session(slow_readers(seed));
+        let device = Device::new(0).unwrap();
+        let [reader, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 1)).unwrap();
+        loader.epoch().unwrap();
+        for _ in 0..3 {
+            let batch = loader.next().unwrap().unwrap();
+            let tensor = batch.export(0, &reader);
+            read_images(&fake, &batch, &reader);
+            let tensor = last.then_some(tensor);
+            batch.release_on(other.as_raw()).unwrap();
+            drop(tensor);
+        }
+        drop(loader);
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}, tensor last: {last}");
+    }
+}
+
+#[test]
+fn a_release_on_a_fifth_stream_is_waited_for_by_the_last_tensor() {
+    for seed in 0..10 {
+        let fake = Fake::load().session(slow_readers(seed));
+        let device = Device::new(0).unwrap();
+        let streams = [(); 5].map(|()| Stream::new(&device).unwrap());
+        let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 1)).unwrap();
+        loader.epoch().unwrap();
+        for _ in 0..3 {
+            let batch = loader.next().unwrap().unwrap();
+            let tensors = [0, 1, 2, 3].map(|i| batch.export(0, &streams[i]));
+            // SAFETY: a batch.
+            call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+            read_images(&fake, &batch, &streams[4]);
+            batch.release_on(streams[4].as_raw()).unwrap();
+            drop(tensors);
+        }
+        assert_eq!(loader.rest().len(), 15);
+        drop(loader);
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_release_that_the_driver_refuses_loses_the_slot_when_the_last_tensor_goes() {
+    for seed in 0..10 {
+        let fake = Fake::load().session(slow_readers(seed));
+        let device = Device::new(0).unwrap();
+        let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 2)).unwrap();
+        loader.epoch().unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        let tensor = batch.export(0, &first);
+        // SAFETY: a batch.
+        call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+        read_images(&fake, &batch, &second);
+        fake.fail_call(0, 2);
+        assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_DEVICE);
+        fake.fail_none();
+        let before = leaked().device_bytes;
+        drop(tensor);
+        let (status, message) = loader.next().err().unwrap();
+        assert_eq!((status, message.contains("1 are left")), (SLOTLINE_DEVICE, true), "{message}");
+        assert!(leaked().device_bytes > before, "a kernel may still read it");
+        assert_eq!(loader.rest().len(), 17);
+        drop(loader);
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_tensor_outlives_the_loader() {
     let fake = Fake::load().session(Options::default());
@@ -369,6 +453,12 @@ fn nulls_short_structs_and_absent_fields_are_said() {
     let short = slotline_device_options { struct_size: 8, ..on_device(|_| ()) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
     assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
+    let mut later = on_device(|_| ());
+    // As a later version may have a field there.
+    // SAFETY: inside the struct.
+    unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
+    let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("what is not known is refused");
+    assert_eq!((status, message.contains("later version")), (SLOTLINE_INVALID, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();

@@ -2,12 +2,17 @@
 
 mod support;
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::thread;
 
 use slotline_ffi::batch::*;
 use slotline_ffi::dlpack::*;
+use slotline_ffi::dtype::SLOTLINE_BOOL;
+use slotline_ffi::field::SLOTLINE_FIXED;
+use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
+use support::datasets::{Drops, field, map, map_loader};
 use support::{Loader, call, options};
 
 /// A tensor of a version, deleted at the end as an importer would.
@@ -109,6 +114,56 @@ fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_
         drop(loader);
         assert_eq!(bytes(&tensor), before);
         thread::spawn(move || drop(tensor)).join().unwrap();
+    }
+}
+
+#[test]
+fn a_tensor_may_be_written_in_either_form() {
+    let loader = Loader::new(1);
+    loader.epoch().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let (field, new, mut old) = (batch.field(1), Versioned::of(batch.0, 1), null_mut());
+    // SAFETY: a batch and a place.
+    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 1, &mut old, error) }).unwrap();
+    // SAFETY: the batch and both tensors are there, with 100 labels that nobody else writes; each is deleted once.
+    unsafe {
+        assert_eq!((*new.0).flags & 1, 0, "read-only");
+        new.tensor().data.cast::<i64>().write(-5);
+        (*old).dl_tensor.data.cast::<i64>().add(99).write(-6);
+        let labels = field.data.cast::<i64>();
+        assert_eq!((*labels, *labels.add(99)), (-5, -6));
+        (*old).deleter.unwrap()(old);
+    }
+}
+
+/// Takes the row, and leaves in it what an earlier batch has there.
+unsafe extern "C" fn leave(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the sample is lent to us.
+    i32::from(unsafe { slotline_sample_row(sample, 0, null_mut()) }.is_null())
+}
+
+#[test]
+fn bools_that_an_importer_spoils_are_bools_when_their_memory_is_filled_again() {
+    let fields = [field(c"bools", SLOTLINE_BOOL, SLOTLINE_FIXED, &[3])];
+    for workers in [0, 1] {
+        let dataset = map(8, &fields, Some(leave), &Drops::default());
+        let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
+        let loader = map_loader(&dataset, &options).unwrap();
+        let mut trues = 0;
+        for _ in 0..20 {
+            loader.epoch().unwrap();
+            while let Some(batch) = loader.next().unwrap() {
+                let tensor = Versioned::of(batch.0, 0);
+                // SAFETY: there are so many bytes, and nobody else uses them.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(tensor.tensor().data.cast::<u8>(), 6) };
+                assert!(bytes.iter().all(|&byte| byte <= 1), "{bytes:?}");
+                trues += bytes.iter().filter(|&&byte| byte == 1).count();
+                bytes.copy_from_slice(&[0, 1, 2, 3, 128, 255]);
+                // Either may be the last one.
+                if trues % 2 == 0 { drop((tensor, batch)) } else { drop((batch, tensor)) }
+            }
+        }
+        assert!(trues > 0, "no memory was filled again");
     }
 }
 

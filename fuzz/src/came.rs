@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use slotline::dataset::Loadable;
 use slotline::loader::Batch;
 use slotline::{BoxError, Error};
 
@@ -10,6 +9,8 @@ use crate::choices::Choices;
 
 /// A sample of the datasets here: its index, bytes made from it, one of its random numbers, and a text of its own length.
 pub(crate) type Item<'a> = (i64, [u8; 6], u64, slotline::sample::Ragged<'a, u8>);
+/// And the schema of their batches.
+pub(crate) type Schema = (i64, u8, u64, slotline::sample::Ragged<'static, u8>);
 
 /// The longest text.
 pub(crate) const MOST_TEXT: usize = 5;
@@ -77,7 +78,7 @@ pub(crate) enum Came {
 
 impl Came {
     /// Reads a batch to the last byte.
-    fn of<D: Loadable>(batch: &Batch<D>) -> Self {
+    fn of<S>(batch: &Batch<S>) -> Self {
         let columns = batch.columns();
         let of = |i: usize| columns.get(i).expect("a field");
         let numbers = of(0).typed::<i64>().expect("numbers").as_slice();
@@ -119,8 +120,8 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
 }
 
 /// Batches that are held for a while, with what they were when they came.
-pub(crate) struct Hands<D> {
-    held: VecDeque<Held<D>>,
+pub(crate) struct Hands<S> {
+    held: VecDeque<Held<S>>,
     /// How many came so far.
     taken: usize,
     /// Whether all came that took a slot: no pass was given up, no batch passed over.
@@ -130,8 +131,8 @@ pub(crate) struct Hands<D> {
     hold: usize,
 }
 
-struct Held<D> {
-    batch: Batch<D>,
+struct Held<S> {
+    batch: Batch<S>,
     it: Came,
     /// How many came before it.
     number: usize,
@@ -144,7 +145,7 @@ pub(crate) struct Given {
     pub(crate) ended: bool,
 }
 
-impl<D: Loadable> Hands<D> {
+impl<S: 'static> Hands<S> {
     /// Hands of nothing yet, that are to keep as many as the loader was told of, or sometimes more.
     pub(crate) fn new(hold: usize, choices: &mut Choices<'_>) -> Self {
         let more = if choices.one_in(8) { choices.below(9) } else { 0 };
@@ -155,7 +156,7 @@ impl<D: Loadable> Hands<D> {
     /// those of the dataset.
     pub(crate) fn take(
         &mut self,
-        pass: &mut impl Iterator<Item = Result<Batch<D>, Error>>,
+        pass: &mut impl Iterator<Item = Result<Batch<S>, Error>>,
         most: usize,
         indices: bool,
         choices: &mut Choices<'_>,

@@ -42,6 +42,7 @@ fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
 /// Whether so many bytes are all elements of this shape, and their number can be counted, leaving zeros aside.
 fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     let elements = shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)));
+    let elements = elements.filter(|&elements| elements <= isize::MAX as usize);
     let elements = if shape.contains(&0) { elements.map(|_| 0) } else { elements };
     elements.and_then(|elements| elements.checked_mul(dtype.size())) == Some(len)
 }

@@ -1,6 +1,6 @@
 //! JPEGs: whatever the bytes are, an error, or a picture that depends on them alone.
 
-use slotline::image::{ImageError, Pipeline};
+use slotline_image::{ImageError, Pipeline};
 
 /// Greater ones take long to decode, and find nothing else.
 const MAX_PIXELS: usize = 1 << 14;

@@ -2,12 +2,14 @@
 //! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
 
 mod c_abi;
+mod c_threads;
 mod came;
 mod choices;
 mod files;
 mod iterable;
 #[cfg(feature = "jpeg")]
 mod jpeg;
+mod lies;
 mod loader;
 mod ordered;
 mod spsc;
@@ -15,10 +17,12 @@ mod state;
 mod values;
 
 pub use self::c_abi::c_abi;
+pub use self::c_threads::c_threads;
 pub use self::files::{idx, npy};
 pub use self::iterable::iterable;
 #[cfg(feature = "jpeg")]
 pub use self::jpeg::jpeg;
+pub use self::lies::{lies, lying_rings};
 pub use self::loader::loader;
 pub use self::ordered::ordered;
 pub use self::spsc::spsc;

@@ -124,7 +124,7 @@ fn drawn_from(words: u64, shuffle: bool) -> (Vec<usize>, u64) {
 }
 
 /// A batch's number, and its samples.
-fn seen<D: slotline::dataset::Loadable>(batch: &Batch<D>) -> (usize, Vec<(i64, u64)>) {
+fn seen<S>(batch: &Batch<S>) -> (usize, Vec<(i64, u64)>) {
     let columns = batch.columns();
     let numbers = columns.get(0).and_then(|it| it.typed::<i64>()).expect("numbers").as_slice().to_vec();
     let words = columns.get(1).and_then(|it| it.typed::<u64>()).expect("words").as_slice().to_vec();

@@ -12,7 +12,10 @@ use std::ptr::NonNull;
 /// # Safety
 ///
 /// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, zero when a loader gets them,
-/// aligned to [`ALIGN`], and nobody else's, until the value is dropped.
+/// aligned to [`ALIGN`], and nobody else's, until the value is dropped. Both must always give the same.
+///
+/// That holds in the process that the value was made in. In a process forked from it the memory need not be there, or can be
+/// shared: a loader touches it no more, nor drops the value ([After a fork](crate::loader#after-a-fork)).
 pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// The first byte.
     fn start(&self) -> NonNull<u8>;
@@ -77,15 +80,18 @@ impl Pages {
     }
 
     /// Gets the first bytes' pages from the system now, or all of them if it cannot do that later while others write into
-    /// them. `true` if that was all.
+    /// them; their contents stay as they are. `true` if that was all.
     pub fn touch(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(self.len);
         if self.populate(0..bytes) {
             return bytes == self.len;
         }
         for offset in (0..self.len).step_by(ALIGN) {
-            // SAFETY: inside the pages, which are ours, and nobody else's yet.
-            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
+            // SAFETY: inside the pages, which this has to itself (`&mut`).
+            unsafe {
+                let byte = self.start.as_ptr().add(offset);
+                byte.write_volatile(byte.read_volatile());
+            }
         }
         true
     }

@@ -22,7 +22,6 @@
 //! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
 //! - [`sampler`]: in which order; [`rng`]: torch's random numbers, and each sample's own.
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
-//! - `image`, with the feature `jpeg`: JPEGs that decode themselves into the batch.
 //! - [`mod@value`]: samples whose types are known at run time only, and torch's `default_collate` for them.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory behind the batches.
@@ -32,8 +31,8 @@ pub mod arena;
 pub mod array;
 pub mod dataset;
 pub mod dtype;
-#[cfg(feature = "jpeg")]
-pub mod image;
+#[doc(hidden)]
+pub mod fork;
 pub mod loader;
 mod prefetch;
 pub mod rng;
@@ -41,6 +40,10 @@ pub mod sample;
 pub mod sampler;
 pub mod shape;
 pub mod source;
+#[cfg(shuttle)]
+#[doc(hidden)]
+pub mod sync;
+#[cfg(not(shuttle))]
 mod sync;
 pub mod tensor;
 mod tuples;

@@ -44,11 +44,14 @@ impl Shape {
         &self.dims
     }
 
-    /// How many elements an array of this shape has; `None` if the lengths that aren't 0 multiply to more than a
-    /// `usize` can count, even where another length is 0.
+    /// How many elements an array of this shape has; `None` if the lengths that aren't 0 multiply to more than `isize::MAX`,
+    /// even where another length is 0.
     pub fn elements(&self) -> Option<usize> {
-        // Zeros are left out of the check, so that strides can't overflow either.
+        // Zeros are left out of the check, so that strides can't overflow either, nor an importer's signed ones.
         let product = self.dims.iter().filter(|&&dim| dim != 0).try_fold(1_usize, |n, &dim| n.checked_mul(dim))?;
+        if product > isize::MAX as usize {
+            return None;
+        }
         Some(if self.dims.contains(&0) { 0 } else { product })
     }
 
@@ -206,9 +209,12 @@ mod tests {
     fn elements_are_counted_with_care() {
         assert_eq!(shape(&[]).elements(), Some(1));
         assert_eq!(shape(&[3, 0, 2]).elements(), Some(0));
-        assert_eq!(shape(&[usize::MAX]).elements(), Some(usize::MAX));
-        assert_eq!(shape(&[usize::MAX, 2]).elements(), None);
-        assert_eq!(shape(&[0, usize::MAX, 2]).elements(), None);
+        let most = isize::MAX as usize;
+        assert_eq!(shape(&[most]).elements(), Some(most));
+        assert_eq!(shape(&[most, 0, 1]).elements(), Some(0));
+        for dims in [&[most + 1][..], &[0, most + 1], &[most, 2], &[0, most, 2], &[usize::MAX, usize::MAX]] {
+            assert_eq!(shape(dims).elements(), None, "{dims:?}");
+        }
     }
 
     #[test]

@@ -83,6 +83,20 @@ fn wait_timeout<'a, T>(
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a model has happen in a worker's own loop: it may panic, as a defect of this crate might.
+#[cfg(shuttle)]
+#[doc(hidden)]
+pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+/// Where a worker is between two claims or requests. Under a model it may come to its end here.
+#[inline(always)]
+pub(crate) fn mishap() {
+    #[cfg(shuttle)]
+    if let Some(mishap) = MISHAP.get() {
+        mishap();
+    }
+}
+
 /// Sleeps so long, or until this thread is unparked.
 pub(crate) fn nap(time: Duration) {
     #[cfg(not(shuttle))]

@@ -10,7 +10,7 @@ use slotline::dataset::{
     ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, from_fn,
     random_split,
 };
-use slotline::loader::Batch;
+use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged, Text};
@@ -20,7 +20,7 @@ use support::{Item, dawdle, items, pixels};
 
 /// Has every batch of shuffled passes looked at, by no worker and by several, and checks that each index came once.
 #[track_caller]
-fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&Batch<D>)) {
+fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)) {
     for (workers, part_size) in [(0, 3), (1, 8), (3, 1), (4, 2)] {
         let loader = Loader::builder(make()).batch_size(8).shuffle(true).seed(5);
         let mut loader = loader.num_workers(workers).part_size(part_size).build().unwrap();
@@ -39,7 +39,7 @@ fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&Batch<D>)) 
 
 /// The items of a batch of which sample `index` must be item `of(index)`.
 #[track_caller]
-fn items_are<D: Dataset>(batch: &Batch<D>, of: impl Fn(usize) -> usize) {
+fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     let columns = batch.columns();
     let (numbers, bytes) = (columns.get(0).unwrap(), columns.get(1).unwrap());
     let want: Vec<usize> = batch.indices().iter().map(|&index| of(index as usize)).collect();

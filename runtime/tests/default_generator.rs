@@ -8,10 +8,7 @@ use slotline::sampler::{BatchSampler, DistributedSampler, RandomSampler, SubsetR
 use slotline::{Batch, Dataset, Error, Loader};
 
 /// The samples of each batch of a pass.
-fn batches<D>(pass: impl Iterator<Item = Result<Batch<D>, Error>>) -> Vec<Vec<i64>>
-where
-    D: for<'a> Dataset<Sample<'a> = i64>,
-{
+fn batches(pass: impl Iterator<Item = Result<Batch<i64>, Error>>) -> Vec<Vec<i64>> {
     pass.map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
 }
 

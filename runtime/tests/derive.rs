@@ -9,16 +9,17 @@ use std::fmt::Debug;
 
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::dtype::Element;
-use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Text, Texts};
+use slotline::loader::BatchOf;
+use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
 use slotline::tensor::Tensor;
-use slotline::{Batch, BoxError, Loader, Sample};
+use slotline::{BoxError, Loader, Sample};
 use support::DatasetOf;
 
 const LEN: usize = 11;
 
 /// Loads `dataset` in batches of 4, 4 and 3, by workers and without, and has each looked at with its indices.
 #[track_caller]
-fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&Batch<D>, &[usize])) {
+fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf<D>, &[usize])) {
     for workers in [0, 2] {
         let builder = Loader::builder(make()).batch_size(4).shuffle(true).seed(1).num_workers(workers);
         let mut loader = builder.build().unwrap();
@@ -206,13 +207,17 @@ struct Quiet;
 struct Silence;
 
 impl Sample for Quiet {
-    type Tensors<'b> = Silence;
+    type Schema = Self;
 
     fn declare(&self, _: &mut Fields) {}
 
     fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(())
     }
+}
+
+impl Schema for Quiet {
+    type Tensors<'b> = Silence;
 
     fn tensors<'b>(_: &mut Columns<'b>) -> Silence {
         Silence

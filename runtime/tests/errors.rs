@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
-use slotline::sample::{Columns, Fields, Ragged, Row, Sample, Text};
+use slotline::sample::{Fields, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
-use slotline::tensor::Tensor;
 use slotline::{BoxError, Loader};
 use support::{Got, Run, items};
 
@@ -137,7 +136,7 @@ type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
 struct Odd(Write);
 
 impl Sample for Odd {
-    type Tensors<'b> = (Tensor<'b, i32>, Tensor<'b, u8>);
+    type Schema = (i32, u8);
 
     fn declare(&self, fields: &mut Fields) {
         fields.named("numbers", &[0_i32; 3]);
@@ -146,10 +145,6 @@ impl Sample for Odd {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         self.0(row)
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
-        (columns.take(), columns.take())
     }
 }
 
@@ -204,15 +199,12 @@ fn a_sample_other_than_declared_is_an_error_that_says_both() {
 fn a_sample_that_reads_its_batch_otherwise_than_it_wrote_it_panics_and_no_more() {
     struct Liar;
     impl Sample for Liar {
-        type Tensors<'b> = Tensor<'b, bool>;
+        type Schema = bool;
         fn declare(&self, fields: &mut Fields) {
             fields.fixed(DType::U8, &[]);
         }
         fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
             7_u8.write(row)
-        }
-        fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, bool> {
-            columns.take()
         }
     }
     let mut loader = Loader::builder(from_fn(2, |_, _| Ok(Liar))).build().unwrap();

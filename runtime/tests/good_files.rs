@@ -2,10 +2,17 @@
 
 mod files;
 
+use std::path::Path;
+
 use files::{Folder, idx, npy, npy_header, npy_unpadded};
 use slotline::array::AnyArray;
 use slotline::dtype::{DType, Element};
-use slotline::source::{map_npy, parse_idx, parse_npy, read_idx, read_npy};
+use slotline::source::{Source, SourceError, parse_idx, parse_npy, read_idx, read_npy};
+
+fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
+    // SAFETY: these tests change no file while it is mapped.
+    unsafe { slotline::source::map_npy(path) }
+}
 
 #[track_caller]
 fn holds<T: Element + PartialEq>(array: &AnyArray, shape: &[usize], values: &[T]) {
@@ -101,6 +108,22 @@ fn arrays_may_have_no_rows_or_no_dimensions() {
     assert_eq!((one.len(), one.row(0).typed::<f32>().unwrap().as_slice()), (1, &[1.0][..]));
     holds::<u8>(&read_idx(folder.write("x", &idx(8, &[0, 28], &[]))).unwrap(), &[0, 28], &[]);
     holds(&read_idx(folder.write("y", &idx(8, &[], &[9]))).unwrap(), &[], &[9_u8]);
+}
+
+#[test]
+fn what_is_loaded_safely_does_not_change_with_its_file() {
+    let folder = Folder::new();
+    let path = folder.write("x.npy", &npy("|u1", "(4, 1)", &[1, 2, 3, 4]));
+    let source: Source = format!("npy:{}", path.display()).parse().unwrap();
+    let loaded = source.load().unwrap();
+    folder.write("x.npy", &npy("|u1", "(4, 1)", &[9; 4]));
+    let [array] = &loaded.rows()[..] else { panic!("one file") };
+    assert!(!array.is_mapped());
+    holds(array, &[4, 1], &[1_u8, 2, 3, 4]);
+    // SAFETY: from here on nobody changes the file.
+    let mapped = unsafe { source.map() }.unwrap();
+    assert!(mapped.rows()[0].is_mapped());
+    holds(&mapped.rows()[0], &[4, 1], &[9_u8; 4]);
 }
 
 #[test]

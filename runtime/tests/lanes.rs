@@ -103,6 +103,7 @@ fn after_an_error_of_the_dataset_the_next_batch_begins_with_the_next_sample_and_
 }
 
 /// Panics when it is dropped while armed.
+#[derive(Debug)]
 struct Bomb(Arc<AtomicBool>);
 
 impl Drop for Bomb {
@@ -167,6 +168,33 @@ fn a_panic_in_the_drop_of_what_is_made_at_the_end_of_a_dataset_costs_no_worker()
         let mut loader = builder.build().unwrap();
         for _ in 0..2 {
             assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 2 * workers.max(1));
+        }
+    }
+}
+
+/// An error that panics when it is dropped.
+#[derive(Debug)]
+struct BadError(#[allow(dead_code)] Bomb);
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("bad")
+    }
+}
+
+impl std::error::Error for BadError {}
+
+#[test]
+fn a_panic_in_the_drop_of_a_second_error_of_a_batch_costs_no_worker() {
+    for workers in [0, 1, 2] {
+        // The function fails before the sample that cannot be read, so that the batch has two errors.
+        let armed = || BadError(Bomb(Arc::new(AtomicBool::new(true))));
+        let dataset = iter_fn(move |_| Ok((0..4_i64).map(move |i| if i == 1 { Err(armed().into()) } else { Ok(i) })));
+        let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
+        let mut loader = builder.collate(|_| Err::<(), _>("no batch".into())).build().unwrap();
+        for _ in 0..3 {
+            let outcomes = loader.epoch().unwrap().map(|outcome| outcome.unwrap_err().to_string());
+            assert_eq!(outcomes.filter(|error| error.contains("no batch")).count(), 2 * workers.max(1));
         }
     }
 }

@@ -70,6 +70,7 @@ struct Runs {
 
 /// Numbers that say whose they are, pairs of them, a text, and what they are padded.
 type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f64>, PackedText<'a>, Ragged<'a, u8>);
+type Schema = Sample<'static>;
 
 const NUMBERS: [u32; 100] = {
     let (mut numbers, mut i) = ([0; 100], 0);
@@ -130,10 +131,7 @@ impl Runs {
 
     /// Compares every field with what a plain loop makes of the batch's indices.
     #[track_caller]
-    fn check<D>(&self, batch: &Batch<D>)
-    where
-        D: slotline::dataset::Loadable + for<'a> slotline::dataset::Loadable<Item<'a> = Sample<'a>>,
-    {
+    fn check(&self, batch: &Batch<Schema>) {
         let (numbers, whose, pairs, texts, padded) = batch.tensors();
         let each = || whose.as_slice().iter().map(|&index| index as usize);
         check_field(&numbers, each().map(|i| self.numbers(i)));

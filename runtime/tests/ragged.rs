@@ -5,9 +5,10 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use slotline::dataset::{Context, Dataset};
+use slotline::loader::BatchOf;
 use slotline::loader::{BuildError, Error};
 use slotline::sample::{Packed, PackedText, Ragged, Text};
-use slotline::{Batch, BoxError, Loader};
+use slotline::{BoxError, Loader};
 use support::dawdle;
 
 /// Room for elements per sample in every packed field.
@@ -67,7 +68,7 @@ fn ends(lengths: impl Iterator<Item = usize>) -> Vec<i64> {
 
 /// Compares every field with what a plain loop makes of the batch's indices.
 #[track_caller]
-fn check(batch: &Batch<Mixed>, data: &Mixed) {
+fn check(batch: &BatchOf<Mixed>, data: &Mixed) {
     let indices: Vec<usize> = batch.indices().iter().map(|&index| index as usize).collect();
     let each = || indices.iter().copied();
     let (tokens, numbers, boxes, padded, texts, fixed, padded_texts) = batch.tensors();
@@ -214,12 +215,12 @@ fn items_other_than_declared_are_errors_that_say_so() {
 
 #[test]
 fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
-    use slotline::sample::{Columns, Fields, Row, Sample};
+    use slotline::sample::{Columns, Dynamic, Fields, Row, Sample};
 
     /// Declares a packed, a ragged and a fixed field, and writes them as it is told.
     struct Odd(fn(&mut Row<'_>) -> Result<(), BoxError>);
     impl Sample for Odd {
-        type Tensors<'b> = Columns<'b>;
+        type Schema = Dynamic;
         fn declare(&self, fields: &mut Fields) {
             fields.named("packed", &Packed::<u8>::new(&[], 3));
             fields.named("ragged", &Ragged::<u8>::new(&[], 3));
@@ -227,9 +228,6 @@ fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
         }
         fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
             self.0(row)
-        }
-        fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
-            *columns
         }
     }
     type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;

@@ -9,8 +9,7 @@ use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Budget, OnError, Overflow};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::{Columns, Fields, Packed, Row, Sample, Text};
-use slotline::tensor::Tensor;
+use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{BoxError, Loader};
 
 use resumed::*;
@@ -38,7 +37,7 @@ struct Sheet {
 }
 
 impl Sample for Sheet {
-    type Tensors<'b> = Tensor<'b, i64>;
+    type Schema = i64;
 
     fn declare(&self, fields: &mut Fields) {
         (0_i64, [[0_u8; 3]; 2], 0_u64, Text::new("", 9)).declare(fields);
@@ -60,10 +59,6 @@ impl Sample for Sheet {
             _ => {}
         }
         if self.packed { Packed::new(text.as_bytes(), 4).write(row) } else { Ok(()) }
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, i64> {
-        columns.take()
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::dataset::from_fn;
 use slotline::loader::State;
+use slotline::rng::rand_core::Rng;
 use slotline::sampler::DistributedSampler;
 use slotline::{Dataset, Loader};
 
@@ -17,18 +18,21 @@ struct What {
     epoch: u64,
 }
 
-fn loader(what: &What, replicas: usize, rank: usize) -> Loader<impl Dataset + use<>> {
+fn loader(what: &What, replicas: usize, rank: usize) -> Loader<impl for<'a> Dataset<Sample<'a> = Came> + use<>> {
     let sampler = DistributedSampler::new(what.len, replicas, rank).unwrap();
     let sampler = sampler.shuffle(what.shuffle).drop_last(what.drop_last).seed(3);
     sampler.set_epoch(what.epoch);
-    let dataset = from_fn(what.len, |index, _| Ok(index as i64));
+    let dataset = from_fn(what.len, |index, cx| Ok((index as i64, cx.rng().next_u64())));
     let builder = Loader::builder(dataset).batch_size(what.batch_size).sampler(sampler).seed(1);
     builder.num_workers(rank % 2).build().unwrap()
 }
 
+/// A sample that came, with the random number that it drew.
+type Came = (i64, u64);
+
 /// What each of so many replicas gives of the pass, from a state on, with the number of its first batch; at most so many
 /// batches of each. And the state of one of them.
-fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<i64>>, State) {
+fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<Came>>, State) {
     let mut state = None;
     let shares = (0..replicas).map(|rank| {
         let mut loader = loader(what, replicas, rank);
@@ -41,7 +45,9 @@ fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usi
         for batch in pass.by_ref().take(most) {
             let batch = batch.unwrap();
             assert_eq!((batch.task(), batch.epoch()), (task, 0));
-            share.extend_from_slice(batch.indices());
+            let (indices, words) = batch.tensors();
+            assert_eq!(indices.as_slice(), batch.indices());
+            share.extend(indices.as_slice().iter().copied().zip(words.as_slice().iter().copied()));
             task += 1;
         }
         if rank == of % replicas {
@@ -55,7 +61,7 @@ fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usi
 }
 
 /// The list in the order in which it is dealt out.
-fn dealt(shares: &[Vec<i64>]) -> Vec<i64> {
+fn dealt(shares: &[Vec<Came>]) -> Vec<Came> {
     (0..shares[0].len()).flat_map(|position| shares.iter().map(move |share| share[position])).collect()
 }
 
@@ -84,8 +90,10 @@ proptest! {
         }
         // The same list as that of a single replica, padded from its start or cut.
         let (whole, _) = part(&What { drop_last: false, ..what.clone() }, 1, None, usize::MAX, 0);
-        let want: Vec<i64> = whole[0].iter().copied().cycle().take(list.len()).collect();
-        prop_assert_eq!(&list, &want);
+        let want = whole[0].iter().map(|&(index, _)| index).cycle().take(list.len());
+        prop_assert!(list.iter().map(|&(index, _)| index).eq(want), "{list:?}");
+        // A random number belongs to the place in the list; what is repeated has places of its own.
+        prop_assert!(list.iter().zip(&whole[0]).all(|(came, want)| came == want), "{list:?}, {whole:?}");
         if what.drop_last {
             prop_assert!(list.len() <= what.len && what.len - list.len() < 8, "{} of {}", list.len(), what.len);
         } else {
@@ -130,7 +138,7 @@ fn the_pass_after_is_as_always_and_the_epoch_is_that_of_the_state() {
     epoch.set(6);
     let next: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
     let (shares, _) = part(&What { epoch: 6, ..what }, 2, None, usize::MAX, 0);
-    assert_eq!(next, shares[1]);
+    assert!(next.into_iter().eq(shares[1].iter().map(|&(index, _)| index)));
 }
 
 #[test]

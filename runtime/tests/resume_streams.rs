@@ -93,7 +93,7 @@ enum Came {
 
 impl Came {
     /// What came as number `task` of its pass.
-    fn new(epoch: u32, task: usize, got: Result<Batch<Iterable<Chain>>, Error>) -> Self {
+    fn new(epoch: u32, task: usize, got: Result<Batch<(i64, u64)>, Error>) -> Self {
         match got {
             Ok(batch) => {
                 assert_eq!((batch.epoch(), batch.task()), (epoch, task));

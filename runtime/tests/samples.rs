@@ -7,16 +7,17 @@ use std::fmt::Debug;
 use slotline::array::{AnyArray, Array};
 use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset, from_fn};
 use slotline::dtype::{DType, Element};
-use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Text};
+use slotline::loader::BatchOf;
+use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Schema, Text};
 use slotline::tensor::{AnyTensor, Tensor};
-use slotline::{Batch, BoxError, Loader};
+use slotline::{BoxError, Loader};
 
 const LEN: usize = 11;
 const BATCH: usize = 4;
 
 /// Loads `dataset` in batches of 4, 4 and 3, by workers and without, and has each looked at.
 #[track_caller]
-fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&Batch<D>, std::ops::Range<usize>)) {
+fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf<D>, std::ops::Range<usize>)) {
     for workers in [0, 2] {
         let mut loader =
             Loader::builder(make()).batch_size(BATCH).num_workers(workers).part_size(1 + workers).build().unwrap();
@@ -240,7 +241,7 @@ struct Faces<'b> {
 }
 
 impl Sample for Face<'_> {
-    type Tensors<'b> = Faces<'b>;
+    type Schema = Face<'static>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.named("pixels", &self.pixels);
@@ -251,6 +252,10 @@ impl Sample for Face<'_> {
         self.pixels.write(row)?;
         self.label.write(row)
     }
+}
+
+impl Schema for Face<'static> {
+    type Tensors<'b> = Faces<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Faces<'b> {
         Faces { pixels: columns.take(), labels: <(i64, f32)>::tensors(columns) }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use slotline::Batch;
 use slotline::dataset::Dataset;
+use slotline::loader::BatchOf;
 use slotline::loader::Builder;
 
 use crate::record::Kind;
@@ -29,8 +29,8 @@ pub fn variant(what: &str, contender: Result<impl Contender + 'static>) -> Entry
 pub fn contender<D: Dataset>(
     builder: Builder<D>,
     (batches, total): (f64, u64),
-    check: impl Fn(&Batch<D>) -> u64,
-    verify: impl Fn(&Batch<D>) -> Result<()>,
+    check: impl Fn(&BatchOf<D>) -> u64,
+    verify: impl Fn(&BatchOf<D>) -> Result<()>,
 ) -> Result<impl Contender> {
     let mut loader = builder.build()?;
     for batch in loader.epoch()? {

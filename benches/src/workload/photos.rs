@@ -9,7 +9,7 @@ use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
-use slotline::image::{Jpeg, Pipeline};
+use slotline_image::{Jpeg, Pipeline};
 use turbojpeg::{Compressor, Decompressor, PixelFormat, Subsamp};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;

@@ -9,8 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use memmap2::Mmap;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, prefetch};
-use slotline::sample::{Columns, Fields, Row, Sample};
-use slotline::tensor::Tensor;
+use slotline::sample::{Fields, Row, Sample};
 
 use super::Source;
 
@@ -150,7 +149,7 @@ impl Source for Crops {
 pub struct Crop(&'static [u16]);
 
 impl Sample for Crop {
-    type Tensors<'b> = (Tensor<'b, i64>, Tensor<'b, i64>);
+    type Schema = (i64, i64);
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(slotline::dtype::DType::I64, &[CROP]);
@@ -164,11 +163,6 @@ impl Sample for Crop {
             wide.iter_mut().zip(tokens).for_each(|(to, &token)| *to = i64::from(token));
         }
         Ok(())
-    }
-
-    #[inline]
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
-        (columns.take(), columns.take())
     }
 }
 

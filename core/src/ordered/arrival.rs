@@ -23,7 +23,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             return None;
         }
         for (index, slot) in self.slots.slots().iter().enumerate() {
-            let slot = &slot.0;
             let mut part = slot.claims.load(Ordering::Relaxed);
             while part < self.shape.parts {
                 let count = max.min(self.shape.parts - part);
@@ -41,7 +40,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Opens a free slot for the next ticket and claims its first parts.
     fn open_slot(&self, max: usize) -> Result<Spot, ClaimError> {
         for (index, slot) in self.slots.slots().iter().enumerate() {
-            let slot = &slot.0;
             if slot.claims.load(Ordering::Relaxed) != UNOPENED
                 || slot.claims.compare_exchange(UNOPENED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
@@ -78,8 +76,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             let next = self.cursor_shape.next_ticket(cursor);
-            // Release: as in `claim_in_order`.
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Release, Ordering::Acquire) {
+            // Both: as in `claim_in_order`.
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok(self.tickets_before(cursor));
@@ -94,10 +92,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let newest = self.tickets_before(self.cursor.load(Ordering::Relaxed));
         let (ready, failed) = (state(0, Status::Ready), state(0, Status::Failed));
         let finished = self.slots.slots().iter().enumerate().filter_map(|(index, slot)| {
-            let now = slot.0.state.load(Ordering::Acquire);
+            let now = slot.state.load(Ordering::Acquire);
             // How far behind the newest ticket, so that the order survives the wrap; the shift drops the bits that
             // the cursor spends on flags, and the sign is for tickets drawn since.
-            let age = (newest.wrapping_sub(slot.0.ticket.load(Ordering::Relaxed)) << FLAG_BITS) as isize;
+            let age = (newest.wrapping_sub(slot.ticket.load(Ordering::Relaxed)) << FLAG_BITS) as isize;
             (now == ready || now == failed).then_some((age, index, now == failed))
         });
         finished.max().map(|(_, index, failed)| (index, failed))
@@ -106,7 +104,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether a claim could be had now, of a new ticket or of one already open.
     pub(super) fn has_room(&self) -> bool {
         let over = self.is_over(self.cursor.load(Ordering::Relaxed));
-        self.slots.slots().iter().any(|slot| match slot.0.claims.load(Ordering::Relaxed) {
+        self.slots.slots().iter().any(|slot| match slot.claims.load(Ordering::Relaxed) {
             UNOPENED => !over,
             part => part < self.shape.parts,
         })
@@ -115,6 +113,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether every slot is leased, so that nothing more can arrive until one is released.
     pub(super) fn all_leased(&self) -> bool {
         let leased = state(0, Status::Leased);
-        self.slots.slots().iter().all(|slot| slot.0.state.load(Ordering::Relaxed) == leased)
+        self.slots.slots().iter().all(|slot| slot.state.load(Ordering::Relaxed) == leased)
     }
 }

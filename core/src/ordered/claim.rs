@@ -184,7 +184,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let mut outcome = attempt();
         if let Err(ClaimError::Full) = outcome {
             self.space.wait_until(deadline, || {
-                outcome = attempt();
+                // A `Wait` may ask once more after it was told that there is a claim, which must not be lost.
+                if let Err(ClaimError::Full) = outcome {
+                    outcome = attempt();
+                }
                 !matches!(outcome, Err(ClaimError::Full))
             });
         }
@@ -250,9 +253,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 continue;
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit). Acquire came
-            // with the load of the same value.
-            match self.cursor.compare_exchange_weak(cursor, next, Ordering::Release, Ordering::Acquire) {
+            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit). Acquire: the
+            // value may be the same as the one loaded and yet a later run's.
+            match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
                     return Ok((cursor, much));

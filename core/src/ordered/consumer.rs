@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use super::position::{CLOSED, NOWHERE, position, to_next_run};
+use super::position::{CLOSED, NOWHERE, SEALED, position, to_next_run};
 use super::slot::{Status, state};
 use super::{AnyRing, Delivery};
 use crate::handle::Handle;
@@ -270,8 +270,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         };
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
-        // Nobody else changes the run's number, and a seal that comes in between is one of the new run.
-        ring.cursor.fetch_xor(to_next_run(cursor), Ordering::Release);
+        // Nobody else changes the run's number, and a seal that comes in between is one of the new run. A run without tickets
+        // is sealed from the start (see the module).
+        let change = match tickets {
+            Some(0) => to_next_run(ring.cursor.fetch_or(SEALED, Ordering::Relaxed)) & !SEALED,
+            _ => to_next_run(cursor),
+        };
+        ring.cursor.fetch_xor(change, Ordering::Release);
         (self.taken, self.head.ticket) = (0, 0);
         ring.space.notify(|| true);
         Ok(())

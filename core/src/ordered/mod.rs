@@ -51,13 +51,18 @@
 //! arrives at its place as [`NextError::Failed`]. No operation allocates. `try_` forms are lock-free, not wait-free: a
 //! claim retries when another worker was quicker. A claim or a lease that is *leaked* (`mem::forget`) keeps its slot
 //! for ever, and the ring stands still once it comes round to it. The lap counter wraps: on a machine with 32-bit
-//! pointers a worker suspended within a claim for exactly one turn of the position (2²⁸ parts) would not notice, nor one
-//! suspended while exactly four runs were opened (16 on 64-bit machines) and nothing was claimed in them.
+//! pointers a worker suspended within a claim for exactly one turn of the position (2²⁸ parts) would not notice. Nor would
+//! one suspended within a claim of [many](Worker::claim_many) tickets while exactly four runs were opened (256 on 64-bit
+//! machines) and nothing was claimed in them: it could claim beyond the end of the last one.
 //!
 //! # Why it is right
 //!
 //! Per slot one word, `state`, says the lap and whether the slot is `Free`, `Ready` (or `Failed`). One word for all,
 //! `cursor`, says the next position (lap, slot, part) to claim.
+//!
+//! *Starting.* Every constructor has the slots to itself, by value or by an exclusive borrow, and sets all words of every
+//! slot: each is `Free` in the first lap, with nothing finished, no ticket and no part claimed. What another ring left
+//! in a slot is gone, except its value.
 //!
 //! *Claiming.* A worker reads the cursor c, sees that slot(c) is `Free` in lap(c), and moves the cursor on by
 //! compare-and-swap. If that succeeds, position c was still unclaimed, and nothing could have changed the slot's state
@@ -66,7 +71,11 @@
 //! of many tickets in a row looks at all their slots, short of the limit, and then moves the cursor over them at once:
 //! all of these positions were still unclaimed, so the same holds for each. It must not be made in another run than
 //! the one whose limit it saw, even if that starts at the same position (as after a seal with nothing claimed in between);
-//! so `open` changes the run's number, which is part of the cursor, and the compare-and-swap fails.
+//! so `open` changes the run's number, which is part of the cursor, and the compare-and-swap fails. The numbers repeat. A
+//! worker that was suspended for so long finds the very word that it had loaded, at the same position: then nothing was
+//! claimed meanwhile, and the position is the start of the run that is open now. That run is not sealed, and so it has a
+//! ticket there, since `open` seals a run that has none. A claim of one ticket is thus right in this run, too, and sees what
+//! was written before its `open`, as the compare-and-swap acquires. Only a claim of many could reach beyond its limit.
 //!
 //! *Publishing.* Each claim adds its parts to `finished` (acquire and release), and the one that completes the count
 //! stores `Ready(lap)` with release. The consumer reads it with acquire, and so sees what every part wrote. A claim of
@@ -114,7 +123,7 @@ use self::position::{CLOSED, Geometry, NOWHERE, SEALED, position};
 pub use self::slot::Slot;
 use self::slot::{Status, UNOPENED, state};
 use crate::storage::Storage;
-use crate::sync::{AtomicBool, AtomicUsize, Ordering, const_unless_loom};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, const_unless_modelled};
 use crate::wait::{Spin, Wait};
 
 /// In which order the consumer gets the tickets.
@@ -191,8 +200,10 @@ pub struct Ring<B, W = Spin> {
 }
 
 impl<T, const N: usize> Ring<[Slot<T>; N]> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// A ring with its slots inline, which can be a `static`, whose sides wait by [`Spin`].
+        ///
+        /// The slots may come from another ring: whatever their state, they start anew.
         ///
         /// ```
         /// use slotline_core::ordered::{Config, Ring, Slot};
@@ -204,20 +215,25 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
         ///
         /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
         pub fn inline(slots: [Slot<T>; N], config: Config) -> Self {
-            Self::assemble(slots, N, config, Spin, Spin)
+            Self::inline_with_wait(slots, config, Spin, Spin)
         }
     }
 }
 
 impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// As [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
         /// `space`.
         ///
         /// # Panics
         ///
         /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
-        pub fn inline_with_wait(slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
+        pub fn inline_with_wait(mut slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
+            let mut index = 0;
+            while index < N {
+                slots[index].renew();
+                index += 1;
+            }
             Self::assemble(slots, N, config, items, space)
         }
     }
@@ -286,10 +302,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.start.store(cursor, Ordering::Relaxed);
         let slot_lap = if self.delivery == Delivery::InOrder { lap } else { 0 };
         for slot in self.slots.slots() {
-            slot.0.state.store(state(slot_lap, Status::Free), Ordering::Relaxed);
-            slot.0.finished.store(0, Ordering::Relaxed);
-            slot.0.claims.store(UNOPENED, Ordering::Relaxed);
-            slot.0.ticket.store(0, Ordering::Relaxed);
+            slot.state.store(state(slot_lap, Status::Free), Ordering::Relaxed);
+            slot.finished.store(0, Ordering::Relaxed);
+            slot.claims.store(UNOPENED, Ordering::Relaxed);
+            slot.ticket.store(0, Ordering::Relaxed);
         }
     }
 
@@ -316,7 +332,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.cursor.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Whether the run was [sealed](Self::seal) (and not opened again): a worker with a long task may look, and stop.
+    /// Whether the run was [sealed](Self::seal) (and not opened again), or opened without tickets: a worker with a long task may
+    /// look, and stop.
     #[inline]
     pub fn is_sealed(&self) -> bool {
         self.cursor.load(Ordering::Relaxed) & SEALED != 0
@@ -374,8 +391,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.space.notify(|| true);
     }
 
-    fn slot(&self, index: usize) -> &slot::Inner<T> {
-        &self.slots.slots()[index].0
+    fn slot(&self, index: usize) -> &Slot<T> {
+        &self.slots.slots()[index]
     }
 
     /// Counts `count` parts of slot `index` as finished and, if they were the last, hands the slot to the consumer.
@@ -423,7 +440,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 slot.state.load(Ordering::Relaxed) == state(self.shape.lap(last), Status::Free)
             }
             Delivery::Arrival => {
-                let free = |slot: &&Slot<T>| slot.0.claims.load(Ordering::Relaxed) == UNOPENED;
+                let free = |slot: &&Slot<T>| slot.claims.load(Ordering::Relaxed) == UNOPENED;
                 self.slots.slots().iter().filter(free).count() >= self.wake_at
             }
         }
@@ -431,7 +448,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W> Ring<B, W> {
-    const_unless_loom! {
+    const_unless_modelled! {
+        /// The ring of these slots, which must be as new, or be made so before anybody uses it.
         fn assemble(slots: B, depth: usize, config: Config, items: W, space: W) -> Self {
             let shape = Geometry::new(depth, config.parts);
             Self {

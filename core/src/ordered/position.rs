@@ -13,8 +13,14 @@
 pub(super) const SEALED: usize = 1;
 /// The ring is at its end.
 pub(super) const CLOSED: usize = 2;
-/// Bits that tell a run from those before and after it: four of 64, two of 32.
-const RUN_BITS: u32 = usize::BITS / 16;
+/// Bits that tell a run from those before and after it. With one of them the models see numbers repeat.
+const RUN_BITS: u32 = if cfg!(loom) {
+    1
+} else if usize::BITS < 64 {
+    2
+} else {
+    8
+};
 /// Bits of a cursor below its parts.
 pub(super) const FLAG_BITS: u32 = 2 + RUN_BITS;
 const FLAGS: usize = mask(FLAG_BITS);

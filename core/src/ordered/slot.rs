@@ -4,7 +4,7 @@ use core::fmt;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicUsize, Cell, Ordering, const_unless_loom};
+use crate::sync::{AtomicUsize, Cell, Ordering, const_unless_modelled};
 
 /// What a slot's state word says, beside its lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub(super) const UNOPENED: usize = usize::MAX;
 pub(super) const OPENING: usize = usize::MAX - 1;
 
 /// One slot of an [ordered ring](super::Ring): the value, and its protocol words on the same cache line.
-pub struct Slot<T>(pub(super) CachePadded<Inner<T>>);
-
-pub(super) struct Inner<T> {
+///
+/// A slot can be used by one ring after another. Each ring starts it anew and keeps only its value.
+pub struct Slot<T> {
     /// `state(lap, status)`. Written by the last part of a lap, and by the release.
     pub(super) state: AtomicUsize,
     /// Parts of this lap that were finished, and in the upper half of the word those of them that failed.
@@ -46,6 +46,8 @@ pub(super) struct Inner<T> {
     /// leases.
     pub(super) ticket: AtomicUsize,
     pub(super) value: Cell<T>,
+    /// Aligns the slot as `CachePadded` aligns what it holds.
+    _padding: CachePadded<()>,
 }
 
 // SAFETY: the slot gives out its value through claims and leases only, and the ring's protocol (see `super`) lets
@@ -53,21 +55,30 @@ pub(super) struct Inner<T> {
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// A slot with its value, which claims and leases will reuse.
         pub fn new(value: T) -> Self {
-            Self(CachePadded::new(Inner {
+            Self {
                 state: AtomicUsize::new(state(0, Status::Free)),
                 finished: AtomicUsize::new(0),
                 claims: AtomicUsize::new(UNOPENED),
                 ticket: AtomicUsize::new(0),
                 value: Cell::new(value),
-            }))
+                _padding: CachePadded::new(()),
+            }
         }
     }
-}
 
-impl<T> Inner<T> {
+    const_unless_modelled! {
+        /// Makes the slot free, whatever another ring left in it.
+        pub(super) fn renew(&mut self) {
+            self.state = AtomicUsize::new(state(0, Status::Free));
+            self.finished = AtomicUsize::new(0);
+            self.claims = AtomicUsize::new(UNOPENED);
+            self.ticket = AtomicUsize::new(0);
+        }
+    }
+
     const HALF: u32 = usize::BITS / 2;
 
     /// Counts `count` more parts as finished; once all `parts` are, whether any of them failed.
@@ -89,7 +100,7 @@ impl<T> Inner<T> {
 
 impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.state.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
         let status = ["free", "ready", "failed", "leased"][state & 3];
         f.debug_struct("Slot").field("lap", &(state >> 2)).field("status", &status).finish_non_exhaustive()
     }

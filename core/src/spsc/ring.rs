@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use super::{Consumer, Producer};
 use crate::handle::Handle;
 use crate::storage::Storage;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_loom};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_modelled};
 use crate::wait::{Spin, Wait};
 
 /// The producer was taken.
@@ -90,7 +90,7 @@ struct Shadow(Vec<crate::sync::Cell<()>>);
 unsafe impl Sync for Shadow {}
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// An open, empty ring over `storage`, whose sides wait by [`Spin`].
         ///
         /// ```
@@ -124,14 +124,14 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    const_unless_loom! {
+    const_unless_modelled! {
         /// An open, empty ring over `storage`, whose consumer waits by `items` and whose producer waits by `space`.
         pub fn with_wait(storage: B, items: W, space: W) -> Self {
             Self::starting_at(storage, items, space, 0)
         }
     }
 
-    const_unless_loom! {
+    const_unless_modelled! {
         /// The same, but items are numbered from `start`, so that tests reach the wrap of the numbers.
         #[doc(hidden)]
         pub fn starting_at(storage: B, items: W, space: W, start: usize) -> Self {

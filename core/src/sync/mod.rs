@@ -64,13 +64,13 @@ impl<T> Cell<T> {
     }
 }
 
-/// Declares a constructor that is `const` where the atomics allow it (everywhere but under loom).
-macro_rules! const_unless_loom {
+/// Declares a constructor that is `const` unless the atomics are a model checker's, which cannot be made or dropped in a `const`.
+macro_rules! const_unless_modelled {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         $(#[$meta])* $vis const fn $($rest)*
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         $(#[$meta])* $vis fn $($rest)*
     };
 }
-pub(crate) use const_unless_loom;
+pub(crate) use const_unless_modelled;

@@ -129,12 +129,17 @@ impl Training<'_> {
     /// From `data` on, so many bytes must be there.
     pub(crate) unsafe fn fetch(&self, data: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut copy = vec![0; bytes];
+        let mut begun = Ok(());
         if bytes > 0 {
             self.gpu.context.bind_to_thread()?;
-            // SAFETY: the caller's word, and the copy is over before `copy` goes anywhere.
-            unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) }?;
+            // SAFETY: the caller's word, and `copy` stays until the stream was waited for, or for good.
+            begun = unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) };
         }
-        self.own.synchronize()?;
+        if let Err(error) = begun.and(self.own.synchronize()) {
+            // The device may still write it.
+            std::mem::forget(copy);
+            return Err(error.into());
+        }
         Ok(copy)
     }
 

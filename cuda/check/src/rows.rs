@@ -3,8 +3,7 @@
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
-use slotline::sample::{Columns, Fields, Row, Sample};
-use slotline::tensor::Tensor;
+use slotline::sample::{Fields, Row, Sample};
 
 /// Rows that cost nothing to make: a worker writes the sample's number and leaves the other bytes as they are. What is left
 /// to measure is the way from the batch to the device.
@@ -34,7 +33,7 @@ impl Dataset for Stamps {
 }
 
 impl Sample for Stamp {
-    type Tensors<'b> = Tensor<'b, u8>;
+    type Schema = u8;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(DType::U8, &[self.bytes]);
@@ -44,10 +43,6 @@ impl Sample for Stamp {
         let bytes = row.fill::<u8>(&[self.bytes])?;
         bytes[..8].copy_from_slice(&self.index.to_le_bytes());
         Ok(())
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
-        columns.take()
     }
 }
 

@@ -34,7 +34,8 @@ fn main() -> Result<(), BoxError> {
     let device = Device::new(0)?;
     let mut net = Net::new(&device, BATCH)?;
     // The training loop's own stream, by its handle.
-    let stream = net.stream();
+    // SAFETY: the loaders and their batches are dropped before the network.
+    let stream = unsafe { net.stream() };
 
     let digits = TensorDataset::new(slotline::source::digits())?; // u8 [8, 8], and i64
     let parts = random_split(digits, &[0.8, 0.2], &mut Generator::from_seed(0))?;
@@ -51,14 +52,16 @@ fn main() -> Result<(), BoxError> {
         for batch in train.epoch()? {
             let batch = batch?;
             batch.ready_on(&stream)?; // the stream waits for the copy; this thread does not
-            net.train(&batch, rate)?;
+            // SAFETY: ready on the network's stream, digits, and at most as many as it was made for.
+            unsafe { net.train(&batch, rate)? };
         } // dropped: its memory is filled again when the stream has come this far
         let training = net.score()?;
 
         for batch in test.epoch()? {
             let batch = batch?;
             batch.ready_on(&stream)?;
-            net.test(&batch)?;
+            // SAFETY: as above.
+            unsafe { net.test(&batch)? };
         }
         println!("epoch {epoch:>2}: {training} (train), {} (test)", net.score()?);
     }

@@ -51,15 +51,24 @@ impl Net {
         })
     }
 
-    /// The stream that it runs on. The network must outlive it.
-    pub(crate) fn stream(&self) -> Stream {
-        // SAFETY: a stream of the device's primary context, and the caller keeps the network.
+    /// The stream that it runs on.
+    ///
+    /// # Safety
+    ///
+    /// The network must outlive what this gives, and every batch that is made ready on it.
+    pub(crate) unsafe fn stream(&self) -> Stream {
+        // SAFETY: a stream of the device's primary context, which is destroyed with the network.
         unsafe { Stream::from_raw(&self.device, self.stream.cu_stream().cast()) }
     }
 
-    /// One step on a batch that is ready on the stream: images u8 `[B, 8, 8]` and labels i64 `[B]`.
-    pub(crate) fn train(&mut self, batch: &DeviceBatch, rate: f32) -> Result<(), DriverError> {
-        self.test(batch)?;
+    /// One step on a batch of images u8 `[B, 8, 8]` and labels i64 `[B]` below 10.
+    ///
+    /// # Safety
+    ///
+    /// The batch must be made ready on the [stream](Self::stream), have these fields, and no more samples than the network is for.
+    pub(crate) unsafe fn train(&mut self, batch: &DeviceBatch, rate: f32) -> Result<(), DriverError> {
+        // SAFETY: the caller's word.
+        unsafe { self.test(batch)? };
         let samples = batch.len() as i32;
         let mut step = self.stream.launch_builder(&self.descend);
         step.arg(&mut self.weights).arg(&mut self.velocity).arg(&self.traces).arg(&samples).arg(&rate);
@@ -69,12 +78,16 @@ impl Net {
     }
 
     /// Runs on a batch, for the score alone.
-    pub(crate) fn test(&mut self, batch: &DeviceBatch) -> Result<(), DriverError> {
+    ///
+    /// # Safety
+    ///
+    /// As [`train`](Self::train).
+    pub(crate) unsafe fn test(&mut self, batch: &DeviceBatch) -> Result<(), DriverError> {
         let [images, labels] = [0, 1].map(|i| batch.field(i).expect("images and labels").ptr());
         let mut run = self.stream.launch_builder(&self.run);
         run.arg(&images).arg(&labels).arg(&self.weights).arg(&mut self.traces).arg(&mut self.score);
         let (grid_dim, block_dim) = ((batch.len() as u32, 1, 1), (HIDDEN as u32, 1, 1));
-        // SAFETY: the parameters of `run`, whose batch is on the device and has no more samples than there are traces.
+        // SAFETY: the parameters of `run`; the batch is the caller's word.
         unsafe { run.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 }) }?;
         self.samples += batch.len();
         Ok(())

@@ -5,13 +5,31 @@ use std::ffi::c_void;
 
 /// What the library's one function of ours is called.
 pub(crate) const SYMBOL: &str = "slotline_fake_controls";
-/// Told apart from the tables of other builds.
-pub(crate) const VERSION: u64 = concat_version(env!("CARGO_PKG_VERSION"), size_of::<Controls>());
+/// Told apart from the tables of other builds, by all that goes between the two and could differ.
+pub(crate) const VERSION: u64 = version(
+    env!("CARGO_PKG_VERSION"),
+    &[
+        size_of::<Controls>() as u64,
+        size_of::<Options>() as u64,
+        size_of::<Live>() as u64,
+        Skip::HostWait as u64,
+        Skip::CopyWait as u64,
+        Skip::TrainingWait as u64,
+        Skip::Consumed as u64,
+        Number::Pending as u64,
+        Lines::Trace as u64,
+    ],
+);
 
-const fn concat_version(version: &str, size: usize) -> u64 {
-    let (bytes, mut hash, mut i) = (version.as_bytes(), size as u64, 0);
+const fn version(package: &str, layout: &[u64]) -> u64 {
+    let (bytes, mut hash, mut i) = (package.as_bytes(), 0_u64, 0);
     while i < bytes.len() {
         hash = hash.wrapping_mul(31).wrapping_add(bytes[i] as u64);
+        i += 1;
+    }
+    i = 0;
+    while i < layout.len() {
+        hash = hash.wrapping_mul(0x0100_0000_01b3).wrapping_add(layout[i]);
         i += 1;
     }
     hash
@@ -137,4 +155,23 @@ pub(crate) struct Controls {
     pub(crate) kernel: extern "C" fn(*const u8, usize, HostKernel, *mut c_void),
     pub(crate) watch: extern "C" fn(*const u8, usize, pointer: usize, count: usize, unit: usize),
     pub(crate) read_on: extern "C" fn(stream: *mut c_void, from: u64, bytes: usize) -> u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_with_another_layout_has_another_version() {
+        let sizes = [size_of::<Controls>(), size_of::<Options>(), size_of::<Live>()].map(|size| size as u64);
+        let gates = [Skip::HostWait, Skip::CopyWait, Skip::TrainingWait, Skip::Consumed].map(|gate| gate as u64);
+        let layout = [&sizes[..], &gates, &[Number::Pending as u64, Lines::Trace as u64]].concat();
+        let package = env!("CARGO_PKG_VERSION");
+        assert_eq!(version(package, &layout), VERSION);
+        for i in 0..layout.len() {
+            let mut other = layout.clone();
+            other[i] += 8;
+            assert_ne!(version(package, &other), VERSION, "number {i}");
+        }
+    }
 }

@@ -16,7 +16,7 @@
 namespace slotline {
 
 /// Numbers of one type and a shape, whose rows are samples. Its memory is not copied, and is let go of (by any thread) when
-/// the last loader of it, and the last batch, are gone.
+/// the last loader of it, and the last batch, are gone. One that was moved from is refused where a dataset is made of it.
 class array {
  public:
   /// Takes over a vector's memory.
@@ -27,7 +27,7 @@ class array {
   /// Shares somebody's memory, which is kept alive by `keeper` (null: it outlives all loaders by itself).
   template <class T>
   array(std::string name, const T* data, std::vector<std::int64_t> shape, std::shared_ptr<const void> keeper)
-      : name_(std::move(name)), type_(dtype_of<T>), shape_(std::move(shape)), data_(data), keeper_(std::move(keeper)) {}
+      : name_(std::move(name)), type_(dtype_of<T>), shape_(std::move(shape)), data_(std::move(keeper), data) {}
 
   /// As the C API takes it, which takes a share of the memory, too: its `drop` has to be called. It points into the array.
   slotline_array release() const {
@@ -37,8 +37,8 @@ class array {
     raw.dtype = static_cast<std::uint32_t>(type_);
     raw.ndim = static_cast<std::uint32_t>(shape_.size());
     raw.shape = shape_.data();
-    raw.data = data_;
-    raw.user = new std::shared_ptr<const void>(keeper_);
+    raw.data = data_.get();
+    raw.user = new std::shared_ptr<const void>(data_);
     raw.drop = detail::deleted<std::shared_ptr<const void>>;
     return raw;
   }
@@ -59,8 +59,8 @@ class array {
   std::string name_;
   dtype type_;
   std::vector<std::int64_t> shape_;
-  const void* data_;
-  std::shared_ptr<const void> keeper_;
+  /// Points to the elements and keeps their memory, so that one does not go without the other: null once it is moved from.
+  std::shared_ptr<const void> data_;
 };
 
 }  // namespace slotline

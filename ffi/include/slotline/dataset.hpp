@@ -46,7 +46,8 @@ namespace slotline {
 /// An exception that leaves any of these is a slotline::error where the batch is asked for, with its what().
 class dataset {
  public:
-  /// What `slotline feed` takes: "digits", "idx:FILE,FILE", "npy:FILE,FILE".
+  /// What `slotline feed` takes: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's files are mapped: nobody may write to one, or
+  /// cut it short, while it is used.
   static dataset open(const std::string& source) {
     slotline_dataset* raw = nullptr;
     detail::check(slotline_dataset_open, source.c_str(), &raw);

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use slotline_cuda::{DeviceBatch, Stream};
 
@@ -24,12 +25,15 @@ use crate::versioned::{self, Versioned};
 pub struct slotline_device_batch {
     batch: DeviceBatch,
     fields: Arc<[About]>,
+    /// Whether a tensor was ever exported: whoever had it knows nothing of the stream that the batch is released on.
+    exported: AtomicBool,
 }
 
 impl slotline_device_batch {
     /// A handle, which is the caller's.
     pub(crate) fn boxed(batch: DeviceBatch, fields: &Arc<[About]>) -> *mut Self {
-        Arc::into_raw(Arc::new(Self { batch, fields: fields.clone() })).cast_mut()
+        let exported = AtomicBool::new(false);
+        Arc::into_raw(Arc::new(Self { batch, fields: fields.clone(), exported })).cast_mut()
     }
 
     /// Field `i`; its addresses are the device's.
@@ -166,13 +170,14 @@ pub unsafe extern "C" fn slotline_device_batch_ready_on(
     }
 }
 
-/// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, and the last tensor that was
-/// exported of it is gone. All reads must be before that, on this stream or on others that it has waited for.
+/// Frees a batch, in any case: its memory is filled again once `stream` has come to this point, the last tensor that was
+/// exported of it is gone, and the tensors' streams have come to where that was. All reads but those of tensors must be before
+/// this point, on this stream or on others that it has waited for. The batch may have been made ready on four other streams.
 ///
 /// # Errors
 ///
-/// As of `slotline_device_batch_ready_on`; what the driver says may also mean that the memory is leaked, as nobody can tell when
-/// it is free.
+/// `SLOTLINE_INVALID`: no batch. `SLOTLINE_DEVICE`: what the driver says; the memory is then leaked, as nobody can tell when it is
+/// free.
 ///
 /// # Safety
 ///
@@ -190,9 +195,11 @@ pub unsafe extern "C" fn slotline_device_batch_release_on(
             let batch = Arc::from_raw(batch.cast_const());
             let stream = batch.stream(stream);
             match Arc::try_unwrap(batch) {
-                Ok(alone) => alone.batch.release_on(&stream)?,
-                // Whichever tensor is the last releases it on all streams that were noted.
-                Err(shared) => shared.batch.ready_on(&stream)?,
+                Ok(alone) if !alone.exported.load(Ordering::Relaxed) => alone.batch.release_on(&stream)?,
+                // The streams of tensors are still waited for, be they deleted or not. The batch is released on all streams
+                // that were noted when the last of its holds goes.
+                Ok(alone) => alone.batch.also_used_by(&stream)?,
+                Err(shared) => shared.batch.also_used_by(&stream)?,
             }
             Ok(SLOTLINE_OK)
         })
@@ -238,13 +245,16 @@ unsafe fn export_field<M: Managed>(
     let tensor = handle.tensor(i)?;
     // SAFETY: the caller's word.
     handle.batch.ready_on(&unsafe { handle.stream(stream) })?;
+    handle.exported.store(true, Ordering::Relaxed);
     // SAFETY: it was made by `boxed`, and the caller has a hold.
     let hold = unsafe {
         Arc::increment_strong_count(batch);
         Arc::from_raw(batch)
     };
     let device_id = handle.batch.device().ordinal() as i32;
-    *out = export(&tensor, DLDevice { device_type: 2, device_id }, hold);
+    let exported = export(&tensor, DLDevice { device_type: 2, device_id }, hold);
+    // SAFETY: the caller's word.
+    unsafe { out.write(exported) };
     Ok(SLOTLINE_OK)
 }
 

@@ -52,12 +52,20 @@ pub struct slotline_device_options {
     pub timeout_ms: u64,
     /// Whether a state is kept for each batch, so that `slotline_device_loader_state` can be asked in a pass (no).
     pub resumable: u8,
+    /// Zeros, for later versions.
+    pub reserved: [u8; 7],
 }
 
 // SAFETY: numbers, the first one the size.
 unsafe impl Versioned for slotline_device_options {
+    const END: usize = versioned::end!(reserved);
+
     fn defaults() -> Self {
-        Self { struct_size: size_of::<Self>(), ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0 }
+        Self { struct_size: size_of::<Self>(), ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0, reserved: [0; 7] }
+    }
+
+    fn is_known(&self) -> bool {
+        self.reserved == [0; 7]
     }
 }
 
@@ -383,8 +391,7 @@ pub unsafe extern "C" fn slotline_device_loader_warnings(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_len(loader: *const slotline_device_loader) -> i64 {
     // SAFETY: the caller's word.
-    let len = unsafe { loader.as_ref() }.and_then(|loader| loader.0.facts.len);
-    len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
+    unsafe { handle::ask(loader, -1, Facts::len) }
 }
 
 /// The number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in

@@ -12,6 +12,8 @@ struct state {
   int64_t odd;
   int32_t (*misbehave)(struct state *state, slotline_sample *sample);
   slotline_loader *loader;
+  /* Those that a collate callback is reading. */
+  slotline_samples *samples;
 };
 
 static const int64_t four[] = {4}, three[] = {3}, items[] = {2, 1};
@@ -222,6 +224,31 @@ static int32_t free_the_loader(struct state *state, slotline_sample *sample) {
   return 0;
 }
 
+/* What `slotline_sample_row` lent is what is written, too. */
+static int32_t write_rows_to_themselves(struct state *state, slotline_sample *sample) {
+  (void)state;
+  write_from(sample, 21, 0);
+  float *row = slotline_sample_row(sample, 0, NULL);
+  for (int i = 0; i < 4; ++i) row[i] = (float)(21 + i);
+  CHECK(slotline_sample_write(sample, 0, row, 4) == SLOTLINE_OK);
+  uint8_t *odd = slotline_sample_row(sample, 3, NULL);
+  *odd = 1;
+  CHECK(slotline_sample_write(sample, 3, odd, 1) == SLOTLINE_OK);
+  /* And of another field. */
+  CHECK(slotline_sample_write(sample, 1, odd, 1) == SLOTLINE_OK);
+  CHECK(slotline_sample_write(sample, 0, row, 3) == SLOTLINE_INVALID);
+  CHECK(slotline_sample_write(sample, 0, row, 4) == SLOTLINE_OK);
+  return 0;
+}
+static int32_t read_more_samples(struct state *state, slotline_sample *sample) {
+  slotline_tensor given[FIELDS];
+  for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
+  CHECK(slotline_samples_left(state->samples) == 0);
+  CHECK(slotline_samples_next(state->samples, given, FIELDS) == SLOTLINE_INVALID);
+  write_from(sample, 21, 0);
+  return 0;
+}
+
 /* What the pass of a loader gives in the end, whose callbacks use it. */
 static slotline_status last_of_a_pass(struct state *state, size_t workers) {
   slotline_options options = options_of(10, workers);
@@ -249,6 +276,12 @@ static void callbacks_may_stop_their_loader(size_t workers) {
   CHECK(atomic_load(&state.reads) < LEN);
   slotline_loader_free(state.loader);
   CHECK(atomic_load(&state.drops) == 1);
+}
+
+static void rows_may_be_written_to_themselves(size_t workers) {
+  struct state state = {.odd = 21, .misbehave = write_rows_to_themselves};
+  CHECK(last_of_a_pass(&state, workers) == SLOTLINE_END);
+  slotline_loader_free(state.loader);
 }
 
 static void a_loader_cannot_be_used_by_its_own_callback(void) {
@@ -434,6 +467,7 @@ static void streams_fail_and_are_given_up(size_t workers) {
 /* A batch that is an array of numbers from the heap. */
 static int32_t collate(void *user, slotline_samples *samples, void **batch, slotline_failure *failure) {
   struct state *state = user;
+  if (state->misbehave == read_more_samples) state->samples = samples;
   const size_t len = slotline_samples_left(samples);
   int64_t *made = calloc(len + 1, sizeof *made);
   for (;;) {
@@ -520,6 +554,26 @@ static void batches_can_be_anything(size_t workers) {
   CHECK(atomic_load(&state.batches) == 0 && atomic_load(&state.drops) == 2 && atomic_load(&initial.drops) == 1);
 }
 
+static void a_callback_of_the_dataset_cannot_read_the_samples_that_it_is_read_for(void) {
+  struct state state = {.odd = 21, .misbehave = read_more_samples};
+  collating = &state;
+  slotline_options options = options_of(10, 0);
+  options.collate = collate;
+  options.collate_user = &state;
+  options.collate_drop_batch = drop_batch;
+  slotline_loader *loader = loader_of(&state, &options);
+  OK(slotline_loader_epoch(loader, &error));
+  slotline_batch *batch = NULL;
+  for (size_t task = 0; task < 5; ++task) {
+    OK(slotline_loader_next(loader, &batch, &error));
+    CHECK(slotline_batch_len(batch) == 10);
+    slotline_batch_free(batch);
+  }
+  GIVES(SLOTLINE_END, slotline_loader_next(loader, &batch, &error));
+  slotline_loader_free(loader);
+  CHECK(atomic_load(&state.batches) == 0);
+}
+
 static int32_t backwards(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure) {
   (void)user;
   for (size_t i = 0; i < len; ++i) indices[i] = pass == 1 ? LEN : LEN - 1 - i;
@@ -597,6 +651,7 @@ int main(void) {
   for (size_t workers = 0; workers <= 2; ++workers) {
     a_sample_s_failure_is_in_the_place_of_its_batch(workers);
     callbacks_may_stop_their_loader(workers);
+    rows_may_be_written_to_themselves(workers);
     bad_samples_are_skipped_or_replaced(workers);
     streams_give_all_and_go_on_where_they_were(workers);
     streams_fail_and_are_given_up(workers);
@@ -605,6 +660,7 @@ int main(void) {
   }
   a_loader_cannot_be_used_by_its_own_callback();
   a_callback_may_free_the_loader_that_calls_it();
+  a_callback_of_the_dataset_cannot_read_the_samples_that_it_is_read_for();
   puts("ok");
   return 0;
 }

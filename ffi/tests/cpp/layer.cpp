@@ -439,6 +439,17 @@ void any_thread_can_stop_a_loader() {
   stopper.join();
 }
 
+void an_array_that_was_moved_from_is_refused() {
+  slotline::array given("x", std::vector<float>(64, 1.0f), {8, 8});
+  { const slotline::array taker = std::move(given); }  // the memory goes with it
+  const slotline::error refused = thrown([&] { slotline::dataset::of({given}); });
+  CHECK(refused.code() == slotline::code::invalid && has(refused.what(), "moved from"));
+  slotline::array copied("x", std::vector<float>(64, 1.0f), {8, 8});
+  const slotline::array copy = copied;
+  copied = slotline::array("y", std::vector<float>(1));
+  CHECK(slotline::dataset::of({copy}).size() == 8);
+}
+
 int main() {
   fields_are_typed_spans_with_shapes();
   exceptions_of_a_dataset_come_out_in_the_place_of_their_batch();
@@ -451,6 +462,7 @@ int main() {
   streams_are_gone_on_with_too();
   samplers_say_what_comes_when();
   a_collate_function_makes_batches_of_any_type();
+  an_array_that_was_moved_from_is_refused();
   workers_are_initialised_or_say_why_not();
   any_thread_can_stop_a_loader();
   std::puts("ok");

@@ -132,6 +132,7 @@ pub(crate) fn tensor() -> slotline_tensor {
         ends: null(),
         num_ends: 0,
         kind: 0,
+        reserved: 0,
     }
 }
 

@@ -22,6 +22,7 @@ use slotline_ffi::status::*;
 
 use self::data::Content;
 use self::user::Ledger;
+pub(crate) use self::user::tensor;
 use crate::choices::Choices;
 
 /// Makes the calls that `data` says, and checks that each says what became of it, that batches have the bytes of their

@@ -302,7 +302,7 @@ pub(super) unsafe extern "C" fn batches(
 }
 
 /// A tensor to be filled in.
-pub(super) fn tensor() -> slotline_tensor {
+pub(crate) fn tensor() -> slotline_tensor {
     slotline_tensor {
         struct_size: size_of::<slotline_tensor>(),
         name: null(),
@@ -315,5 +315,6 @@ pub(super) fn tensor() -> slotline_tensor {
         ends: null(),
         num_ends: 0,
         kind: 0,
+        reserved: 0,
     }
 }

@@ -6,8 +6,8 @@ mod what;
 use slotline::loader::{BuildError, OnError, State, StateError};
 
 use self::expected::Expected;
-use self::what::{Any, How, Items, What, build};
-use crate::came::{Given, Hands};
+use self::what::{Any, How, What, build};
+use crate::came::{Given, Hands, Schema};
 use crate::choices::Choices;
 
 /// Runs some passes as `data` says, given up here, and gone on with by another loader there, and checks that what comes is
@@ -86,7 +86,7 @@ impl Any {
     }
 
     /// Takes up to `most` batches of a pass, which is then given up if there are more. What came, and where that is.
-    fn pass(&mut self, hands: &mut Hands<Items>, most: usize, choices: &mut Choices<'_>) -> (Given, State) {
+    fn pass(&mut self, hands: &mut Hands<Schema>, most: usize, choices: &mut Choices<'_>) -> (Given, State) {
         macro_rules! pass {
             ($loader:expr) => {{
                 let mut pass = $loader.epoch().expect("a pass");

@@ -228,7 +228,7 @@ impl Model {
             return Err(OpenError::TooMany);
         }
         self.base = self.slot_of(self.begun);
-        (self.begun, self.taken, self.limit, self.sealed) = (0, 0, tickets, false);
+        (self.begun, self.taken, self.limit, self.sealed) = (0, 0, tickets, tickets == Some(0));
         Ok(())
     }
 }

@@ -19,9 +19,8 @@ use crate::tensor::{AnyTensor, Tensor, describe, no_such_row};
 /// Made from an [`Array`] by `From`, without a copy, or by the functions of [`source`](crate::source). The first
 /// dimension counts the rows; an array without dimensions is one number and has one row, itself.
 ///
-/// A mapped file must be left alone while the array lives. If another process cuts it short, reading the missing part
-/// ends this process with SIGBUS; if another process writes to it, rows hold the old bytes, the new ones, or some of
-/// each. [`map_npy`](crate::source::map_npy) says more.
+/// A mapped file must not be changed while the array lives, which whoever called [`map_npy`](crate::source::map_npy) has
+/// promised.
 ///
 /// ```
 /// use slotline::array::{AnyArray, Array};
@@ -44,10 +43,11 @@ pub struct AnyArray {
 }
 
 impl AnyArray {
-    /// An array over the part of a mapped file that starts `offset` bytes into it.
+    /// An array over the part of a mapped file that starts `offset` bytes into it. Whoever made the mapping has promised that
+    /// the file is not changed as long as the mapping lives.
     ///
     /// `None` if that can't be read in place: it isn't aligned to `dtype`; the file is too short; or `dtype` is
-    /// `Bool`, whose bytes could be checked now but changed by another process later.
+    /// `Bool`, whose bytes are not all valid.
     pub(crate) fn from_map(map: Mmap, offset: usize, dtype: DType, shape: Shape) -> Option<Self> {
         let size = shape.elements()?.checked_mul(dtype.size())?;
         let storage = Storage::file(map, offset, size)?;
@@ -55,7 +55,8 @@ impl AnyArray {
         (aligned && dtype != DType::Bool).then(|| Self::from_checked(storage, dtype, shape))
     }
 
-    /// An array over storage that holds exactly `shape`'s elements, aligned and valid.
+    /// An array over storage that holds exactly `shape`'s elements, aligned and valid, which [`row_bytes`](Self::row_bytes) relies
+    /// on.
     fn from_checked(storage: Storage, dtype: DType, shape: Shape) -> Self {
         // Can only be cut off if there are no rows.
         let row_size = shape.row_elements().saturating_mul(dtype.size());
@@ -88,7 +89,8 @@ impl AnyArray {
     /// # Safety
     ///
     /// From `start` there must be as many elements as `shape` has, aligned to `dtype` (even if there are none), valid (for
-    /// `Bool`, only 0 and 1), in place and unchanged until `owner` is dropped.
+    /// `Bool`, only 0 and 1), in place and unchanged until `owner` is dropped. `owner` is moved, so it must hold them behind a
+    /// pointer that may be moved: an `Arc`, a `Vec` or a handle, and neither a `Box` nor the elements themselves.
     pub unsafe fn from_raw_parts(
         dtype: DType,
         shape: Shape,

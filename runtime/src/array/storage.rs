@@ -3,8 +3,8 @@
 //! An [`AnyArray`](super::AnyArray) reads rows through one pointer, wherever the bytes are, so that a row costs no
 //! look at what kind of memory it is in. The invariant that every `unsafe` block below stands on:
 //!
-//! > `start` points to `len` initialized bytes that `owner` keeps in place for as long as it lives, and that nothing
-//! > in this process writes to.
+//! > `start` points to `len` initialized bytes that `owner` keeps in place for as long as it lives, and that nobody
+//! > writes to.
 //!
 //! It holds because the owner is never handed out, moved out or changed, but by `into_vec`, which ends the storage.
 //! Moving the storage moves only the `Vec`, `Mmap` or `Pages` itself, not what it points to.

@@ -55,8 +55,9 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
                 at.next += 1;
                 at.cursor = Some(dataset.iter(at.worker)?);
             }
-            // SAFETY: if there is a sample, it is returned and the references are not used again; if there is none, nothing
-            // borrows from them. (The compiler takes them to be borrowed in either case.)
+            // SAFETY: if there is a sample, it is returned and the references are not used again. If there is none, nothing
+            // borrows from them: `next` is written for every lifetime, and an error borrows nothing. (The compiler takes them to
+            // be borrowed in either case.)
             let (again, cx) = unsafe { (&mut *std::ptr::from_mut(at), &mut *std::ptr::from_mut(cx)) };
             if let (Some(dataset), Some(cursor)) = (self.datasets.get(again.next - 1), &mut again.cursor)
                 && let Some(sample) = dataset.next(cursor, cx)?

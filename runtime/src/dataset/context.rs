@@ -6,11 +6,12 @@ use std::fmt;
 use crate::dtype::{DType, Element};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
+use crate::sampler::Places;
 
 /// One thread's surroundings while it reads one sample.
 ///
-/// Its random numbers are a function of the loader's seed, the epoch and the sample's position in the pass: the same
-/// for any number of workers, whoever reads the sample. Its memory belongs to the thread and is reused from sample to
+/// Its random numbers are a function of the loader's seed, the epoch and the sample's place in the pass: the same for any
+/// number of workers, and with [`DistributedSampler`](crate::sampler::DistributedSampler) of replicas. Its memory belongs to the thread and is reused from sample to
 /// sample.
 ///
 /// The default one, for calling a dataset by hand, is at position 0 of epoch 0 with seed 0.
@@ -19,8 +20,8 @@ pub struct Context {
     seed: u64,
     epoch: u32,
     position: u64,
-    /// Of the first sample that is read together with this one.
-    first: u64,
+    /// Of the samples that are read together with this one.
+    together: Places,
     worker: Option<usize>,
     rng: Option<SampleRng>,
     /// In words, for alignment.
@@ -37,12 +38,18 @@ impl Context {
 
     /// Starts a sample of a pass. Both are said each time, as a dataset may have put another context here.
     #[inline]
-    pub(crate) fn start(&mut self, seed: u64, epoch: u32, position: usize) {
+    pub(crate) fn start(&mut self, seed: u64, epoch: u32, position: u64) {
         if !self.parts.is_empty() {
             self.start_pass(seed, epoch);
         }
         (self.seed, self.epoch) = (seed, epoch);
         self.start_sample(position);
+    }
+
+    /// Starts several samples that are read together.
+    pub(crate) fn start_many(&mut self, seed: u64, epoch: u32, together: Places) {
+        self.start(seed, epoch, together.first);
+        self.set_together(together);
     }
 
     /// Says which pass the samples belong to.
@@ -55,8 +62,8 @@ impl Context {
 
     /// Starts a sample.
     #[inline]
-    pub(crate) fn start_sample(&mut self, position: usize) {
-        (self.position, self.first) = (position as u64, position as u64);
+    pub(crate) fn start_sample(&mut self, position: u64) {
+        (self.position, self.together.first) = (position, position);
         self.rng = None;
         if !self.parts.is_empty() {
             self.start_parts(position);
@@ -64,21 +71,21 @@ impl Context {
     }
 
     #[inline(never)]
-    fn start_parts(&mut self, position: usize) {
+    fn start_parts(&mut self, position: u64) {
         self.parts.iter_mut().for_each(|part| part.start_sample(position));
     }
 
     /// Goes to sample `place`, from 0, of those that are [read together](super::Dataset::get_many): random numbers and the
     /// position are then that sample's, from the start.
     pub fn go_to(&mut self, place: usize) {
-        let first = self.first;
-        self.start_sample(first.wrapping_add(place as u64) as usize);
-        self.set_first(first);
+        let together = self.together;
+        self.start_sample(together.of(place));
+        self.set_together(together);
     }
 
-    fn set_first(&mut self, first: u64) {
-        self.first = first;
-        self.parts.iter_mut().for_each(|part| part.set_first(first));
+    fn set_together(&mut self, together: Places) {
+        self.together = together;
+        self.parts.iter_mut().for_each(|part| part.set_together(together));
     }
 
     /// This sample's random numbers; asking again goes on with them.
@@ -87,7 +94,7 @@ impl Context {
         self.rng.get_or_insert_with(|| SampleRng::new(self.seed, self.epoch, self.position))
     }
 
-    /// The sample's place in the pass, from 0.
+    /// The sample's place in the pass, from 0; of a [replica](crate::sampler::DistributedSampler) in the pass of all replicas.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -168,7 +175,7 @@ impl Context {
     fn add_part(&mut self) {
         let mut part = Self::new(self.worker);
         part.start_pass(part_seed(self.seed, self.parts.len()), self.epoch);
-        (part.position, part.first) = (self.position, self.first);
+        (part.position, part.together) = (self.position, self.together);
         self.parts.push(part);
     }
 }
@@ -220,7 +227,7 @@ mod tests {
         together.start_pass(7, 1);
         together.start_sample(20);
         for place in [2, 0, 1, 1] {
-            alone.start_sample(20 + place);
+            alone.start_sample(20 + place as u64);
             together.go_to(place);
             assert_eq!(draw(&mut together), draw(&mut alone));
         }
@@ -261,7 +268,7 @@ mod tests {
             fresh.start_sample(position);
             assert_eq!(drawn, draw(&mut fresh), "however old the parts are");
             let [a, _] = used.parts();
-            assert_eq!((a.position(), a.epoch(), a.worker()), (position as u64, epoch, Some(3)));
+            assert_eq!((a.position(), a.epoch(), a.worker()), (position, epoch, Some(3)));
             assert_ne!(a.rng().next_u64(), drawn.0[0], "asking again goes on");
             seen.extend(drawn.0);
             seen.insert(drawn.1);

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::{Dataset, IterableDataset};
-use crate::sample::Sample;
+use crate::sample::{Sample, Schema};
 
 /// What the batches of a loader are made of: the samples of a [`Dataset`], or those of an [`IterableDataset`] in its
 /// wrapper, [`Iterable`].
@@ -12,10 +12,14 @@ pub trait Loadable: 'static {
     type Item<'a>: Sample
     where
         Self: 'a;
+
+    /// What a batch of them looks like.
+    type Schema: Schema + 'static;
 }
 
 impl<D: Dataset> Loadable for D {
     type Item<'a> = D::Sample<'a>;
+    type Schema = <D::Sample<'static> as Sample>::Schema;
 }
 
 /// An [`IterableDataset`], as a loader has it; made by [`Loader::iterable`](crate::Loader::iterable).
@@ -27,6 +31,7 @@ pub struct Iterable<D>(pub(crate) D);
 
 impl<D: IterableDataset> Loadable for Iterable<D> {
     type Item<'a> = D::Sample<'a>;
+    type Schema = <D::Sample<'static> as Sample>::Schema;
 }
 
 impl<D> Deref for Iterable<D> {

@@ -87,7 +87,7 @@ impl<'a, T: Element> ArrayRow<'a, T> {
 }
 
 impl<T: Element> Sample for ArrayRow<'_, T> {
-    type Tensors<'b> = Tensor<'b, T>;
+    type Schema = T;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(T::DTYPE, self.shape);
@@ -96,11 +96,6 @@ impl<T: Element> Sample for ArrayRow<'_, T> {
     #[inline(always)]
     fn write(self, row: &mut crate::sample::Row<'_>) -> Result<(), BoxError> {
         Ok(row.write(self.data, self.shape)?)
-    }
-
-    #[inline]
-    fn tensors<'b>(columns: &mut crate::sample::Columns<'b>) -> Self::Tensors<'b> {
-        columns.take()
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
             .map(|(index, position)| {
                 cx.start_sample(position);
                 let alone = noise().get(index, &mut cx).unwrap();
-                let mut rng = SampleRng::new(3, 2, position as u64);
+                let mut rng = SampleRng::new(3, 2, position);
                 assert_eq!(alone, (index as i64, [rng.next_u64(), rng.next_u64()]));
                 alone
             })

@@ -6,17 +6,20 @@ use std::marker::PhantomData;
 use super::collate::Region;
 use super::lease::Lease;
 use crate::dataset::Loadable;
-use crate::sample::{Columns, Sample};
+use crate::sample::{Columns, Schema};
 
 /// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
 ///
-/// It may outlive the pass and the loader.
-pub struct Batch<D> {
+/// It may outlive the pass and the loader. `S` is the [schema](Schema) of its samples: `(u8, i64)` for images of bytes with a
+/// label each.
+pub struct Batch<S> {
     lease: Lease<Region>,
     tag: Tag,
-    /// What its samples are is known from the dataset's type; there is no dataset in it.
-    dataset: PhantomData<fn() -> D>,
+    schema: PhantomData<fn() -> S>,
 }
+
+/// The batches of a dataset, for code that takes any dataset.
+pub type BatchOf<D> = Batch<<D as Loadable>::Schema>;
 
 /// What is known of a batch beside its contents.
 #[doc(hidden)]
@@ -30,10 +33,10 @@ pub struct Tag {
     pub(super) epoch: u32,
 }
 
-impl<D: Loadable> Batch<D> {
+impl<S: Schema> Batch<S> {
     #[inline]
     pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
-        Self { lease, tag, dataset: PhantomData }
+        Self { lease, tag, schema: PhantomData }
     }
 
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
@@ -42,24 +45,30 @@ impl<D: Loadable> Batch<D> {
     /// # Panics
     ///
     /// If the batch has no sample, and the fields are not those of the samples' type: the dataset's `fields` said others, or
-    /// none were known, since it said none and was empty when the loader was built.
+    /// none were known, since it said none and was empty when the loader was built. In a forked process, if the memory was
+    /// [given](super::Builder::memory).
     #[inline]
-    pub fn tensors(&self) -> <D::Item<'_> as Sample>::Tensors<'_> {
-        <D::Item<'_> as Sample>::tensors(&mut self.columns())
+    pub fn tensors(&self) -> S::Tensors<'_> {
+        S::tensors(&mut self.columns())
     }
 }
 
-impl<D> Batch<D> {
+impl<S> Batch<S> {
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
     /// any loader.
     pub fn untyped(self) -> Batch<()> {
-        Batch { lease: self.lease, tag: self.tag, dataset: PhantomData }
+        Batch { lease: self.lease, tag: self.tag, schema: PhantomData }
     }
 
     /// The batch field by field, whatever its samples' type.
+    ///
+    /// # Panics
+    ///
+    /// In a forked process, if the memory was [given](super::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: the batch was published with its first `rows` rows written, and while it is leased nobody writes.
+        // SAFETY: all bytes of a slot are initialised, and valid for their fields, from the start on; there are at most as many
+        // rows as the layout has; and while the batch is leased nobody writes.
         unsafe { self.lease.payload().columns(self.tag) }
     }
 
@@ -93,7 +102,7 @@ impl<D> Batch<D> {
     }
 }
 
-impl<D> fmt::Debug for Batch<D> {
+impl<S> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("task", &self.task())

@@ -1,5 +1,6 @@
 //! The memory of a loader's batches as a whole, and what code that takes any loader needs to know of it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use super::pass::Pass;
 use super::state::State;
 use super::stats::Stats;
 use super::stop::Stopper;
-use crate::arena::Memory;
+use crate::arena::{Memory, Pages};
 use crate::dataset::{Dataset, Loadable};
-use crate::sample::{Field, Layout};
+use crate::sample::{Field, Layout, Schema};
 
 /// What all batches of a loader are in.
 pub(super) struct Block {
@@ -37,10 +38,20 @@ impl Block {
         &*self.arena
     }
 
+    /// Whether it is memory of which only [`Builder::memory`](super::Builder::memory) knows what a forked process has.
+    pub(super) fn is_given(&self) -> bool {
+        is_given(&*self.arena)
+    }
+
     /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
     fn batch_bytes(&self) -> usize {
         self.layout.columns.first().map_or(0, |first| self.layout.size - first.offset)
     }
+}
+
+/// Whether a forked process may lack this memory, or share it with its parent. It has a copy of [`Pages`].
+pub(super) fn is_given(memory: &dyn Memory) -> bool {
+    !(memory as &dyn Any).is::<Pages>()
 }
 
 impl fmt::Debug for Block {
@@ -49,12 +60,13 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A loader that stacks samples in memory of its own: a [`Loader`] or a [`LaneLoader`], for code that takes either.
-pub trait BatchLoader {
-    /// What is loaded.
-    type Dataset: Loadable;
+/// A loader that stacks samples in memory of its own: a [`Loader`] or a [`LaneLoader`], for code that takes either. Sealed: unsafe
+/// code relies on what it says of its memory.
+pub trait BatchLoader: sealed::Sealed {
+    /// The [schema](Schema) of its batches.
+    type Schema: Schema;
     /// A pass.
-    type Pass<'l>: BatchPass<Self::Dataset>
+    type Pass<'l>: BatchPass<Self::Schema>
     where
         Self: 'l;
 
@@ -85,8 +97,8 @@ pub trait BatchLoader {
     fn stopper(&self) -> Stopper;
 }
 
-/// A pass of a [`BatchLoader`].
-pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
+/// A pass of a [`BatchLoader`]. Sealed, too: its batches are in that memory.
+pub trait BatchPass<S>: sealed::Sealed + Iterator<Item = Result<Batch<S>, Error>> {
     /// [`Pass::is_ready`].
     fn is_ready(&self) -> bool;
 
@@ -104,11 +116,15 @@ pub trait BatchPass<D>: Iterator<Item = Result<Batch<D>, Error>> {
     fn warnings(&self) -> &[Warning];
 }
 
+mod sealed {
+    pub trait Sealed {}
+}
+
 /// Both loaders, which differ in their passes and in what can be held.
 macro_rules! batch_loader {
     ($loader:ident, $pass:ident, $dataset:ident, $most_held:expr) => {
         impl<D: $dataset> BatchLoader for $loader<D, Stack> {
-            type Dataset = D;
+            type Schema = <D as Loadable>::Schema;
             type Pass<'l>
                 = $pass<'l, D, Stack>
             where
@@ -143,13 +159,16 @@ macro_rules! batch_loader {
             }
         }
 
+        impl<D: $dataset> sealed::Sealed for $loader<D, Stack> {}
+        impl<D: $dataset> sealed::Sealed for $pass<'_, D, Stack> {}
+
         impl<D: $dataset> $loader<D, Stack> {
             fn stacked(&self) -> &Block {
                 self.block.as_ref().expect("a loader that stacks samples has memory")
             }
         }
 
-        impl<D: $dataset> BatchPass<D> for $pass<'_, D, Stack> {
+        impl<D: $dataset> BatchPass<<D as Loadable>::Schema> for $pass<'_, D, Stack> {
             fn is_ready(&self) -> bool {
                 $pass::is_ready(self)
             }

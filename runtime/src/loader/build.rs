@@ -13,6 +13,7 @@ use super::crew::{Crew, usable_cores, worker_cores};
 use super::draw::{Batching, Origin};
 use super::engine::Engine;
 use super::error::{BuildError, Warning};
+use super::fate::Fate;
 use super::gate::{Gate, Start};
 use super::job::Activity;
 use super::limit::Bill;
@@ -24,6 +25,7 @@ use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
 use super::resume::Log;
 use super::ring::{Ring, Shared};
+use super::spans;
 use super::stats::Tally;
 use super::watch::Watchdog;
 use super::work::Work;
@@ -110,13 +112,14 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
-        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers).on_error(on_error);
+        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers);
+        let mut engine = engine.on_error(on_error);
         if let Origin::Feed(_) = draw.from {
-            // SAFETY: no claim is out, as there was no run yet.
-            unsafe { engine.plan_mut() }.feed = Some(Feed::new(slots, rows, in_order));
+            engine.plan_mut().feed = Some(Feed::new(slots, rows, in_order));
         }
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
-        let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate, shares, untouched });
+        let fate = Fate::new(workers);
+        let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate, shares, fate, untouched });
         let watchdog = watchdog(self.options.watchdog, &shared.engine.activities)?;
         let hands = (0..workers).map(|id| {
             let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), watching.clone()));
@@ -132,14 +135,14 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         })?;
         drop(building);
         for warning in &warnings {
-            tracing::warn!("{warning}");
+            spans::tell(|| tracing::warn!("{warning}"));
         }
         Ok(Loader {
             own: Worker::new(ring),
             reader: shared.engine.reader(None, pacer.clone()),
             shared,
             consumer,
-            crew,
+            crew: crew.writes_into(block.as_ref()),
             draw,
             generator: self.options.generator,
             hold: slots - ahead,

@@ -356,7 +356,8 @@ impl<D, C> Builder<D, C> {
     }
 
     /// Has the batches written into memory that `allocate` makes, of at least so many bytes: memory that a device can read,
-    /// say. It is asked once, by `build`; [`pin_memory`](Self::pin_memory) does not concern it.
+    /// say. It is asked once, by `build`; [`pin_memory`](Self::pin_memory) does not concern it. In a forked process the loader is
+    /// [lost](super#after-a-fork).
     ///
     /// ```
     /// use slotline::Loader;

@@ -6,13 +6,12 @@
 //! other claims some are, to see how reading and writing divide.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
-
-use tracing::span::EnteredSpan;
+use std::sync::atomic::AtomicU64;
 
 use super::figures::{Figures, MANY, nanos};
 use super::job::{Activity, Reader};
-use super::spans;
+use super::spans::{self, Entered};
+use super::work::Cause;
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
@@ -24,24 +23,25 @@ const LONG: u64 = 400;
 const STAGED: u32 = 16;
 
 /// Fills a claim of so many parts and sees what it takes. For claims that the
-/// reader's pacer does [not let go](super::pacer::Pacer::lets_go).
+/// reader's pacer does [not let go](super::pacer::Pacer::lets_go). Fails if a subscriber panicked: it is filled all the same.
 #[inline(never)]
-pub(super) fn timed<T>(
+pub(super) fn timed(
     reader: &mut Reader,
     activity: &Activity,
     (task, parts): (usize, usize),
-    fill: impl FnOnce(&mut Reader) -> T,
-) -> T {
+    fill: impl FnOnce(&mut Reader),
+) -> Result<(), Cause> {
     let timing = Timing::begin(reader, activity, task);
-    let outcome = fill(reader);
-    timing.end(reader, activity, parts);
-    outcome
+    fill(reader);
+    timing.end(reader, activity, parts)
 }
 
 /// A claim that is being timed.
 #[derive(Debug)]
 pub(super) struct Timing {
-    span: EnteredSpan,
+    span: Entered,
+    /// What became of the span so far.
+    told: Result<(), Cause>,
     started: Instant,
     /// Samples that the thread had taken on before.
     samples: u64,
@@ -49,25 +49,26 @@ pub(super) struct Timing {
 
 impl Timing {
     pub(super) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
-        let (span, samples) = (spans::fill(task), activity.figures.samples());
+        let ((span, told), samples) = (spans::fill(task), activity.figures.samples());
         let watch = &mut reader.watch;
         watch.staged = watch.slow || watch.timed.is_multiple_of(STAGED);
         watch.timed = watch.timed.wrapping_add(1);
         let started = Instant::now();
         watch.laps.start(started);
-        Self { span, started, samples }
+        Self { span, told, started, samples }
     }
 
-    /// It had so many parts.
-    pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) {
-        let Self { span, started, samples } = self;
+    /// It had so many parts. Fails if a subscriber panicked.
+    pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
+        let Self { mut span, told, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
         // Who listens to spans wants them all.
         let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
         reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go(), always);
-        spans::filled(&span, samples);
         reader.pacer.measured(ended - started, parts, always);
+        let filled = span.filled(samples);
+        told.and(filled).and(span.leave())
     }
 }
 
@@ -180,12 +181,21 @@ impl Laps {
 
 /// What a look at the clock takes, in nanoseconds: about 25, but on some machines far more.
 fn look() -> u64 {
-    static LOOK: OnceLock<u64> = OnceLock::new();
-    *LOOK.get_or_init(|| {
-        let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
-        let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
-        least.map_or(0, nanos).clamp(10, 10_000)
-    })
+    // 0 until it is known. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever.
+    static LOOK: AtomicU64 = AtomicU64::new(0);
+    match LOOK.load(Ordering::Relaxed) {
+        0 => measure(&LOOK),
+        known => known,
+    }
+}
+
+#[cold]
+fn measure(look: &AtomicU64) -> u64 {
+    let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
+    let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
+    let known = least.map_or(0, nanos).clamp(10, 10_000);
+    look.store(known, Ordering::Relaxed);
+    known
 }
 
 #[cfg(test)]
@@ -201,7 +211,8 @@ mod tests {
         timed(&mut reader, &activity, (0, 1), |_| {
             activity.figures.claimed(1);
             std::thread::sleep(Duration::from_nanos(LONG * look()));
-        });
+        })
+        .unwrap();
         let took = activity.figures.busy_time();
         assert!(!took.is_zero());
         // These have no time of their own yet.

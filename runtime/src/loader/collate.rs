@@ -4,7 +4,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
-use super::batch::{Batch, Tag};
+use super::batch::{Batch, BatchOf, Tag};
+use super::block::is_given;
 use super::job::{Job, Read};
 use super::lease::Lease;
 use super::overflow::Spills;
@@ -12,6 +13,7 @@ use super::samples::Samples;
 use crate::BoxError;
 use crate::arena::Memory;
 use crate::dataset::Loadable;
+use crate::fork::Process;
 use crate::sample::{Columns, Layout, Row, Sample, close_up};
 use crate::sync::Mutex;
 
@@ -88,6 +90,9 @@ pub struct Region {
     start: NonNull<u8>,
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
+    /// Whether a process that is forked from this one must not touch it.
+    given: bool,
+    process: Process,
 }
 
 impl fmt::Debug for Region {
@@ -107,7 +112,8 @@ impl Region {
     ///
     /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
     pub(super) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
-        Self { start, layout, arena }
+        let given = is_given(&*arena);
+        Self { start, layout, arena, given, process: Process::this() }
     }
 
     pub(super) fn layout(&self) -> &Arc<Layout> {
@@ -120,11 +126,18 @@ impl Region {
 
     /// The batch that `tag` describes.
     ///
+    /// # Panics
+    ///
+    /// In a forked process, if the memory is not [`Pages`](crate::arena::Pages).
+    ///
     /// # Safety
     ///
     /// Its rows must have been written, and nobody may write them while the columns are used.
     #[inline]
     pub(super) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
+        if self.given && !self.process.is_this() {
+            no_such_memory();
+        }
         let start = self.start.as_ptr();
         // SAFETY: the caller's word, and `new`'s. A single sample has one row.
         unsafe {
@@ -133,8 +146,19 @@ impl Region {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn no_such_memory() -> ! {
+    panic!("this process was forked, and the memory of its parent's batches is not in it: load again here, or spawn")
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            // The memory may not be there, be the parent's as well, or have been written to by a thread that is gone: what
+            // spilled stays where it is, and so does the memory.
+            return std::mem::forget(self.arena.clone());
+        }
         // SAFETY: the region has this part of the arena alone, and nobody else has the region.
         unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
@@ -153,7 +177,7 @@ impl Region {
 }
 
 impl<D: Loadable> Collate<D> for Stack {
-    type Batch = Batch<D>;
+    type Batch = BatchOf<D>;
     type Payload = Region;
 
     #[inline(always)] // As `MapJob::next`.
@@ -199,7 +223,7 @@ impl<D: Loadable> Collate<D> for Stack {
     }
 
     #[inline]
-    fn deliver(lease: Lease<Region>, tag: Tag) -> Batch<D> {
+    fn deliver(lease: Lease<Region>, tag: Tag) -> BatchOf<D> {
         Batch::new(lease, tag)
     }
 }

@@ -1,14 +1,12 @@
-//! The worker threads: on which cores they run, how they start, and how they end.
-
-use std::sync::{Arc, PoisonError};
+//! The worker threads, and on which cores they run.
 
 use core_affinity::CoreId;
 
 use super::GRACE;
+use super::block::Block;
 use super::error::{BuildError, Warning};
-use super::fork::Process;
-use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, mpsc, wait_while};
+use super::threads::Threads;
+use crate::sync::mpsc;
 use crate::wait::Until;
 
 /// Which cores workers run on.
@@ -61,26 +59,9 @@ pub(super) fn worker_cores(
 /// The worker threads.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
-    threads: Vec<JoinHandle<()>>,
-    roll: Arc<Roll>,
-    process: Process,
-}
-
-/// How many threads have ended.
-#[derive(Debug, Default)]
-struct Roll {
-    ended: Mutex<usize>,
-    changed: Condvar,
-}
-
-/// Signs the roll when its thread ends, in whatever way.
-struct Signature(Arc<Roll>);
-
-impl Drop for Signature {
-    fn drop(&mut self) {
-        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_all();
-    }
+    threads: Threads,
+    /// Whether the memory of the batches is this process's only.
+    in_given_memory: bool,
 }
 
 impl Crew {
@@ -92,12 +73,11 @@ impl Crew {
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut crew = Self { threads: Vec::with_capacity(lives.len()), ..Self::default() };
+        let mut crew = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false };
         let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
-            let (signature, bound, core) = (Signature(crew.roll.clone()), bound.clone(), cores.get(id).copied());
+            let (bound, core) = (bound.clone(), cores.get(id).copied());
             let life = move || {
-                let _signature = signature;
                 if let Some(core) = core {
                     // Nobody listens if the builder gave up meanwhile.
                     let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
@@ -105,13 +85,10 @@ impl Crew {
                 drop(bound);
                 life();
             };
-            match thread::Builder::new().name(format!("slotline-{id}")).spawn(life) {
-                Ok(thread) => crew.threads.push(thread),
-                Err(source) => {
-                    close();
-                    crew.join();
-                    return Err(BuildError::Thread { worker: id, source });
-                }
+            if let Err(source) = crew.threads.start(format!("slotline-{id}"), life) {
+                close();
+                crew.end(&grace());
+                return Err(BuildError::Thread { worker: id, source });
             }
         }
         drop(bound);
@@ -127,32 +104,36 @@ impl Crew {
         self.threads.len()
     }
 
-    /// Whether this process was forked from the one with the threads.
+    /// Notes what memory batches are written into.
+    pub(super) fn writes_into(self, block: Option<&Block>) -> Self {
+        Self { in_given_memory: block.is_some_and(Block::is_given), ..self }
+    }
+
+    /// Whether this process was forked from the one with the threads, or with the memory of the batches.
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
-        !self.process.is_this() && !self.threads.is_empty()
+        !self.threads.is_here() && (self.in_given_memory || self.threads.len() > 0)
     }
 
-    /// Leaves threads alone that were lost. Even to let go of them would not do: the system may have given their place to
-    /// other ones.
+    /// Whether this process was forked from the one with the memory of the batches: then none can be delivered.
+    #[inline]
+    pub(super) fn has_lost_memory(&self) -> bool {
+        self.in_given_memory && !self.threads.is_here()
+    }
+
+    /// Leaves threads alone that were lost.
     #[cold]
     pub(super) fn forget(&mut self) {
-        self.threads.drain(..).for_each(std::mem::forget);
+        self.threads.forget();
     }
 
-    /// Waits for the threads to end, but not for ever.
-    pub(super) fn join(&mut self) {
-        let all = self.threads.len();
-        // Some may nap.
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
-        let Roll { ended, changed } = &*self.roll;
-        let guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = *wait_while((ended, changed), guard, &Until::after(Some(GRACE)), |ended| *ended < all);
-        if ended == all {
-            // A worker that panicked outside of user code has said so already.
-            self.threads.drain(..).for_each(|thread| drop(thread.join()));
-        } else {
-            tracing::warn!(stuck = all - ended, "workers are stuck in a dataset's code and are left behind");
-        }
+    /// Waits for the threads to end, until the deadline.
+    pub(super) fn end(&mut self, deadline: &Until) {
+        self.threads.end(deadline);
     }
+}
+
+/// The end of the time that a loader's threads have to end.
+pub(super) fn grace() -> Until {
+    Until::after(Some(GRACE))
 }

@@ -5,7 +5,7 @@ use super::facts::{check_batches, differs};
 use super::plan::{Batches, Feed, Plan};
 use super::state::{State, StateError};
 use crate::rng::{Generator, SharedGenerator, default_generator};
-use crate::sampler::{Order, RandomSampler, Sampler, SamplerError};
+use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError};
 
 /// Where a loader's indices come from, and the batches that they go into.
 pub(super) struct Draw {
@@ -135,7 +135,7 @@ impl Draw {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        plan.samples = dataset;
+        (plan.samples, plan.places) = (dataset, Places::default());
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),
@@ -151,6 +151,7 @@ impl Draw {
             }
             Origin::Sampler(sampler) => {
                 draw_from(&mut **sampler, default, order)?;
+                plan.places = sampler.places();
                 self.passes = self.passes.saturating_add(1);
             }
             Origin::Feed(make) => {

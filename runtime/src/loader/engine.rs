@@ -3,7 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
@@ -16,7 +16,7 @@ use super::on_error::OnError;
 use super::pacer::Pacer;
 use super::plan::{Indices, Plan};
 use super::tolerant::Tolerant;
-use super::work::{Cause, Failure, Work, dispose, guarded};
+use super::work::{Cause, Failure, Work, dispose, guarded, quietly};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 
 /// What the threads of one loader share.
@@ -31,17 +31,50 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) single: bool,
     /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
     bulk: usize,
-    /// Written by the consumer between two passes, read by whoever has a claim.
-    plan: UnsafeCell<Plan>,
+    /// Written by the loader between two passes, read by the threads that have a claim.
+    plan: Board<Plan>,
     pub(super) abandoned: Arc<Abandoned>,
     on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
-// SAFETY: everything but the plan is Sync (`Dataset` and `Collate` demand it). The plan is written through `plan_mut` only,
-// whose caller vouches that no claim is out, and read through `plan` only, whose caller has one; the rings order the two.
-unsafe impl<D: Dataset, C: Collate<D>> Sync for Engine<D, C> {}
+/// What one thread writes from time to time, and many read in between.
+#[derive(Debug, Default)]
+struct Board<T>(UnsafeCell<T>);
+
+// SAFETY: the value is reached through `Engine::plan` and `Engine::draft` only, whose callers see to it that nobody reads it
+// while it is written; the rings order the two. Readers share the value, and writers send it from thread to thread.
+unsafe impl<T: Send + Sync> Sync for Board<T> {}
+
+/// A plan in the making. It is taken out of the engine and put back when this is dropped: drawing a plan runs code of the
+/// user's, which may do anything, and so no reference into the engine is alive meanwhile.
+pub(super) struct Draft<'e> {
+    plan: Plan,
+    to: &'e Board<Plan>,
+}
+
+impl Deref for Draft<'_> {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl DerefMut for Draft<'_> {
+    fn deref_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `Engine::draft`). What comes
+        // back is the empty plan that was left there, and dropping that runs no code of the user's.
+        unsafe { std::ptr::swap(self.to.0.get(), &mut self.plan) };
+    }
+}
 
 /// Where the reading of some rows came to a stop.
 struct Stopped {
@@ -65,7 +98,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     pub(super) fn new(dataset: D, collate: C, rows: usize, batching: Batching, bulk: usize, workers: usize) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan, abandoned) = (UnsafeCell::default(), Arc::default());
+        let (plan, abandoned) = (Board::default(), Arc::default());
         let on_error = OnError::Raise;
         Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, on_error, activities }
     }
@@ -85,25 +118,50 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.activities.len() - 1
     }
 
-    /// The plan of the next pass.
+    /// The plan, of an engine that nobody shares yet.
+    pub(super) fn plan_mut(&mut self) -> &mut Plan {
+        self.plan.0.get_mut()
+    }
+
+    /// The plan, to be made that of the next pass.
     ///
     /// # Safety
     ///
-    /// No claim may be out, and none can be had while the plan is written.
-    #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn plan_mut(&self) -> &mut Plan {
-        // SAFETY: no claim is out, so nobody reads the plan, and only the loader's owner writes it.
-        unsafe { &mut *self.plan.get() }
+    /// As long as the draft is there no claim may be out and none be had, and nobody may call this or [`plan`](Self::plan).
+    pub(super) unsafe fn draft(&self) -> Draft<'_> {
+        // SAFETY: nobody else has a reference to the plan (the caller's word), and this one ends here.
+        let plan = unsafe { std::mem::take(&mut *self.plan.0.get()) };
+        Draft { plan, to: &self.plan }
     }
 
     /// The plan of this pass.
     ///
     /// # Safety
     ///
-    /// While it is used, a claim must be out, or the caller be the only one who may call `plan_mut`.
+    /// While it is used, a claim must be out, or the caller be the only one who may call `draft`.
     pub(super) unsafe fn plan(&self) -> &Plan {
         // SAFETY: nobody writes the plan now (the caller's word).
-        unsafe { &*self.plan.get() }
+        unsafe { &*self.plan.0.get() }
+    }
+
+    /// Gives up some rows of a batch because of a panic outside of the code that is guarded sample by sample: the batch fails,
+    /// at the sample that this thread was reading, if it was one of them, or else at the first one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn spoil(
+        &self,
+        work: &Work<C::Payload>,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &Reader,
+        cause: Cause,
+    ) {
+        let activity = &*self.activities[reader.place];
+        let at = activity.at().filter(|at| at.task == task.number && rows.contains(&at.row)).map(|at| at.row);
+        activity.end();
+        let row = at.unwrap_or(rows.start);
+        let index = if rows.contains(&row) { task.indices.at(row) } else { 0 };
+        work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
     }
 
     /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the claim.
@@ -270,10 +328,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if nothing {
             dispose(outcome);
             // A panic there is reported as any panic is.
-            let _ = guarded(|| {
-                C::discard(&work.payload);
-                Ok(())
-            });
+            quietly(|| C::discard(&work.payload));
             return Ok(());
         }
         outcome

@@ -141,8 +141,8 @@ pub enum BuildError {
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
 /// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
-/// still, the pass is over; after [`Stopped`](Self::Stopped) and [`Forked`](Self::Forked) it
-/// is over at once.
+/// still, the pass is over; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
+/// [`WorkerDied`](Self::WorkerDied) it is over at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -268,12 +268,21 @@ pub enum Error {
     /// A [`Stopper`](super::Stopper) was used: there will be no more batches, of this pass or another one.
     #[error("the loader was stopped; build a new one to go on, from its state if need be")]
     Stopped,
-    /// This process was forked from the one that built the loader, and has none of its workers. Loaders without workers do not
-    /// mind.
+    /// This process was forked from the one that built the loader, and has none of its workers, or not the memory that it was
+    /// [given](super::Builder::memory). Other loaders without workers go on.
     #[error(
-        "this process was forked from the one that built the loader, and has none of its workers; build another one, from its state if need be"
+        "this process was forked from the one that built the loader, and has none of its workers, or not its memory; build another one, from its state if need be"
     )]
     Forked,
+    /// A worker ended with a panic in the loader's own code, which no user code can cause, and what is left of the workers can't
+    /// go on without it. No later pass begins.
+    #[error("worker {worker} ended with a panic in the loader's own code, and the loader with it: {message}")]
+    WorkerDied {
+        /// Its number; of several the first one's.
+        worker: usize,
+        /// What the panic said.
+        message: String,
+    },
     /// A batch was given up before it was whole, which no user code can cause.
     #[error("batch {task} was lost")]
     Lost {

@@ -3,10 +3,9 @@
 //! So a count is a load and a store, and no thread waits for another one. Readers see each figure as it was a moment ago,
 //! and not all of them at the same moment.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::fork::Process;
+use crate::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Instant, thread};
 
@@ -32,8 +31,9 @@ pub(super) struct Figures {
     /// Without anything to do: no slot, or only batches that are better made by the consumer.
     waiting: AtomicU64,
     resting: AtomicU64,
-    /// The consumer's: when the pass began, after [`base`], plus 1.
+    /// The consumer's: when the pass began, after `base`, plus 1.
     pass: AtomicU64,
+    base: Base,
     pub(super) slowest: Slowest,
 }
 
@@ -71,13 +71,13 @@ impl Figures {
 
     /// Says that a pass begins.
     pub(super) fn begin_pass(&self, now: Instant) {
-        self.pass.store(nanos(now.saturating_duration_since(base())).saturating_add(1), Ordering::Relaxed);
+        self.pass.store(nanos(now.saturating_duration_since(self.base.0)).saturating_add(1), Ordering::Relaxed);
     }
 
     /// When the last pass began.
     pub(super) fn pass_begun(&self) -> Option<Instant> {
         let after = self.pass.load(Ordering::Relaxed).checked_sub(1)?;
-        base().checked_add(Duration::from_nanos(after))
+        self.base.0.checked_add(Duration::from_nanos(after))
     }
 
     pub(super) fn samples(&self) -> u64 {
@@ -119,9 +119,13 @@ fn add(figure: &AtomicU64, more: u64) {
 }
 
 /// A moment to count from.
-fn base() -> Instant {
-    static BASE: OnceLock<Instant> = OnceLock::new();
-    *BASE.get_or_init(Instant::now)
+#[derive(Debug)]
+struct Base(Instant);
+
+impl Default for Base {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
 }
 
 /// As many nanoseconds as 64 bits can count, which are 584 years.

@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::work::{Cause, guarded};
+use super::work::{Cause, dispose_each, guarded};
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
-use crate::sync::{Condvar, Mutex, MutexGuard, wait_while};
+use crate::sync::{Condvar, Mutex, MutexGuard, mishap, wait_while};
 use crate::wait::Until;
 
 /// The user's code that runs in each worker before it loads.
@@ -60,8 +60,10 @@ struct State {
     open: u64,
     /// The base seed of the current one.
     seed: u64,
-    /// Workers that are through.
+    /// Workers that are through, or gone.
     arrived: usize,
+    /// Workers that ended before the gate was closed.
+    gone: usize,
     /// Workers that failed, and why.
     failures: Vec<(usize, BoxError)>,
     closed: bool,
@@ -82,10 +84,13 @@ impl Gate {
             state = self.wait_for_all(state, &deadline)?;
         }
         state.passes += 1;
-        (state.seed, state.arrived) = (seed, 0);
-        state.failures.clear();
+        (state.seed, state.arrived) = (seed, state.gone);
+        let unheard = std::mem::take(&mut state.failures);
         self.changed.notify_all();
-        let mut state = self.wait_for_all(state, &deadline)?;
+        // Not under the lock: these are the user's, who may do anything when they are dropped.
+        drop(state);
+        dispose_each(unheard);
+        let mut state = self.wait_for_all(self.lock(), &deadline)?;
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         Some(failures)
@@ -106,7 +111,7 @@ impl Gate {
 
     /// The gate as one worker sees it.
     pub(super) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { gate: self, worker, passes: 0, start: self.start.clone() }
+        Visitor { gate: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -128,7 +133,19 @@ pub(super) struct Visitor<'a> {
     worker: usize,
     /// Passes that it took part in.
     passes: u64,
+    /// The last one of them that it was counted in as through.
+    arrived: u64,
     start: Start,
+}
+
+/// A worker that ends, in whatever way, is nobody to wait for.
+impl Drop for Visitor<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.gone += 1;
+        state.arrived += usize::from(self.arrived != state.passes);
+        self.gate.changed.notify_all();
+    }
 }
 
 impl Visitor<'_> {
@@ -146,11 +163,13 @@ impl Visitor<'_> {
         self.passes = state.passes;
         let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
         drop(state);
+        mishap();
         let outcome = self.start.run(info);
         let ready = outcome.is_ok();
         let mut state = gate.lock();
         state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
+        self.arrived = self.passes;
         gate.changed.notify_all();
         // The consumer may give the pass up before it opens the gate, and begin another one.
         while state.open < self.passes && state.passes == self.passes && !state.closed {

@@ -14,7 +14,8 @@ use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 /// The samples of some rows of one batch.
 ///
-/// For a sample to be written where `Read::row` says, that row must be the claim's own: implementations vouch for it.
+/// A sample is written where `Read::row` says. So rows must be the claim's own and below those that the layout has, and each is
+/// given for one sample at a time. There are two implementations, beside this trait, which is not public.
 #[doc(hidden)]
 pub trait Job<D: Loadable> {
     /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
@@ -113,7 +114,7 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
     pub(super) fn begin(&mut self, row: usize, index: usize) {
         self.activity.index.store(index, Ordering::Relaxed);
         self.activity.row.store(row, Ordering::Relaxed);
-        self.cx.start(self.plan.seed, self.plan.epoch, self.first + row);
+        self.cx.start(self.plan.seed, self.plan.epoch, self.plan.places.of(self.first + row));
     }
 }
 
@@ -183,7 +184,8 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         self.scratch.clear();
         self.scratch.extend(rows.map(|row| self.indices.at(row)));
         self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
-        self.cx.start(self.plan.seed, self.plan.epoch, self.first + first);
+        let Plan { seed, epoch, places, .. } = *self.plan;
+        self.cx.start_many(seed, epoch, places.from(self.first + first));
         let (mut given, at) = (0, &mut self.at);
         *at = first;
         let (indices, laps, activity) = (&self.scratch[..], laps, self.activity);
@@ -237,14 +239,14 @@ impl Abandoned {
         }
     }
 
-    /// Gives up this pass and all that could come after it.
+    /// Gives up this pass and all that could come after it. Whoever is told of it sees what was before it.
     pub(super) fn stop(&self) {
-        self.0.fetch_or(STOPPED, Ordering::Relaxed);
+        self.0.fetch_or(STOPPED, Ordering::Release);
     }
 
     #[inline]
     pub(super) fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & STOPPED != 0
+        self.0.load(Ordering::Acquire) & STOPPED != 0
     }
 }
 

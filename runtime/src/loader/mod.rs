@@ -39,11 +39,31 @@
 //! | a user's iterator of indices panics | [`Error::Sampler`] in the place of the batch; the pass ends |
 //! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is as it was; [`Error::State`] from `epoch` if only the drawn pass shows it |
 //! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
-//! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`; the one after that starts clean |
+//! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`, and others like it of those after it; the first `epoch` that returns starts clean |
 //! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from `epoch`, for ever; workers end at their current sample; batches in hand stay good |
-//! | a loader dropped | the same, and the threads end; one that is stuck in user code is left behind after [`GRACE`], with the memory it can touch |
+//! | a loader dropped | the same, and the threads end. One that is stuck in user code, which includes destructors of thread-locals and subscribers of `tracing`, is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
+//! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends by itself |
+//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or in a [`LaneLoader`] at the first one: [`Error::WorkerDied`], then and from every `epoch` |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
+//!
+//! Code of the user's runs in more places than those. A panic there:
+//!
+//! | where | outcome |
+//! |---|---|
+//! | `get`, `get_many`, `prefetch`, a cursor's `next`, writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] in the place of the batch; the next batch comes |
+//! | a subscriber of `tracing`, at the span `fill` | the same: the message is the subscriber's, the sample the first one of the rows that were filled |
+//! | a subscriber at other spans, at messages, and what it has put in words (`Display` of an error) | nothing is lost but the span or the message, and nothing comes out |
+//! | `worker_init` | [`Error::WorkerInit`] |
+//! | an iterable dataset's `iter` and `resume`; `save` | [`Error::Start`]; it counts as one that saves nothing |
+//! | `next` of a user's iterator of indices | [`Error::Sampler`] |
+//! | `Dataset::len`, `Sampler::len`, `order` and the like, what makes a user's iterator | comes out of `build`, `epoch`, `len` or `state`, where it was called; the next call begins anew |
+//! | `Dataset::fields`, `IterableDataset::fields` | comes out of `build`, before there are threads |
+//! | the `drop` of an error that nobody took, of a panic's payload, of an iterator, of a cursor, or of a batch that is dropped with the loader | nothing |
+//! | the `drop` of the dataset, or of memory from [`Builder::memory`] | comes out of dropping the loader, unless a worker was the last one to have it: then nothing |
+//! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | ends the process, as everywhere in Rust. (A global allocator must not panic at all) |
+//!
+//! "Nothing" means that the loader goes on and nothing is lost; the panic hook has said what happened.
 //!
 //! And when the system fails (on Linux, where each of these is tried):
 //!
@@ -54,13 +74,32 @@
 //! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; those that were started end first. If a thread can be had but not the page that std wants with it, std ends the process |
 //! | memory cannot be locked | [`Warning::NotLocked`] with the limit; it is used without |
 //! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run anywhere |
-//! | no `membarrier`, or no pages ahead of time | other fences, and pages when they are first written. (To forbid `membarrier` once a loader is built is not possible: whoever would sleep panics) |
-//! | a mapped file that is cut short, removed, replaced or written to | what [`map_npy`](crate::source::map_npy) says of each |
+//! | no `membarrier`, or no pages ahead of time | other fences, and pages when they are first written. (If `membarrier` is forbidden once a loader is built, a thread that is about to sleep panics: `next` does, and a worker ends as above) |
+//! | a mapped file that is cut short or written to, which whoever mapped it has promised not to happen; or removed, or replaced | what [`map_npy`](crate::source::map_npy) says of each |
 //! | a signal while a thread waits | it waits on, and no timeout comes sooner |
 //! | a worker, or the whole process, stopped for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything goes on when it does |
 //! | the clock leaps ahead, as after a suspend | timeouts and the watchdog take it for time that has passed, and nothing else minds |
 //! | the clock goes back, or the time of day changes | nothing: times that would be negative count as none |
-//! | the process is forked | in the child, which has no workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once; dropping the loader gives back nothing. A loader without workers, or one that is built there, is as good as any |
+//! | the process is forked | see [below](#after-a-fork) |
+//!
+//! # After a fork
+//!
+//! A child has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
+//!
+//! - Of a loader with workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once. A [`Stopper`] stops
+//!   only what has no workers, or a [`LaneLoader`].
+//! - A loader without workers goes on. Its memory is not locked any more: `mlock` ends with a fork.
+//! - A loader in memory that [`Builder::memory`] was given (page-locked for a device, say), with workers or without, is
+//!   [`Error::Forked`] from `next` and `epoch` at once, since the child may not have that memory, or may share it. To read a batch
+//!   in it panics; tensors of one that were borrowed before the fork must not be read.
+//! - Whatever is dropped gives back nothing of its parent's, waits for no thread that is gone, and touches no memory that may not
+//!   be there: what spilled, and memory that was given, is leaked. A dataset, and what a collate function made, is dropped as any
+//!   other value if nothing else has it.
+//! - A loader that is built there is as good as any. If another thread held a generator at the fork, the child's starts over with
+//!   an unpredictable seed ([`SharedGenerator`], [`default_generator`](crate::rng::default_generator)).
+//!
+//! This holds for forks by the C library's `fork`, which `std` and others use too: of a bare `clone` nobody hears. What others
+//! have locked at the fork stays locked: a subscriber of `tracing`, `stdout`, a dataset's own mutex. glibc sees to the allocator.
 
 mod batch;
 mod block;
@@ -73,8 +112,8 @@ mod draw;
 mod engine;
 mod error;
 mod facts;
+mod fate;
 mod figures;
-mod fork;
 mod gate;
 mod job;
 mod lanes;
@@ -95,6 +134,7 @@ mod spans;
 mod state;
 mod stats;
 mod stop;
+mod threads;
 mod tolerant;
 mod verdict;
 mod watch;
@@ -106,13 +146,13 @@ use std::time::Duration;
 
 use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
-pub use self::batch::Batch;
+pub use self::batch::{Batch, BatchOf};
 use self::block::Block;
 pub use self::block::{BatchLoader, BatchPass};
 pub use self::builder::{Builder, Values};
 pub use self::collate::{Collate, Stack, With};
 pub use self::crew::Affinity;
-use self::crew::Crew;
+use self::crew::{Crew, grace};
 use self::draw::Draw;
 pub use self::error::{BuildError, By, Error, Warning};
 use self::job::Reader;
@@ -133,12 +173,13 @@ pub use self::verdict::{Bound, Verdict};
 use self::watch::Watchdog;
 use crate::arena::Memory;
 use crate::dataset::{Dataset, Loadable};
+use crate::fork::Process;
 use crate::rng::SharedGenerator;
 use crate::sample::Field;
 use crate::sync::Instant;
 use crate::wait::Until;
 
-/// How long a dropped loader waits for its threads to come out of user code.
+/// How long a dropped loader waits, in all, for its threads to come out of user code and to end.
 pub const GRACE: Duration = Duration::from_secs(5);
 /// At most so many threads: beyond it systems begin to run out of what a thread takes, and std then ends the process.
 const MOST_WORKERS: usize = 4096;
@@ -240,6 +281,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         let (positions, seed) = (plan.positions, plan.seed);
         let bad = self.log.state().map_or(0, |state| state.bad_samples);
         self.ledger.begin(tasks.map(|_| positions), bad);
+        self.shared.fate.begin(0);
         let failures = match &self.shared.gate {
             Some(gate) => match gate.begin(seed, self.timeout) {
                 Some(failures) => failures,
@@ -254,7 +296,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
             if error == OpenError::Closed {
                 self.put_off(tasks);
-                return Err(Error::Stopped);
+                return Err(self.closed());
             }
             debug_assert_eq!(error, OpenError::TooMany);
             return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
@@ -275,7 +317,8 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             gate.open();
         }
         self.tally.begin(begun, delivered);
-        Ok(Pass::new(self, failures))
+        let nobody_left = self.shared.fate.begin(failures.len());
+        Ok(Pass::new(self, failures, nobody_left))
     }
 
     /// The number of the pass that the next [`epoch`](Self::epoch) gives.
@@ -387,9 +430,11 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stopper(&self) -> Stopper {
-        let shared = Arc::downgrade(&self.shared);
+        let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
         Stopper::new(move || {
-            shared.upgrade().inspect(|shared| shared.stop());
+            // Workers that were lost cannot be stopped, and may have held the gate's lock.
+            let stoppable = |shared: &Arc<Shared<D, C>>| shared.gate.is_none() || process.is_this();
+            shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
         })
     }
 
@@ -423,7 +468,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     self.pass.thrown_away += 1;
-                    drop(lease.take_trouble());
+                    drop(lease.take_trouble()); // Does not panic, whatever is in it.
                     C::discard(&lease.payload);
                 }
                 Err(NextError::Failed { .. }) => self.pass.thrown_away += 1,
@@ -434,7 +479,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
                     Err(_) if self.consumer.wait(&deadline) => {}
                     Err(_) => return Err(self.late()),
                 },
-                Err(NextError::Closed) => return Err(Error::Stopped),
+                Err(NextError::Closed) => return Err(self.closed()),
                 Err(NextError::Ended | NextError::Held) => break,
             }
         }
@@ -450,7 +495,17 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// Why a wait for the workers came to nothing.
     #[cold]
     fn late(&self) -> Error {
-        if self.shared.engine.abandoned.is_stopped() { Error::Stopped } else { self.timed_out() }
+        if self.shared.engine.abandoned.is_stopped() {
+            return Error::Stopped;
+        }
+        self.shared.fate.error().filter(|_| self.shared.ring.is_closed()).unwrap_or_else(|| self.timed_out())
+    }
+
+    /// Why the ring is closed.
+    #[cold]
+    fn closed(&self) -> Error {
+        let stopped = self.shared.engine.abandoned.is_stopped();
+        self.shared.fate.error().filter(|_| !stopped).unwrap_or(Error::Stopped)
     }
 
     #[cold]
@@ -479,7 +534,11 @@ impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
             return self.crew.forget();
         }
         self.shared.close();
-        self.crew.join();
+        let deadline = grace();
+        self.crew.end(&deadline);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.end(&deadline);
+        }
     }
 }
 

@@ -7,8 +7,9 @@ use super::collate::Collate;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
 use super::options::{Kind, clash};
+use super::spans;
 use super::stats::Tally;
-use super::work::{Bad, Failure, Trouble, guarded};
+use super::work::{Bad, Failure, Trouble, dispose, dispose_each, quietly};
 use crate::dataset::Loadable;
 
 /// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
@@ -177,10 +178,7 @@ impl Ledger {
             }
             Err(error) => {
                 // A panic there is reported as any panic is.
-                let _ = guarded(|| {
-                    C::discard(lease.payload());
-                    Ok(())
-                });
+                quietly(|| C::discard(lease.payload()));
                 tally.failed += 1;
                 Some(Err(error))
             }
@@ -188,13 +186,14 @@ impl Ledger {
     }
 
     /// Counts the bad samples of a batch: the rows that they left empty, or the batch's error.
-    fn count(&mut self, trouble: Trouble, task: usize) -> Result<Vec<usize>, Error> {
-        let Trouble { failure, mut bad } = trouble;
+    fn count(&mut self, mut trouble: Trouble, task: usize) -> Result<Vec<usize>, Error> {
+        let (failure, mut bad) = (trouble.failure.take(), std::mem::take(&mut trouble.bad));
         // Parts come in any order. Of one position all is one part's, and in order.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
             // What other parts met after it must not matter, as with fewer parts nobody would have looked.
-            bad.retain(|bad| bad.failure.position <= failure.position);
+            let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
+            dispose_each(bad.drain(after..));
         }
         let (mut empty, mut beyond) = (Vec::new(), None);
         for Bad { failure, row } in bad {
@@ -203,10 +202,15 @@ impl Ledger {
             empty.extend(row);
             if self.bad > self.budget && beyond.is_none() {
                 beyond = Some(Box::new(failure.into_error(task)));
+            } else {
+                dispose(failure);
             }
         }
         match (beyond, failure) {
-            (Some(source), _) => Err(Error::BadSamples { bad: self.bad, budget: self.budget, source }),
+            (Some(source), failure) => {
+                dispose(failure);
+                Err(Error::BadSamples { bad: self.bad, budget: self.budget, source })
+            }
             (None, Some(failure)) => Err(failure.into_error(task)),
             (None, None) => Ok(empty),
         }
@@ -220,7 +224,7 @@ impl Ledger {
             _ => 0,
         };
         if self.known.insert((replica, *index)) {
-            tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad");
+            spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What becomes of packed samples that find no room in their batch, and the count of them.
 
 use super::batch::Tag;
+use super::spans;
 use crate::sample::Columns;
 
 /// What becomes of a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
@@ -45,11 +46,13 @@ impl Spills {
         self.batches += 1;
         if self.batches == 1 {
             let least = items.div_ceil(tag.rows.max(1));
-            tracing::warn!(
-                "field {field}: batch {} has {items} items and no room for so many, and so took memory for itself, as \
-                 later ones will; declare room for {least} per sample to have it in the loader's own",
-                tag.task
-            );
+            spans::tell(|| {
+                tracing::warn!(
+                    "field {field}: batch {} has {items} items and no room for so many, and so took memory for itself, \
+                     as later ones will; declare room for {least} per sample to have it in the loader's own",
+                    tag.task
+                );
+            });
         }
     }
 }

@@ -12,6 +12,7 @@ use super::lease::Lease;
 use super::plan::Drawn;
 use super::ring::Ring;
 use super::spans::PassSpan;
+use super::work::dispose_each;
 use super::{Loader, Stack, State, Stats};
 use crate::BoxError;
 use crate::dataset::Dataset;
@@ -34,9 +35,14 @@ pub struct Pass<'a, D: Dataset, C: Collate<D> = Stack> {
 }
 
 impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
-    pub(super) fn new(loader: &'a mut Loader<D, C>, mut failures: Vec<(usize, BoxError)>) -> Self {
+    /// `nobody_left`: no worker is left but those that failed.
+    pub(super) fn new(
+        loader: &'a mut Loader<D, C>,
+        mut failures: Vec<(usize, BoxError)>,
+        mut nobody_left: bool,
+    ) -> Self {
         failures.reverse();
-        let nobody_left = !failures.is_empty() && failures.len() == loader.crew.len() && !loader.helps;
+        nobody_left &= !failures.is_empty() && !loader.helps;
         let span = PassSpan::new(loader.pass.epoch);
         Self { loader, held: false, over: false, failures, nobody_left, _span: span }
     }
@@ -77,16 +83,16 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
         next
     }
 
-    /// The end of a pass whose loader was stopped. What is ready stays where it is: it may lack rows, and does not count as
-    /// delivered.
+    /// The end of a pass whose loader was stopped, or has lost its workers. What is ready stays where it is: it may lack rows,
+    /// and does not count as delivered.
     #[cold]
-    fn stopped(&mut self) -> Option<Result<C::Batch, Error>> {
+    fn closed(&mut self) -> Option<Result<C::Batch, Error>> {
         self.over = true;
         self.loader.tally.end(self.loader.pass.delivered);
-        Some(Err(Error::Stopped))
+        Some(Err(self.loader.closed()))
     }
 
-    /// The end of a pass whose workers were lost.
+    /// The end of a pass whose workers, or whose memory, were lost.
     #[cold]
     fn forked(&mut self) -> Option<Result<C::Batch, Error>> {
         self.over = true;
@@ -116,6 +122,9 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
         if !self.failures.is_empty() {
             return self.next_failure().map(Err);
         }
+        if self.loader.crew.has_lost_memory() {
+            return self.forked();
+        }
         let loader = &mut *self.loader;
         if loader.pass.delivered >= loader.tally.look {
             loader.look();
@@ -127,7 +136,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
             match loader.consumer.try_next() {
                 Ok(lease) => {
                     if loader.shared.engine.abandoned.is_stopped() {
-                        return self.stopped();
+                        return self.closed();
                     }
                     let (task, rows) = match loader.pass.tasks {
                         Some(_) => {
@@ -196,7 +205,7 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                     loader.tally.failed += 1;
                     return Some(Err(Error::Lost { task }));
                 }
-                Err(NextError::Closed) => return self.stopped(),
+                Err(NextError::Closed) => return self.closed(),
                 Err(NextError::Ended) => {
                     (self.over, loader.pass.running) = (true, false);
                     loader.tally.end(loader.pass.delivered);
@@ -248,7 +257,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
 
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
     fn fed(&self, slot: usize) -> Option<(usize, usize)> {
-        // SAFETY: this is the only one who may call `plan_mut`.
+        // SAFETY: this is the only one who may call `draft`.
         let plan = unsafe { self.shared.engine.plan() };
         let list = plan.feed.as_ref()?.peek(slot);
         (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
@@ -261,6 +270,7 @@ impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
             self.loader.abandon();
         }
         self.loader.tally.end(self.loader.pass.delivered);
+        dispose_each(std::mem::take(&mut self.failures));
     }
 }
 

@@ -123,7 +123,7 @@ impl<D: Loadable> Payloads<D> for Stack {
         let bytes = batch as u128 * slots as u128;
         let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
         let fits = bytes <= u128::from(available);
-        let Some(len) = usize::try_from(bytes).ok().filter(|_| fits) else {
+        let Some(len) = usize::try_from(bytes).ok().filter(|&len| fits && len <= isize::MAX as usize) else {
             return Err(BuildError::Memory { slots, batch, bytes, available });
         };
         let mut warnings = Vec::new();
@@ -184,7 +184,7 @@ pub(super) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     let mut cx = Context::new(None);
     let mut failure = None;
     for index in 0..dataset.len().min(PROBES) {
-        cx.start_sample(index);
+        cx.start_sample(index as u64);
         match probe(|| Ok(Fields::of(&dataset.get(index, &mut cx)?))) {
             Ok(fields) => return Ok(fields),
             Err(source) => failure = Some(BuildError::Probe { index, source }),

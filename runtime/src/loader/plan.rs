@@ -14,13 +14,15 @@ use std::sync::PoisonError;
 use super::resume::Tickets;
 use super::state::{State, StateError};
 use super::work::{Cause, dispose, guarded};
-use crate::sampler::{Cipher, Order};
+use crate::sampler::{Cipher, Order, Places};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// One pass, as the workers need to know it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) order: Order,
+    /// Where its positions are in the pass of all replicas.
+    pub(super) places: Places,
     /// Positions that are delivered: the order's length, less what `drop_last` drops. Unused with a feed.
     pub(super) positions: usize,
     /// Samples of the dataset when the pass began.
@@ -168,8 +170,9 @@ impl Feed {
             list.get_mut().unwrap_or_else(PoisonError::into_inner).ticket = None;
         }
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let kept = VecDeque::new();
+        let (before, kept) = (source.batches.take(), VecDeque::new());
         *source = Source { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
+        dispose(before);
     }
 
     /// Draws what a state says was delivered of the pass, and keeps of it what was not.

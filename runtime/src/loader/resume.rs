@@ -9,7 +9,7 @@ use super::facts::{Before, Facts};
 use super::on_error::Ledger;
 use super::plan::Plan;
 use super::state::{Point, State, StateError, Streams};
-use super::{Loader, Progress};
+use super::{Loader, Progress, spans};
 use crate::dataset::Dataset;
 use crate::rng::{Generator, SharedGenerator};
 
@@ -71,7 +71,7 @@ impl Log {
         }
         self.default = state.start.default_generator.map(new);
         self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
-        warnings.extend(warning.inspect(|warning| tracing::warn!("{warning}")));
+        warnings.extend(warning.inspect(|warning| spans::tell(|| tracing::warn!("{warning}"))));
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// The plan of the pass.
     #[inline]
     pub(super) fn plan(&self) -> &Plan {
-        // SAFETY: nobody else calls `plan_mut`, and it is not called while `self` is borrowed.
+        // SAFETY: nobody else calls `draft`, and it is not called while `self` is borrowed.
         unsafe { self.shared.engine.plan() }
     }
 
@@ -244,15 +244,17 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.log.prepare(Some(&mut self.draw))?;
         let text = std::mem::take(&mut self.log.before.text);
         self.log.before = self.facts().begin(&self.log, text);
-        // SAFETY: the run is over with everything taken, and the next one is opened later.
-        let plan = unsafe { self.shared.engine.plan_mut() };
+        let engine = &self.shared.engine;
+        // SAFETY: the run is over with everything taken, and the next one is opened later. Of the loader's own methods, which
+        // look at the plan, none can be called by a sampler, as the loader is borrowed.
+        let mut plan = unsafe { engine.draft() };
         let keeps = self.persistent && self.epochs > 0;
         plan.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(plan.seed));
         plan.epoch = self.epochs;
         plan.tickets.start(self.log.state());
-        let engine = &self.shared.engine;
         let default = self.log.default.as_ref();
-        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, plan, default, self.log.state())?;
+        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, &mut plan, default, self.log.state())?;
+        drop(plan);
         if let Some(resume) = &mut self.log.resume {
             resume.drawn = Some(tasks);
         }

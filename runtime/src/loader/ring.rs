@@ -1,6 +1,8 @@
 //! The workers of one ring that they all share: whoever is free claims rows of the next batch.
 
 use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
@@ -8,15 +10,16 @@ use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
 use super::clock::timed;
 use super::collate::Collate;
 use super::engine::{Engine, Task};
-use super::gate::Gate;
+use super::fate::Fate;
+use super::gate::{Gate, Visitor};
 use super::job::Reader;
 use super::payloads::Untouched;
 use super::plan::{Drawn, Feed, Indices, Plan};
 use super::rest::Rest;
 use super::spans;
-use super::work::{Cause, Failure, Work};
+use super::work::{Cause, Failure, Work, caught, last_words};
 use crate::dataset::{Dataset, Loadable};
-use crate::sync::Instant;
+use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
 /// The ring of a loader whose slots hold `P`.
@@ -32,6 +35,7 @@ pub(super) struct Shared<D: Loadable, C: Collate<D>> {
     pub(super) gate: Option<Gate>,
     /// Whether the consumer makes batches, too, so that workers can leave them to it.
     pub(super) shares: bool,
+    pub(super) fate: Fate,
     pub(super) untouched: Option<Untouched>,
 }
 
@@ -55,6 +59,16 @@ impl<D: Loadable, C: Collate<D>> Shared<D, C> {
 impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     /// A worker's whole life.
     pub(super) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
+        let (place, mut visit) = (reader.place, self.gate.as_ref().map(|gate| gate.visitor(reader.place)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
+        let Err(panic) = outcome else { return };
+        // A consumer that loads, too, needs no workers. Any other one must not wait for what nobody will make.
+        if self.fate.ends(place, last_words(panic)) && !self.shares {
+            self.close();
+        }
+    }
+
+    fn load(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader, visit: Option<&mut Visitor<'_>>) {
         if let Some(untouched) = &self.untouched {
             untouched.touch(reader.place, self.engine.workers(), || self.ring.is_closed());
         }
@@ -65,8 +79,9 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
                 figures.rested(rest.nap(|| self.ring.claimed()));
             }
         };
-        let Some(gate) = &self.gate else {
+        let Some(visit) = visit else {
             loop {
+                mishap();
                 match self.claim(worker, reader) {
                     Ok(claim) => fill(claim, reader),
                     Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
@@ -74,10 +89,11 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
                 }
             }
         };
-        let mut visit = gate.visitor(reader.place);
         while let Some(ready) = visit.next_pass() {
+            mishap();
             while ready && let Ok(claim) = self.claim(worker, reader) {
                 fill(claim, reader);
+                mishap();
             }
         }
     }
@@ -92,6 +108,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
             Err(ClaimError::Full) => {}
             outcome => return outcome,
         }
+        // Leaves without a panic: a claim must not be dropped.
         let _span = spans::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.pacer.parts());
@@ -99,18 +116,47 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         outcome
     }
 
-    /// Fills the rows of a claim and publishes them.
+    /// Fills the rows of a claim and publishes them, come what may: so the consumer comes by every slot of every lap, and
+    /// takes with it what went wrong there.
     #[inline]
     pub(super) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        if reader.pacer.lets_go() {
-            self.fill_claim::<false>(&claim, reader);
+        let outcome = if reader.pacer.lets_go() {
+            caught(|| self.fill_claim::<false>(&claim, reader))
         } else {
-            let activity = &*self.engine.activities[reader.place];
-            timed(reader, activity, (claim.ticket(), claim.parts().len()), |reader| {
-                self.fill_claim::<true>(&claim, reader);
-            });
+            let (activity, claim) = (&*self.engine.activities[reader.place], &claim);
+            caught(|| {
+                let of = (claim.ticket(), claim.parts().len());
+                timed(reader, activity, of, |reader| self.fill_claim::<true>(claim, reader))
+            })
+            .flatten()
+        };
+        if let Err(cause) = outcome {
+            self.spoil(&claim, reader, cause);
         }
         claim.publish();
+    }
+
+    /// Gives up the rows of a claim because of a panic that no sample's guard has caught.
+    #[cold]
+    #[inline(never)]
+    fn spoil(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, cause: Cause) {
+        // SAFETY: a claim is out.
+        let plan = unsafe { self.engine.plan() };
+        let Some(feed) = &plan.feed else {
+            let task = self.task(claim, plan);
+            let rows = self.rows(claim, plan.positions - task.first);
+            return self.engine.spoil(claim.get(), task, rows, reader, cause);
+        };
+        let list = feed.list(claim.slot(), claim.ticket());
+        if let Drawn::Batch = list.outcome {
+            let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
+            let rows = self.rows(claim, list.indices.len());
+            self.engine.spoil(claim.get(), task, rows, reader, cause);
+        } else {
+            // There is no batch that it could be the error of, or it has one already.
+            drop(list);
+            self.fill_from::<false>(feed, claim, plan, reader);
+        }
     }
 
     /// Fills the rows of a claim. `TIMED`: the reader times it.
@@ -120,13 +166,27 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         let plan = unsafe { self.engine.plan() };
         match &plan.feed {
             None => {
-                let number = plan.tickets.task(claim.ticket());
-                let first = number * self.engine.stride;
-                let task = Task { number, first, indices: Indices::from(&plan.order, first) };
-                self.fill_task::<TIMED>(claim, plan, task, plan.positions - first, reader);
+                let task = self.task(claim, plan);
+                self.fill_task::<TIMED>(claim, plan, task, plan.positions - task.first, reader);
             }
             Some(feed) => self.fill_from::<TIMED>(feed, claim, plan, reader),
         }
+    }
+
+    /// The batch that a claim is of, without a feed.
+    #[inline(always)]
+    fn task<'p>(&self, claim: &Claim<'_, Ring<C::Payload>>, plan: &'p Plan) -> Task<'p> {
+        let number = plan.tickets.task(claim.ticket());
+        let first = number * self.engine.stride;
+        Task { number, first, indices: Indices::from(&plan.order, first) }
+    }
+
+    /// What a claim has of a batch with so many rows, or at most the whole one.
+    #[inline(always)]
+    fn rows(&self, claim: &Claim<'_, Ring<C::Payload>>, rows: usize) -> Range<usize> {
+        let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
+        let begin = (parts.start * self.part_rows).min(rows);
+        begin..parts.end.saturating_mul(self.part_rows).min(rows)
     }
 
     /// Fills a claim whose indices come from a feed. Apart, so that it costs the other way nothing.
@@ -162,10 +222,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         rows: usize,
         reader: &mut Reader,
     ) {
-        let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
-        let begin = (parts.start * self.part_rows).min(rows);
-        let end = parts.end.saturating_mul(self.part_rows).min(rows);
-        self.engine.fill::<TIMED>(claim.get(), plan, task, begin..end, reader);
+        self.engine.fill::<TIMED>(claim.get(), plan, task, self.rows(claim, rows), reader);
     }
 }
 

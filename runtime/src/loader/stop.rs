@@ -20,6 +20,9 @@ impl Stopper {
     /// that after the first the pass is over; so does `epoch`. Workers, and a calling thread that loads, stop at their
     /// current sample: code of the dataset's is not interrupted. Batches in hand stay good. What was made ahead is not
     /// delivered, so that [`state`](super::Loader::state) says what was, and another loader can go on from there.
+    ///
+    /// What was done before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
+    /// call returns; then this thread may be the one that drops the dataset and the memory of batches.
     pub fn stop(&self) {
         (self.0)();
     }

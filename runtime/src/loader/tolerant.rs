@@ -29,8 +29,8 @@ pub(super) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ) -> Result<Option<Read<'j, D>>, E> {
     let job: *mut J = job;
     loop {
-        // SAFETY: the job is borrowed for `'j`. A round that goes on has got an error, which borrows nothing, and nothing else
-        // was kept (the caller's word): so the reference is the only one in each round.
+        // SAFETY: the job is borrowed for `'j`. A round that goes on has got an error, which is `'static` and so borrows nothing,
+        // and nothing else was kept (the caller's word): so the reference is the only one in each round. A panic leaves the loop.
         match read(unsafe { &mut *job }) {
             Ok(read) => return Ok(read),
             // SAFETY: as above.
@@ -99,8 +99,8 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
             self.gave_up = true;
             return Err(Cause::Error(NoSubstitute { index, last }.into()));
         } else {
-            let (seed, epoch) = (job.plan.seed, job.plan.epoch);
-            self.substitute = substitute(seed, epoch, position, self.attempts, job.plan.samples);
+            let (seed, epoch, place) = (job.plan.seed, job.plan.epoch, job.plan.places.of(position));
+            self.substitute = substitute(seed, epoch, place, self.attempts, job.plan.samples);
             (self.attempts, self.pending) = (self.attempts + 1, true);
         }
         Ok(())
@@ -204,10 +204,10 @@ struct NoSubstitute {
 }
 
 /// The index that is tried in the place of a bad one, of a dataset with so many samples; `attempt` were before it.
-fn substitute(seed: u64, epoch: u32, position: usize, attempt: u64, samples: usize) -> usize {
+fn substitute(seed: u64, epoch: u32, place: u64, attempt: u64, samples: usize) -> usize {
     // A key of its own, from a position that no pass is long enough to have: a sample's own random numbers are used already.
     let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
-    let mut rng = SampleRng::new(key, epoch, position as u64);
+    let mut rng = SampleRng::new(key, epoch, place);
     let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
     ((u128::from(word) * samples as u128) >> 64) as usize
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::crew::grace;
 use super::error::By;
-use super::fork::Process;
 use super::job::{Activity, At};
+use super::spans;
 use super::stats::Stuck;
-use crate::sync::thread::{self, JoinHandle};
+use super::threads::Threads;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
@@ -25,8 +26,7 @@ const REPORTS: usize = 64;
 /// A thread that looks after the others. It holds nothing but what they say of themselves, and ends with this.
 pub(super) struct Watchdog {
     state: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-    process: Process,
+    threads: Threads,
 }
 
 #[derive(Default)]
@@ -47,27 +47,30 @@ impl Watchdog {
         let state = Arc::new(Shared::default());
         let shared = state.clone();
         let life = move || shared.look_after(&activities, patience);
-        let thread = thread::Builder::new().name("slotline-watch".to_owned()).spawn(life)?;
-        Ok(Self { state, thread: Some(thread), process: Process::this() })
+        let mut threads = Threads::default();
+        threads.start("slotline-watch".to_owned(), life)?;
+        Ok(Self { state, threads })
     }
 
     /// What was reported so far; nothing in a process that was forked meanwhile.
     pub(super) fn stuck(&self) -> Vec<Stuck> {
-        if self.process.is_this() { self.state.lock().stuck.clone() } else { Vec::new() }
+        if self.threads.is_lost() { Vec::new() } else { self.state.lock().stuck.clone() }
+    }
+
+    /// Ends the thread, and waits for that until the deadline.
+    pub(super) fn end(&mut self, deadline: &Until) {
+        if self.threads.is_lost() {
+            return self.threads.forget();
+        }
+        self.state.lock().closed = true;
+        self.state.closed.notify_all();
+        self.threads.end(deadline);
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        if !self.process.is_this() {
-            return std::mem::forget(self.thread.take());
-        }
-        self.state.lock().closed = true;
-        self.state.closed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A subscriber of the user's that panicked has said so already.
-            drop(thread.join());
-        }
+        self.end(&grace());
     }
 }
 
@@ -88,13 +91,15 @@ impl Shared {
                 let Some((at, time)) = seen.look(activity.at(), Instant::now(), patience) else { continue };
                 let stuck = Stuck { index: at.index, batch: at.task, by, time };
                 // Not under the lock: a subscriber may do anything, such as asking for the statistics.
-                tracing::warn!(
-                    index = at.index,
-                    batch = at.task,
-                    "{by} has been at sample {} of batch {} for {time:.1?}",
-                    at.index,
-                    at.task
-                );
+                spans::tell(|| {
+                    tracing::warn!(
+                        index = at.index,
+                        batch = at.task,
+                        "{by} has been at sample {} of batch {} for {time:.1?}",
+                        at.index,
+                        at.task
+                    );
+                });
                 let mut state = self.lock();
                 if state.stuck.len() < REPORTS {
                     state.stuck.push(stuck);

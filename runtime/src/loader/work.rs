@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
@@ -12,19 +13,35 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch in the making, or made, and what went wrong with it.
 pub struct Work<P> {
-    pub(super) payload: P,
+    /// Dropped by hand, as a batch of the user's may panic when it is dropped.
+    pub(super) payload: ManuallyDrop<P>,
     /// Whether there is trouble; the ring's publication orders it.
     failed: AtomicBool,
     trouble: Mutex<Trouble>,
 }
 
-/// What went wrong with a batch.
+impl<P> Drop for Work<P> {
+    fn drop(&mut self) {
+        let payload = &mut self.payload;
+        // SAFETY: this is the only place that drops the payload, and nobody uses it afterwards.
+        quietly(|| unsafe { ManuallyDrop::drop(payload) });
+    }
+}
+
+/// What went wrong with a batch. It can be dropped anywhere, although the errors in it are the user's.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     /// Why there is no batch.
     pub(super) failure: Option<Failure>,
     /// Samples that were passed over, in any order but that of the attempts at one position.
     pub(super) bad: Vec<Bad>,
+}
+
+impl Drop for Trouble {
+    fn drop(&mut self) {
+        dispose(self.failure.take());
+        dispose_each(std::mem::take(&mut self.bad));
+    }
 }
 
 /// A bad sample that was passed over.
@@ -37,7 +54,7 @@ pub(super) struct Bad {
 
 impl<P> Work<P> {
     pub(super) fn new(payload: P) -> Self {
-        Self { payload, failed: AtomicBool::new(false), trouble: Mutex::default() }
+        Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), trouble: Mutex::default() }
     }
 
     /// Keeps the failure of the lowest position, so that it does not matter who was first.
@@ -80,7 +97,7 @@ impl<P> Work<P> {
             return None;
         }
         let alone = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.is_empty();
-        if alone { self.take_trouble().failure } else { None }
+        if alone { self.take_trouble().failure.take() } else { None }
     }
 }
 
@@ -168,11 +185,29 @@ pub(super) fn guarded<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T
     }
 }
 
-/// Drops what is the user's, come what may.
-pub(super) fn dispose<T>(value: T) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+/// Runs code of the loader's own that has [guarded] what is the user's in it, and fails if a panic gets out all the same.
+///
+/// What the code gives goes through memory. So it had better be nothing, or a word or two.
+#[inline(always)]
+pub(super) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, Cause> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Cause::Panic(last_words(panic)))
+}
+
+/// Runs code of the user's whose panic is no batch's error: the panic hook has said it.
+pub(super) fn quietly(code: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         last_words(panic);
     }
+}
+
+/// Drops what is the user's, come what may.
+pub(super) fn dispose<T>(value: T) {
+    quietly(|| drop(value));
+}
+
+/// Drops several such values. Together they could not be: a second panic while the first one unwinds ends the process.
+pub(super) fn dispose_each<T>(values: impl IntoIterator<Item = T>) {
+    values.into_iter().for_each(dispose);
 }
 
 /// What a panic said, if it said it in words.

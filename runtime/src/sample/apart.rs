@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::layout::{Fields, Layout, LayoutError};
-use super::{Columns, Row, Sample};
+use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
 use crate::tensor::AnyTensor;
@@ -96,7 +96,7 @@ impl Drop for Apart {
 }
 
 impl Sample for &Apart {
-    type Tensors<'b> = Columns<'b>;
+    type Schema = Dynamic;
 
     fn declare(&self, fields: &mut Fields) {
         for column in &self.layout.columns {
@@ -115,10 +115,6 @@ impl Sample for &Apart {
         }
         Ok(())
     }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
-        columns.take_run()
-    }
 }
 
 impl fmt::Debug for Apart {
@@ -130,7 +126,7 @@ impl fmt::Debug for Apart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Packed, Ragged, tests::Slot};
+    use crate::sample::{Packed, Ragged, Schema, tests::Slot};
 
     type Mixed<'a> = ([u8; 2], Ragged<'a, i16>, Packed<'a, f64>, bool);
 
@@ -146,12 +142,12 @@ mod tests {
         let runs = [(&[7_i16][..], &numbers[..100]), (&[8, 9, 10], &numbers[..0]), (&[], &numbers[40..43])];
         for (row, (ragged, packed)) in runs.into_iter().enumerate() {
             apart.fill(|row| mixed(ragged, packed).write(row)).unwrap();
-            let (bytes, ragged_back, packed_back, yes) = Mixed::tensors(&mut apart.columns());
+            let (bytes, ragged_back, packed_back, yes) = <Mixed<'_> as Sample>::Schema::tensors(&mut apart.columns());
             assert_eq!((bytes.as_slice(), yes.as_slice()), (&[1, 2][..], &[true][..]));
             assert_eq!((ragged_back.row(0), packed_back.row(0).as_slice()), (ragged, packed));
             slot.write(row, &apart).unwrap();
         }
-        let (_, ragged, packed, _) = Mixed::tensors(&mut slot.batch(3));
+        let (_, ragged, packed, _) = <Mixed<'_> as Sample>::Schema::tensors(&mut slot.batch(3));
         assert_eq!(packed.offsets(), [0, 100, 100, 103]);
         for (row, (ragged_row, packed_row)) in runs.into_iter().enumerate() {
             assert_eq!((ragged.row(row), packed.row(row).as_slice()), (ragged_row, packed_row));

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use super::layout::{Column, Field, INDICES, Kind, Layout};
 use super::spill::Spill;
@@ -83,6 +84,19 @@ impl<'a> Columns<'a> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
 
+    /// The memory of field `i`, with the shape that [`get`](Self::get) says; `None` if there is none.
+    ///
+    /// A pointer, since it is for code that the compiler does not see. Such code may write there as long as the batch lasts and
+    /// nothing else reads the field; when the batch is dropped the elements must be valid ones of the field's dtype (for `Bool`,
+    /// only 0 and 1).
+    #[inline]
+    pub fn raw(&self, i: usize) -> Option<(Shape, NonNull<[u8]>)> {
+        let column = self.columns.get(i)?;
+        let (start, shape, elements) = self.extent(column);
+        let start = NonNull::new(start.cast_mut()).expect("a slot is somewhere");
+        Some((shape, NonNull::slice_from_raw_parts(start, elements * column.field.dtype.size())))
+    }
+
     /// How many elements each row of field `i` has, if that is a ragged field.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
         self.columns.get(i).filter(|column| column.field.is_ragged()).map(|column| self.ends(column))
@@ -122,7 +136,7 @@ impl<'a> Columns<'a> {
         self.columns.first().map_or(INDICES, |column| column.offset)
     }
 
-    /// The next field, in the order declared: for [`Sample::tensors`](super::Sample::tensors).
+    /// The next field, in the order declared: for [`Schema::tensors`](super::Schema::tensors).
     ///
     /// # Panics
     ///

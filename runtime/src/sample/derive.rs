@@ -55,7 +55,7 @@ use super::Text;
 /// ```
 ///
 /// Tuple structs have tuple structs for batches. Type parameters are the batch's, too; the struct must say of them what
-/// makes its fields samples. Batches are `Debug` if all their fields are. The crate must go by the name `slotline`.
+/// makes its fields samples, and beside lifetimes they must be `'static`. Batches are `Debug` if all their fields are. The crate must go by the name `slotline`.
 ///
 /// # What does not compile
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Columns, Fields, Row, Sample};
+use super::{Columns, Dynamic, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::array::AnyArray;
 use crate::dtype::Element;
@@ -11,7 +11,7 @@ use crate::tensor::{AnyTensor, Tensor};
 use crate::tuples::up_to_eight;
 
 impl<T: Element> Sample for T {
-    type Tensors<'b> = Tensor<'b, T>;
+    type Schema = T;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(T::DTYPE, &[]);
@@ -21,6 +21,10 @@ impl<T: Element> Sample for T {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_one(self)?)
     }
+}
+
+impl<T: Element> Schema for T {
+    type Tensors<'b> = Tensor<'b, T>;
 
     #[inline]
     fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, T> {
@@ -32,7 +36,7 @@ impl<T: Element> Sample for T {
 macro_rules! dense {
     ($({$($generics:tt)*} $type:ty, $element:ty, |$it:ident| $data:expr, $shape:expr;)*) => {$(
         impl<$($generics)*> Sample for $type {
-            type Tensors<'b> = Tensor<'b, $element>;
+            type Schema = $element;
 
             #[allow(unused_variables)] // Arrays know their shape without looking.
             fn declare(&self, fields: &mut Fields) {
@@ -44,11 +48,6 @@ macro_rules! dense {
             fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
                 let $it = &self;
                 Ok(row.write($data, $shape)?)
-            }
-
-            #[inline]
-            fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
-                columns.take()
             }
         }
     )*};
@@ -64,7 +63,7 @@ dense! {
 }
 
 impl Sample for AnyTensor<'_> {
-    type Tensors<'b> = AnyTensor<'b>;
+    type Schema = AnyTensor<'static>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(self.dtype(), self.shape());
@@ -74,6 +73,10 @@ impl Sample for AnyTensor<'_> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_any(&self)?)
     }
+}
+
+impl Schema for AnyTensor<'static> {
+    type Tensors<'b> = AnyTensor<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> AnyTensor<'b> {
         columns.take_any()
@@ -88,7 +91,7 @@ pub struct AnyRow<'a> {
 }
 
 impl Sample for AnyRow<'_> {
-    type Tensors<'b> = Columns<'b>;
+    type Schema = Dynamic;
 
     fn declare(&self, fields: &mut Fields) {
         fields.run(self.arrays.iter().map(|array| array.row(self.index)));
@@ -97,10 +100,6 @@ impl Sample for AnyRow<'_> {
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         row.write_run(|row| self.arrays.iter().try_for_each(|array| Ok(row.write_any(&array.row(self.index))?)))
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
-        columns.take_run()
     }
 }
 
@@ -133,7 +132,7 @@ impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> La
 }
 
 impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> Sample for Lazy<T, F, N> {
-    type Tensors<'b> = Tensor<'b, T>;
+    type Schema = T;
 
     fn declare(&self, fields: &mut Fields) {
         fields.fixed(T::DTYPE, &self.shape);
@@ -142,10 +141,6 @@ impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> Sa
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         (self.decode)(row.fill(&self.shape)?)
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, T> {
-        columns.take()
     }
 }
 
@@ -158,7 +153,7 @@ impl<T, F, const N: usize> fmt::Debug for Lazy<T, F, N> {
 macro_rules! tuples {
     ($($($name:ident $place:tt),*;)*) => {$(
         impl<$($name: Sample),*> Sample for ($($name,)*) {
-            type Tensors<'b> = ($($name::Tensors<'b>,)*);
+            type Schema = ($($name::Schema,)*);
 
             #[allow(unused_variables)]
             fn declare(&self, fields: &mut Fields) {
@@ -171,6 +166,10 @@ macro_rules! tuples {
                 $(self.$place.write(row)?;)*
                 Ok(())
             }
+        }
+
+        impl<$($name: Schema),*> Schema for ($($name,)*) {
+            type Tensors<'b> = ($($name::Tensors<'b>,)*);
 
             #[inline]
             #[allow(unused_variables, clippy::unused_unit)]

@@ -60,7 +60,7 @@ impl Field {
         self.shape.dims()
     }
 
-    /// Bytes of an item of a packed field.
+    /// Bytes of an item of a packed field, of which [`Layout::new`] made sure that they can be counted.
     pub(crate) fn item_bytes(&self) -> usize {
         self.shape.row_elements() * self.dtype.size()
     }
@@ -241,6 +241,14 @@ pub enum LayoutError {
         /// Rows of a batch.
         rows: usize,
     },
+    /// The bytes of one sample, or of one item of a packed field, can't be counted.
+    #[error(
+        "a sample of field {field}, or an item of it, has more bytes than this machine can address; make its shape smaller"
+    )]
+    TooLargeSample {
+        /// The field.
+        field: String,
+    },
     /// An item of a packed field has no elements.
     #[error("field {field}: its items have no elements, so that a batch can't tell how many there are; give them one")]
     EmptyItems {
@@ -281,16 +289,23 @@ impl Layout {
         let mut columns = Vec::with_capacity(fields.list.len());
         for field in fields.list {
             let too_large = || too_large(&field.to_string());
+            let too_large_sample = || LayoutError::TooLargeSample { field: field.to_string() };
+            let bytes = |elements: usize| {
+                let bytes = elements.checked_mul(field.dtype.size());
+                bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(too_large_sample)
+            };
             if field.kind == Kind::Packed {
                 if field.shape.row_dims().contains(&0) {
                     return Err(LayoutError::EmptyItems { field: field.to_string() });
                 }
+                // With room for none an item's size shows nowhere else.
+                bytes(field.shape.row().elements().ok_or_else(too_large_sample)?)?;
             } else {
                 // The batch has one dimension more. Views count its elements, with zeros left out.
                 field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
             }
-            let elements = field.shape.elements().ok_or_else(too_large)?;
-            let stride = elements.checked_mul(field.dtype.size()).ok_or_else(too_large)?;
+            let elements = field.shape.elements().ok_or_else(too_large_sample)?;
+            let stride = bytes(elements)?;
             let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
             let ends = match field.kind {
                 Kind::Fixed => 0,
@@ -378,9 +393,13 @@ mod tests {
     #[test]
     fn sizes_beyond_the_machine_are_errors() {
         let mut fields = Fields::new();
-        fields.fixed(DType::F64, &[1 << 40, 1 << 20]);
+        fields.fixed(DType::F64, &[1 << 40, 1 << 10]);
         let error = Layout::new(fields.clone(), 1 << 10).unwrap_err().to_string();
-        assert!(error.contains("1024 rows of field 0: f64 [1099511627776, 1048576]"), "{error}");
+        assert!(error.contains("1024 rows of field 0: f64 [1099511627776, 1024]"), "{error}");
+        let mut one = Fields::new();
+        one.fixed(DType::F64, &[1 << 40, 1 << 20]);
+        let error = Layout::new(one, 1).unwrap_err().to_string();
+        assert!(error.contains("field 0: f64 [1099511627776, 1048576]") && error.contains("shape smaller"), "{error}");
         assert!(matches!(Layout::new(Fields::new(), usize::MAX), Err(LayoutError::TooLarge { .. })));
         fields.fixed(DType::U8, &[1; 8]);
         assert!(Layout::new(fields, 1).is_err(), "a batch of it would have nine dimensions");
@@ -399,7 +418,9 @@ mod tests {
         let error = layout(&[4, 0], 5, 2).unwrap_err().to_string();
         assert!(error.contains("field 0: f64 packed [5, 4, 0]: its items have no elements"), "{error}");
         assert!(matches!(layout(&[], 1 << 50, 1 << 20), Err(LayoutError::TooLarge { .. })));
-        assert!(matches!(layout(&[1 << 40, 1 << 40], 0, 1), Err(LayoutError::TooLarge { .. })));
+        assert!(matches!(layout(&[1 << 40, 1 << 40], 0, 1), Err(LayoutError::TooLargeSample { .. })));
+        let error = layout(&[1 << 61], 0, 1).unwrap_err().to_string();
+        assert!(error.contains("field 0: f64 packed [0, 2305843009213693952]"), "{error}");
         assert!(matches!(layout(&[1; 8], 1, 1), Err(LayoutError::Shape(_))));
         assert_eq!(layout(&[1; 7], 1, 1).unwrap().columns[0].stride, 8, "no dimension is added for the batch");
     }

@@ -9,7 +9,7 @@
 //! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
 //! | [`Tensor`], [`AnyTensor`] | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
-//! | `image::Jpeg` (feature `jpeg`) | `f32` or `u8`, `[3, height, width]` | [`Tensor`] `[B, 3, height, width]` |
+//! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`Tensor`] `[B, 3, height, width]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
@@ -41,9 +41,9 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! By hand it is the three functions of [`Sample`](trait@Sample): [`Fields::named`] for each field, then
-//! [`write`](Sample::write) for each, then [`tensors`](Sample::tensors) for each. That is for structs whose batches are
-//! to look otherwise.
+//! By hand it is the two functions of [`Sample`](trait@Sample), [`Fields::named`] for each field and then
+//! [`write`](Sample::write) for each, and one of a [`Schema`], [`tensors`](Schema::tensors) for each. That is for structs
+//! whose batches are to look different.
 
 mod apart;
 mod close_up;
@@ -77,12 +77,12 @@ use crate::tensor::{AnyTensor, Tensor};
 
 /// Anything that can say which fields it has and write them into a row.
 ///
-/// The three functions must agree: the same fields in the same order. If `write` does not keep to what `declare` said
-/// of another sample of the dataset, the batch is an error that names the sample.
+/// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not keep to
+/// what `declare` said of another sample of the dataset, the batch is an error that names the sample.
 #[diagnostic::on_unimplemented(note = "the documentation of `slotline::sample` has a table of what is a sample")]
 pub trait Sample {
-    /// What a batch of these looks like.
-    type Tensors<'b>;
+    /// What a batch of these looks like: that of another sample, or a type of your own.
+    type Schema: Schema;
 
     /// Lists the fields.
     fn declare(&self, fields: &mut Fields);
@@ -93,11 +93,62 @@ pub trait Sample {
     ///
     /// A [`Misfit`] with what was declared, or whatever went wrong in decoding.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError>;
+}
+
+/// What a batch looks like, named without anything that its samples borrow: the `S` of a [`Batch<S>`](crate::Batch).
+///
+/// | sample | its schema |
+/// |---|---|
+/// | a number, and everything else that is stacked into one tensor of `T` | `T` |
+/// | [`Ragged`], [`Text`], [`Packed`], [`PackedText`] | the same with `'static` |
+/// | a tuple | the tuple of its parts' schemas |
+/// | a [derived](derive@Sample) struct | the struct itself, with `'static` for its lifetimes |
+/// | what is known at run time only | [`Dynamic`] |
+///
+/// So images with labels, whether they come as arrays, slices, or decode themselves, are a `Batch<(u8, i64)>`:
+///
+/// ```
+/// use slotline::dataset::TensorDataset;
+/// use slotline::{Batch, Loader};
+///
+/// fn brightness(batch: &Batch<(u8, i64)>) -> u64 {
+///     let (images, _labels) = batch.tensors();
+///     images.as_slice().iter().map(|&pixel| u64::from(pixel)).sum()
+/// }
+///
+/// let digits = TensorDataset::new(slotline::source::digits())?;
+/// let mut loader = Loader::builder(digits).batch_size(64).build()?;
+/// for batch in loader.epoch()? {
+///     assert!(brightness(&batch?) > 0);
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    note = "the documentation of `slotline::sample::Schema` has a table of what is a schema"
+)]
+pub trait Schema {
+    /// A batch, read as tensors.
+    type Tensors<'b>;
 
     /// Takes the fields of a batch, in the order declared.
     ///
     /// # Panics
     ///
-    /// If the columns are not those that `declare` listed.
+    /// If the columns are not those that the samples' [`declare`](Sample::declare) listed.
     fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b>;
+}
+
+/// The batch of a sample, read as tensors.
+pub type TensorsOf<'b, S> = <<S as Sample>::Schema as Schema>::Tensors<'b>;
+
+/// The schema of batches whose fields are known at run time only; they are read by their [`Columns`].
+#[derive(Clone, Copy, Debug)]
+pub struct Dynamic(());
+
+impl Schema for Dynamic {
+    type Tensors<'b> = Columns<'b>;
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
+        columns.take_run()
+    }
 }

@@ -1,6 +1,6 @@
 //! Samples whose length differs from one to the next, one right after the other without padding.
 
-use super::{Columns, Fields, Row, Sample};
+use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{Tensor, no_such_row};
@@ -71,7 +71,7 @@ impl<'a, T: Element> Packed<'a, T> {
 }
 
 impl<T: Element> Sample for Packed<'_, T> {
-    type Tensors<'b> = PackedTensor<'b, T>;
+    type Schema = Packed<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.packed(T::DTYPE, self.item, self.room);
@@ -81,6 +81,10 @@ impl<T: Element> Sample for Packed<'_, T> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_packed(self.data, self.item)?)
     }
+}
+
+impl<T: Element> Schema for Packed<'static, T> {
+    type Tensors<'b> = PackedTensor<'b, T>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> PackedTensor<'b, T> {
         let (values, offsets) = columns.take_packed();
@@ -144,7 +148,7 @@ impl<'a> PackedText<'a> {
 }
 
 impl Sample for PackedText<'_> {
-    type Tensors<'b> = PackedTexts<'b>;
+    type Schema = PackedText<'static>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.packed(DType::U8, &[], self.room);
@@ -154,9 +158,13 @@ impl Sample for PackedText<'_> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_packed(self.text.as_bytes(), &[])?)
     }
+}
+
+impl Schema for PackedText<'static> {
+    type Tensors<'b> = PackedTexts<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> PackedTexts<'b> {
-        PackedTexts(Packed::<u8>::tensors(columns))
+        PackedTexts(<Packed<'static, u8>>::tensors(columns))
     }
 }
 

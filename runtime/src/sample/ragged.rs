@@ -1,6 +1,6 @@
 //! Samples whose length differs from one to the next, below a stated maximum.
 
-use super::{Columns, Fields, Row, Sample};
+use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{Tensor, no_such_row};
@@ -20,7 +20,7 @@ impl<'a, T: Element> Ragged<'a, T> {
 }
 
 impl<T: Element> Sample for Ragged<'_, T> {
-    type Tensors<'b> = RaggedTensor<'b, T>;
+    type Schema = Ragged<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.ragged(T::DTYPE, self.max);
@@ -30,6 +30,10 @@ impl<T: Element> Sample for Ragged<'_, T> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_ragged(self.data)?)
     }
+}
+
+impl<T: Element> Schema for Ragged<'static, T> {
+    type Tensors<'b> = RaggedTensor<'b, T>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> RaggedTensor<'b, T> {
         let (padded, lengths) = columns.take_ragged();
@@ -84,7 +88,7 @@ impl<'a> Text<'a> {
 }
 
 impl Sample for Text<'_> {
-    type Tensors<'b> = Texts<'b>;
+    type Schema = Text<'static>;
 
     fn declare(&self, fields: &mut Fields) {
         fields.ragged(DType::U8, self.max);
@@ -94,9 +98,13 @@ impl Sample for Text<'_> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_ragged(self.text.as_bytes())?)
     }
+}
+
+impl Schema for Text<'static> {
+    type Tensors<'b> = Texts<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Texts<'b> {
-        Texts(Ragged::<u8>::tensors(columns))
+        Texts(<Ragged<'static, u8>>::tensors(columns))
     }
 }
 

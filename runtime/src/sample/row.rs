@@ -93,9 +93,9 @@ impl<'a> Row<'a> {
     pub fn write_any(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
         let column = self.fixed(data.dtype(), data.shape())?;
         self.next += 1;
-        debug_assert_eq!(column.stride, data.bytes().len());
-        // SAFETY: as for `fill`; a tensor has exactly the bytes of its shape, and its elements are valid.
-        unsafe { std::ptr::copy_nonoverlapping(data.bytes().as_ptr(), self.place(column), column.stride) };
+        // SAFETY: as for `fill`; a tensor's elements are valid.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.place(column), column.stride) };
+        bytes.copy_from_slice(data.bytes());
         Ok(())
     }
 
@@ -259,8 +259,9 @@ impl<'a> Row<'a> {
             Some((memory, bytes)) => (memory, bytes / item),
             None => (items, column.field.shape.rows() * self.layout.rows),
         };
-        debug_assert!(before <= room, "see `room`");
-        if found <= room - before {
+        // The items before fit: they were written there, or moved by `grow` to where there is more; a piece of the heap is let go
+        // of with the last items in it (above), or with the slot.
+        if room.checked_sub(before).is_some_and(|free| found <= free) {
             return Ok(items);
         }
         let bytes = before.saturating_add(found).saturating_mul(item);

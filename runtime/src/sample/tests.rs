@@ -57,11 +57,11 @@ impl Drop for Slot {
 
 /// What becomes of a sample that is not batched, handed to `look`.
 #[track_caller]
-fn alone<S: Sample>(sample: S, look: impl FnOnce(S::Tensors<'_>, Columns<'_>)) {
+fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>)) {
     let mut slot = Slot::new(&sample, 1);
     slot.write(0, sample).unwrap();
     let columns = slot.single();
-    look(S::tensors(&mut { columns }), columns);
+    look(S::Schema::tensors(&mut { columns }), columns);
 }
 
 #[test]

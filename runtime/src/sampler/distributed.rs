@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::saved::{Saved, put};
-use super::{Order, Sampler, SamplerError, make_room};
+use super::{Order, Places, Sampler, SamplerError, make_room};
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
@@ -48,6 +48,9 @@ const NAME: &str = "DistributedSampler";
 /// always. (Not if batches come [as they are finished](crate::loader::Builder::in_order) and some were passed over.) The
 /// epoch is that of the state then, and must not be set to another one for the rest of that pass.
 ///
+/// The random numbers of a sample are a function of its place in the list that is dealt out, so that they are the same for any
+/// number of replicas ([`places`](Sampler::places)). A sample that is repeated has a place, and numbers, of its own.
+///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
 /// all of them; without shuffle, as many for each sample of the share (and of what came before, in a pass that goes on from
 /// a state).
@@ -63,6 +66,8 @@ pub struct DistributedSampler {
     epoch: EpochHandle,
     /// What the next pass goes on with, after a restoration in the middle of it.
     resumed: Option<Resumed>,
+    /// What the pass drawn last went on with.
+    drawn: Deal,
 }
 
 /// A pass to go on with.
@@ -114,7 +119,8 @@ impl DistributedSampler {
             return Err(SamplerError::Rank { sampler: NAME, rank, num_replicas });
         }
         let (shuffle, drop_last, seed, epoch) = (true, false, 0, EpochHandle::default());
-        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch, resumed: None })
+        let (resumed, drawn) = (None, Deal::default());
+        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch, resumed, drawn })
     }
 
     /// Whether the dataset is permuted before it is dealt out; default true.
@@ -232,8 +238,15 @@ impl Sampler for DistributedSampler {
         } else {
             self.draw(deal, order.u64_table())?
         }
-        self.resumed = None;
+        (self.resumed, self.drawn) = (None, deal);
         Ok(())
+    }
+
+    /// The place in the list of all replicas.
+    fn places(&self) -> Places {
+        let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
+        let first = (dealt + self.rank) as u64;
+        Places { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
     }
 
     fn save(&self, to: &mut String) -> bool {

@@ -104,6 +104,14 @@ pub trait Sampler: Send {
     /// Where the memory of the order can't be had. `order` is then some valid order, but not a pass.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
+    /// Where the positions of the order drawn last are in the pass of all replicas.
+    ///
+    /// The random numbers of a sample are a function of that place, so that they are the same for any number of replicas. A
+    /// sampler that has the whole pass to itself, as all have unless they say otherwise, need not say it.
+    fn places(&self) -> Places {
+        Places::default()
+    }
+
     /// What states of a loader call it; the name of its type, without what comes before and after.
     fn name(&self) -> &str {
         let name = std::any::type_name::<Self>();
@@ -164,6 +172,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
         (**self).order(default, order)
     }
 
+    fn places(&self) -> Places {
+        (**self).places()
+    }
+
     fn name(&self) -> &str {
         (**self).name()
     }
@@ -174,6 +186,36 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         (**self).restore(saved, seen)
+    }
+}
+
+/// Where the positions of one replica's pass are in the pass of all replicas: position `p` is at `first + p × step`, wrapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The place of position 0.
+    pub first: u64,
+    /// From one position's place to the next one's: the number of replicas.
+    pub step: u64,
+}
+
+impl Places {
+    /// The place of a position.
+    #[inline]
+    pub fn of(self, position: usize) -> u64 {
+        self.first.wrapping_add((position as u64).wrapping_mul(self.step))
+    }
+
+    /// The places from a position on.
+    #[inline]
+    pub(crate) fn from(self, position: usize) -> Self {
+        Self { first: self.of(position), ..self }
+    }
+}
+
+/// Each position is its own place.
+impl Default for Places {
+    fn default() -> Self {
+        Self { first: 0, step: 1 }
     }
 }
 

@@ -124,7 +124,7 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"\xfd7zXZ", "an xz file", "unpack it first, with `unxz`"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first, with `unzstd`"),
     (b"BZh", "a bzip2 file", "unpack it first, with `bunzip2`"),
-    (b"\x93NUMPY", "a NumPy .npy file", "read it with `map_npy` or `read_npy`"),
+    (b"\x93NUMPY", "a NumPy .npy file", "read it with `read_npy` or `map_npy`"),
     (b"\0\0\x08", "an IDX file", "read it with `read_idx`"),
     (b"\x89HDF", "an HDF5 file", "save the array with NumPy's `np.save`"),
     (b"\x80", "a Python pickle", "load it in Python and save the array with NumPy's `np.save`"),

@@ -2,12 +2,13 @@
 //!
 //! | function | format | where the elements are |
 //! |---|---|---|
-//! | [`map_npy`] | `.npy`, as NumPy's `np.save` writes it | memory-mapped, where the file allows it |
-//! | [`read_npy`] | the same | in memory |
+//! | [`read_npy`] | `.npy`, as NumPy's `np.save` writes it | in memory |
+//! | [`map_npy`] | the same | memory-mapped, where the file allows it; `unsafe`, as nobody may change the file |
 //! | [`read_idx`] | IDX, as MNIST and its relatives use it | in memory |
 //! | [`digits()`] | 1797 handwritten digits that come with this crate | in memory |
 //!
-//! A [`Source`] is one of these by name (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and [`parse_idx`] read the same formats from bytes. Nothing that a file says is believed before it is
+//! A [`Source`] is one of these by name (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and [`parse_idx`] read
+//! the same formats from bytes. Nothing that a file says is believed before it is
 //! checked against the file's real size: a bad file is an error that names the file, what was expected, what was
 //! found, and what to do. It is never a panic, nor a large allocation.
 //!

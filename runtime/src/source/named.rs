@@ -1,11 +1,11 @@
 //! Sources by name, as a command line or a C program gives them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::error::SourceError;
-use super::{digits, map_npy, read_idx};
+use super::{digits, map_npy, read_idx, read_npy};
 use crate::array::AnyArray;
 use crate::dataset::{LengthMismatch, TensorDataset};
 
@@ -28,24 +28,45 @@ pub enum Source {
     Digits,
     /// IDX files, [read](read_idx) into memory.
     Idx(Vec<PathBuf>),
-    /// NumPy's files, [memory-mapped](map_npy).
+    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy).
     Npy(Vec<PathBuf>),
 }
 
 impl Source {
-    /// Reads or maps the arrays. A sample is a row of each.
+    /// Reads the arrays into memory. A sample is a row of each.
     ///
     /// # Errors
     ///
     /// If a file cannot be read, or the arrays have different numbers of rows.
     pub fn load(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
+        self.arrays(|path| read_npy(path))
+    }
+
+    /// The same with NumPy's files memory-mapped, so that a row is read from the disk when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load), or if a file cannot be mapped.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may change these files as long as their arrays live, as [`map_npy`] says.
+    pub unsafe fn map(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
+        // SAFETY: the caller's word.
+        self.arrays(|path| unsafe { map_npy(path) })
+    }
+
+    fn arrays(
+        &self,
+        npy: impl Fn(&Path) -> Result<AnyArray, SourceError>,
+    ) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
         let arrays = match self {
             Self::Digits => {
                 let (images, labels) = digits();
                 Ok(vec![images.into(), labels.into()])
             }
             Self::Idx(files) => files.iter().map(read_idx).collect(),
-            Self::Npy(files) => files.iter().map(map_npy).collect::<Result<Vec<AnyArray>, _>>(),
+            Self::Npy(files) => files.iter().map(|path| npy(path)).collect::<Result<Vec<AnyArray>, _>>(),
         };
         let arrays = arrays.map_err(|source| LoadError::File { name: self.clone(), source: Box::new(source) })?;
         TensorDataset::new(arrays).map_err(|source| LoadError::Lengths { name: self.clone(), source })

@@ -6,7 +6,7 @@ use std::slice::from_ref;
 use super::{MAX_DEPTH, Value};
 use crate::BoxError;
 use crate::dtype::Element;
-use crate::sample::{Columns, Fields, LayoutError, Row, Sample};
+use crate::sample::{Dynamic, Fields, LayoutError, Row, Sample};
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
 
@@ -36,7 +36,7 @@ fn part(name: &str) -> String {
 /// A sample whose fields are not those of the first one, by name, dtype and shape, is an error that names them. A
 /// dataset that says its [`fields`](crate::Dataset::fields) itself must take them from an example, by [`Fields::of`].
 impl Sample for Value {
-    type Tensors<'b> = Columns<'b>;
+    type Schema = Dynamic;
 
     fn declare(&self, fields: &mut Fields) {
         let (mut names, mut leaves) = (HashSet::new(), Vec::new());
@@ -62,10 +62,6 @@ impl Sample for Value {
                 Ok(row.write_any(&leaf)?)
             })
         })
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
-        columns.take_run()
     }
 }
 

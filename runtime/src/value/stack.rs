@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn shapes_that_cant_be_counted_or_have_no_room_for_a_dimension_are_errors() {
-        let hollow = Value::from(Array::<u8>::new(vec![], &[0, usize::MAX]).unwrap());
+        let hollow = Value::from(Array::<u8>::new(vec![], &[0, isize::MAX as usize]).unwrap());
         assert!(default_collate([&hollow]).is_ok());
         let error = default_collate([&hollow, &hollow]).unwrap_err();
         assert!(matches!(error, CollateError::Stack { source: ShapeError::TooLarge { .. }, .. }), "{error}");

@@ -1,7 +1,6 @@
 //! Sleeping and waking through the operating system, and the fences between the two.
 
-use std::sync::OnceLock;
-use std::sync::atomic::compiler_fence;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed, compiler_fence};
 use std::time::Duration;
 
 use slotline_core::wait::{Futex, Word};
@@ -64,8 +63,17 @@ impl Futex for SystemFutex {
 
 /// Whether the process can have asymmetric fences; registers it for them at the first call.
 fn asymmetric_fences() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(system::register_barrier)
+    // 0 until it is known. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever. To
+    // register twice does no harm.
+    static REGISTERED: AtomicU8 = AtomicU8::new(0);
+    match REGISTERED.load(Relaxed) {
+        0 => {
+            let registered = system::register_barrier();
+            REGISTERED.store(if registered { 1 } else { 2 }, Relaxed);
+            registered
+        }
+        known => known == 1,
+    }
 }
 
 #[cfg(target_os = "linux")]

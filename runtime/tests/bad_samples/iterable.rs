@@ -27,7 +27,7 @@ trait StreamOf<'a, S>: slotline::dataset::IterableDataset<Sample<'a> = S> {}
 impl<'a, S, D: slotline::dataset::IterableDataset<Sample<'a> = S>> StreamOf<'a, S> for D {}
 
 /// What a batch has, by number: the fields are checked by its type's own columns.
-fn numbers<D: slotline::dataset::Loadable>(batch: &Batch<D>) -> Vec<i64> {
+fn numbers<S>(batch: &Batch<S>) -> Vec<i64> {
     let columns = batch.columns();
     let numbers = columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec();
     for (row, &number) in numbers.iter().enumerate() {
@@ -80,7 +80,7 @@ trait CollectHeld {
     fn collect_held(self) -> Vec<(usize, Vec<i64>)>;
 }
 
-impl<D: slotline::dataset::Loadable, I: Iterator<Item = Batch<D>>> CollectHeld for I {
+impl<S, I: Iterator<Item = Batch<S>>> CollectHeld for I {
     fn collect_held(self) -> Vec<(usize, Vec<i64>)> {
         self.map(|batch| (batch.task(), numbers(&batch))).collect()
     }

@@ -11,8 +11,7 @@ use std::fmt;
 use slotline::dataset::Context;
 use slotline::loader::{Budget, Builder, OnError};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::{Columns, Fields, Packed, Row, Sample, Text};
-use slotline::tensor::Tensor;
+use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
 const SKIP: OnError = OnError::Skip(Budget::Samples(usize::MAX));
@@ -47,7 +46,7 @@ fn text(index: usize) -> String {
 }
 
 impl<const PACKED: bool> Sample for Sheet<PACKED> {
-    type Tensors<'b> = Tensor<'b, i64>;
+    type Schema = i64;
 
     fn declare(&self, fields: &mut Fields) {
         (0_i64, [0_u64; 3], Text::new("", 8)).declare(fields);
@@ -73,10 +72,6 @@ impl<const PACKED: bool> Sample for Sheet<PACKED> {
             _ => {}
         }
         if PACKED { Packed::new(text.as_bytes(), 8).write(row) } else { Text::new(&text, 8).write(row) }
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, i64> {
-        columns.take()
     }
 }
 
@@ -123,7 +118,7 @@ struct Seen {
 
 /// The rows of a batch, which must be whole.
 #[track_caller]
-fn rows<D: Dataset>(batch: &Batch<D>) -> Vec<Seen> {
+fn rows<S>(batch: &Batch<S>) -> Vec<Seen> {
     let columns = batch.columns();
     let typed = |i: usize| columns.get(i).unwrap();
     let (numbers, words) = (typed(0).typed::<i64>().unwrap(), typed(1).typed::<u64>().unwrap());
@@ -152,7 +147,7 @@ fn rows<D: Dataset>(batch: &Batch<D>) -> Vec<Seen> {
 /// A batch's number and rows, or its error in words.
 type Outcome = Result<(usize, Vec<Seen>), String>;
 
-fn outcome<D: Dataset>(batch: Result<Batch<D>, Error>) -> Outcome {
+fn outcome<S>(batch: Result<Batch<S>, Error>) -> Outcome {
     batch.map(|batch| (batch.task(), rows(&batch))).map_err(|error| said(&error))
 }
 

@@ -47,7 +47,7 @@ macro_rules! passes {
 struct Unwritable;
 
 impl Sample for Unwritable {
-    type Tensors<'b> = Tensor<'b, i64>;
+    type Schema = i64;
 
     fn declare(&self, fields: &mut Fields) {
         0_i64.declare(fields);
@@ -55,10 +55,6 @@ impl Sample for Unwritable {
 
     fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
         Err(Rude::boxed())
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, i64> {
-        columns.take()
     }
 }
 

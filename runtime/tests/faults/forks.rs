@@ -1,10 +1,17 @@
 //! Processes that are forked while a loader is at work.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
 
-use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{BatchLoader, BatchPass, Builder};
+use slotline::arena::{Memory, Pages};
+use slotline::array::{AnyArray, Array};
+use slotline::dataset::{Dataset, from_fn};
+use slotline::loader::{BatchLoader, BatchPass, Builder, Overflow};
+use slotline::rng::{Generator, SharedGenerator, default_generator};
+use slotline::sample::{Apart, Fields, Packed, Sample};
 use slotline::{Batch, Error, Loader};
 
 use crate::child;
@@ -26,7 +33,7 @@ fn is_child() -> bool {
     if child == 0 {
         // SAFETY: a clock that ends the process, and its end at a panic.
         unsafe { libc::alarm(30) };
-        std::panic::set_hook(Box::new(|panic| {
+        set_hook(Box::new(|panic| {
             eprintln!("{panic}");
             exit(1)
         }));
@@ -47,7 +54,7 @@ fn exit(code: i32) -> ! {
 }
 
 /// What is in a batch: which samples, and their random numbers.
-fn contents<D: Loadable>(batch: &Batch<D>) -> (Vec<i64>, Vec<u64>) {
+fn contents<S>(batch: &Batch<S>) -> (Vec<i64>, Vec<u64>) {
     let columns = batch.columns();
     let (numbers, words) = (columns.get(0).unwrap(), columns.get(2).unwrap());
     (numbers.typed().unwrap().as_slice().to_vec(), words.typed().unwrap().as_slice().to_vec())
@@ -141,6 +148,7 @@ pub(crate) fn forked_at_the_sampler(_: &[&str]) {
     };
     let builder = Loader::builder(samples()).batch_size(RUN.batch_size).num_workers(2);
     let mut loader = builder.sampler_iter(order).build().unwrap();
+    let stopper = loader.stopper();
     let pass = loader.epoch().unwrap();
     while !AT_IT.load(SeqCst) {
         std::thread::yield_now();
@@ -150,10 +158,216 @@ pub(crate) fn forked_at_the_sampler(_: &[&str]) {
         let mut pass = pass;
         assert!(matches!(pass.next(), Some(Err(Error::Forked))));
         assert!(pass.next().is_none());
+        drop(pass);
+        stopper.stop();
+        drop(loader);
         exit(0)
     }
     GO_ON.store(true, SeqCst);
     assert_eq!(pass.map(Result::unwrap).count(), RUN.len.div_ceil(RUN.batch_size));
+}
+
+/// Memory that a forked process does not have, as page-locked memory is.
+#[derive(Debug)]
+struct NotInherited(Pages);
+
+/// How many were dropped.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+impl NotInherited {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let pages = Pages::new(bytes)?;
+        // SAFETY: advice about pages that are nobody else's.
+        let outcome = unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
+        if outcome == 0 { Ok(Self(pages)) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+// SAFETY: as of the pages; in a child it is never touched, as the tests show.
+unsafe impl Memory for NotInherited {
+    fn start(&self) -> NonNull<u8> {
+        self.0.start()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for NotInherited {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, SeqCst);
+    }
+}
+
+/// Puts something else where the memory was in the parent, which is no address of anything.
+fn occupy(start: usize, len: usize) {
+    let (place, protection) = (std::ptr::without_provenance_mut(start), libc::PROT_READ | libc::PROT_WRITE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: it replaces nothing.
+    let mapped = unsafe { libc::mmap(place, len, protection, flags, -1, 0) };
+    assert_eq!(mapped, place, "{}", io::Error::last_os_error());
+    // SAFETY: just mapped.
+    unsafe { mapped.cast::<u8>().write_bytes(0x41, len) };
+}
+
+/// Samples of which every batch spills.
+fn spilling() -> impl Dataset {
+    static ITEMS: [i64; 64] = [7; 64];
+    from_fn(RUN.len, |index, _| Ok((index as i64, Packed::new(&ITEMS[..8 + index % 50], 1))))
+}
+
+fn drops<L: BatchLoader>(build: impl Fn() -> L, workers: usize, given: bool, occupied: bool) {
+    // Spills are everywhere in the ring.
+    let mut loader = build();
+    let batches = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>();
+    let (start, len) = (loader.memory().start().addr().get(), loader.memory().len());
+    let stopper = loader.stopper();
+    let mut pass = loader.epoch().unwrap();
+    let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
+    let untyped = second.untyped();
+    if is_child() {
+        if given && occupied {
+            occupy(start, len);
+        }
+        if given {
+            let hook = take_hook();
+            set_hook(Box::new(|_| {}));
+            let read = catch_unwind(AssertUnwindSafe(|| untyped.columns().len()));
+            set_hook(hook);
+            assert!(read.is_err(), "the memory is not there");
+            assert!(matches!(pass.next(), Some(Err(Error::Forked))));
+            assert!(pass.next().is_none());
+        } else {
+            assert_eq!(untyped.columns().len(), 2);
+        }
+        drop(untyped);
+        drop(pass);
+        stopper.stop();
+        assert!(matches!(loader.epoch().map(drop), Err(Error::Forked | Error::Stopped)));
+        // The last one to let go of the ring is the loader, or a batch.
+        if occupied {
+            drop(loader);
+            drop(first);
+        } else {
+            drop(first);
+            drop(loader);
+        }
+        drop(stopper);
+        assert_eq!(DROPPED.load(SeqCst), 0, "what is given is its parent's");
+        let mut another = build();
+        assert_eq!(another.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), batches);
+        drop(another);
+        assert_eq!(DROPPED.load(SeqCst), usize::from(given));
+        exit(0)
+    }
+    drop((first, untyped));
+    assert_eq!(
+        pass.map(|batch| batch.unwrap().len()).sum::<usize>(),
+        batches - 2 * RUN.batch_size,
+        "{workers} workers"
+    );
+    drop(loader);
+    assert_eq!(DROPPED.load(SeqCst), usize::from(given));
+}
+
+/// Words: which kind of loader, how many workers, whose memory (`own`, `locked`, `given`), and whether something else is there
+/// in the child.
+pub(crate) fn dropped(words: &[&str]) {
+    let (workers, whose, occupied): (usize, _, _) = (words[1].parse().unwrap(), words[2], words[3] == "occupied");
+    let given = whose == "given";
+    macro_rules! set {
+        ($builder:expr) => {{
+            let builder = $builder.batch_size(RUN.batch_size).seed(RUN.seed).num_workers(workers).hold(3);
+            let builder = builder.on_overflow(Overflow::Spill).watchdog(LONG).pin_memory(whose == "locked");
+            if given { builder.memory(|bytes| Ok(NotInherited::new(bytes)?)) } else { builder }
+        }};
+    }
+    match words[0] {
+        "shared" => drops(|| set!(Loader::builder(spilling())).build().unwrap(), workers, given, occupied),
+        "gated" => {
+            let build = || set!(Loader::builder(spilling())).worker_init(|_| Ok(())).build().unwrap();
+            drops(build, workers, given, occupied);
+        }
+        "dealt" => drops(|| set!(Loader::builder(spilling())).build_dealt().unwrap(), workers, given, occupied),
+        "stream" => drops(|| set!(Loader::iterable(OneByOne(spilling()))).build().unwrap(), workers, given, occupied),
+        _ => panic!("{words:?}"),
+    }
+}
+
+/// What has memory of its own, and batches that a function made.
+pub(crate) fn dropped_apart(_: &[&str]) {
+    let sample = || (7_i64, Packed::new(&[1_u8; 5000], 1));
+    let mut apart = Apart::new(Fields::of(&sample())).unwrap();
+    apart.fill(|row| sample().write(row)).unwrap();
+    let array = AnyArray::from(Array::new(vec![3_u32; 10_000], &[100, 100]).unwrap());
+    let pinned = array.pin_memory().unwrap();
+    let collated = Loader::builder(samples()).batch_size(7).num_workers(2).hold(3);
+    let mut collated = collated.collate(|batch| Ok(vec![batch.len(); 1000])).build().unwrap();
+    let mut pass = collated.epoch().unwrap();
+    let kept = pass.next().unwrap().unwrap();
+    if is_child() {
+        assert_eq!(apart.columns().get(1).unwrap().len(), 5000);
+        assert_eq!(pinned.bytes(), array.bytes());
+        drop((apart, pinned, array, kept));
+        drop(pass);
+        drop(collated);
+        exit(0)
+    }
+    assert_eq!(pass.count() + 1, RUN.len.div_ceil(7));
+    drop((apart, pinned, array));
+}
+
+/// Another thread draws when the process is forked.
+pub(crate) fn forked_while_drawing(_: &[&str]) {
+    let shared = SharedGenerator::from(Generator::from_seed(5));
+    let seeds = (default_generator().initial_seed(), shared.lock().initial_seed());
+    let (drawing, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let theirs = shared.clone();
+    let thread = std::thread::spawn(move || {
+        let (mut default, mut shared) = (default_generator(), theirs.lock());
+        default.discard(1000);
+        shared.discard(1000);
+        drawing.send(()).unwrap();
+        assert!(ended.recv().is_err());
+    });
+    begun.recv().unwrap();
+    if is_child() {
+        for generator in [None, Some(shared.clone())] {
+            let builder = Loader::builder(samples()).batch_size(RUN.batch_size).shuffle(true).num_workers(2);
+            let builder = if let Some(shared) = generator { builder.generator(shared) } else { builder };
+            assert_eq!(deliver(&mut builder.build().unwrap()).len(), RUN.len.div_ceil(RUN.batch_size));
+        }
+        // What another thread left half drawn is not gone on with.
+        assert_ne!(default_generator().initial_seed(), seeds.0);
+        assert_ne!(shared.lock().initial_seed(), seeds.1);
+        let point = (shared.lock().drawn(), default_generator().drawn());
+        if is_child() {
+            assert_eq!(point, (shared.lock().drawn(), default_generator().drawn()), "and whole ones go on");
+            exit(0)
+        }
+        exit(0)
+    }
+    drop(end);
+    thread.join().unwrap();
+    assert_eq!((default_generator().drawn(), shared.lock().drawn()), (1000, 1000));
+}
+
+/// The thread that forks has the generator itself.
+pub(crate) fn forked_with_the_generator(_: &[&str]) {
+    let shared = SharedGenerator::from(Generator::from_seed(5));
+    let mut guard = shared.lock();
+    guard.random_i64();
+    if is_child() {
+        guard.random_i64();
+        drop(guard);
+        let whole = shared.lock().clone();
+        assert_eq!((whole.initial_seed(), whole.drawn()), (5, 4), "nobody else had it");
+        exit(0)
+    }
+    drop(guard);
+    assert_eq!(shared.lock().drawn(), 2);
 }
 
 #[test]
@@ -173,4 +387,22 @@ fn in_a_forked_process_a_loader_without_workers_goes_on() {
     for kind in ["shared", "dealt", "stream"] {
         child::run(format!("forks::forked {kind} 0"));
     }
+}
+
+#[test]
+fn in_a_forked_process_whatever_is_dropped_gives_nothing_of_its_parents_back() {
+    for kind in ["shared", "gated", "dealt", "stream"] {
+        for workers in if kind == "gated" { [1, 2] } else { [0, 2] } {
+            for memory in ["own free", "locked free", "given free", "given occupied"] {
+                child::run(format!("forks::dropped {kind} {workers} {memory}"));
+            }
+        }
+    }
+    child::run("forks::dropped_apart");
+}
+
+#[test]
+fn in_a_forked_process_no_generator_is_locked_by_a_thread_that_is_gone() {
+    child::run("forks::forked_while_drawing");
+    child::run("forks::forked_with_the_generator");
 }

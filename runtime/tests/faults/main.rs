@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 mod child;
+mod endings;
 mod files;
 mod forks;
 mod memory;
@@ -14,6 +15,8 @@ mod signals;
 mod support;
 mod system;
 mod threads;
+#[path = "../support/warnings.rs"]
+mod warnings;
 
 /// What a process of its own can be asked to do, with some words that say how.
 type Case = fn(&[&str]);
@@ -31,8 +34,16 @@ const CASES: &[(&str, Case)] = &[
     ("signals::storm", signals::storm),
     ("signals::still", signals::still),
     ("signals::stopped", signals::stopped),
+    ("endings::own", endings::own),
+    ("endings::own_local", endings::own_local),
+    ("endings::slow_locals", endings::slow_locals),
+    ("endings::slow_watchdog", endings::slow_watchdog),
     ("forks::forked", forks::forked),
     ("forks::forked_at_the_sampler", forks::forked_at_the_sampler),
+    ("forks::dropped", forks::dropped),
+    ("forks::dropped_apart", forks::dropped_apart),
+    ("forks::forked_while_drawing", forks::forked_while_drawing),
+    ("forks::forked_with_the_generator", forks::forked_with_the_generator),
 ];
 
 #[test]

@@ -98,7 +98,7 @@ pub(crate) trait Made: Send + 'static {
     fn places(&self) -> Vec<usize>;
 }
 
-impl<D: Loadable> Made for Batch<D> {
+impl<S> Made for Batch<S> {
     fn number(&self) -> Option<usize> {
         Some(self.task())
     }
@@ -152,6 +152,8 @@ pub(crate) enum End {
     Over,
     Left(Box<State>),
     Stopped,
+    /// A worker was lost, and the loader with it.
+    Died,
 }
 
 impl<B: Made> Hands<B> {
@@ -213,6 +215,10 @@ impl<B: Made> Hands<B> {
                 Some(Err(Error::Stopped)) if scenario.caller.stop.is_some() => {
                     assert!(pass.next().is_none());
                     return End::Stopped;
+                }
+                Some(Err(Error::WorkerDied { .. })) if scenario.mishaps => {
+                    assert!(pass.next().is_none());
+                    return End::Died;
                 }
                 Some(Err(Error::WorkerInit { worker, .. })) => assert_eq!(failing.next(), Some(worker)),
                 Some(Err(Error::Held { .. })) => assert!(self.release() || self.leaked > 0, "nobody holds anything"),

@@ -91,7 +91,7 @@ pub(crate) struct Marked<'a> {
 }
 
 impl Sample for Marked<'_> {
-    type Tensors<'b> = Tensor<'b, u64>;
+    type Schema = u64;
 
     fn declare(&self, fields: &mut Fields) {
         [0_u64; 4].declare(fields);
@@ -108,10 +108,6 @@ impl Sample for Marked<'_> {
         assert_eq!(to[..2], self.words[..2], "nobody else writes this row");
         to[2..].copy_from_slice(&self.words[2..]);
         Ok(())
-    }
-
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
-        <[u64; 4]>::tensors(columns)
     }
 }
 

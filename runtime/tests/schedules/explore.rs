@@ -1,7 +1,7 @@
 //! Runs models under schedule after schedule.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Once;
 use std::{env, fs, panic};
 
@@ -13,7 +13,7 @@ use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 
 use crate::check;
-use crate::scenario::{About, Scenario};
+use crate::scenario::{About, Scenario, one_in};
 
 /// What a panic says that a model wants to happen.
 struct Asked;
@@ -23,7 +23,16 @@ pub(crate) fn asked_for() -> ! {
     panic::panic_any(Asked);
 }
 
+/// Has a worker's own loop panic now and then, where the model that runs in this thread is about that.
+fn mishap() {
+    if MISHAPS.get() && one_in(6) {
+        asked_for();
+    }
+}
+
 thread_local! {
+    /// Whether workers may come to their end at any time.
+    static MISHAPS: Cell<bool> = const { Cell::new(false) };
     /// What is being run.
     static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
 }
@@ -101,6 +110,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 fn run(scheduler: impl Scheduler + 'static, about: About) {
     report_panics();
+    slotline::sync::MISHAP.get_or_init(|| mishap);
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(200_000);
@@ -108,6 +118,7 @@ fn run(scheduler: impl Scheduler + 'static, about: About) {
     Runner::new(scheduler, config).run(move || {
         let scenario = Scenario::draw(about);
         SCENARIO.set(format!("{scenario:?}"));
+        MISHAPS.set(about.mishaps);
         check(&scenario);
     });
 }

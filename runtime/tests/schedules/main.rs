@@ -71,6 +71,7 @@ fn check_loader<L: Feeder>(
             Ok(pass) => hands.take_pass(pass, &current, leave, &mut came),
             Err(Error::Timeout { .. }) if current.timeout => continue,
             Err(Error::Stopped) if current.caller.stop.is_some() => End::Stopped,
+            Err(Error::WorkerDied { .. }) if current.mishaps => End::Died,
             Err(error) => panic!("{error:?}"),
         };
         let state = match end {
@@ -82,6 +83,11 @@ fn check_loader<L: Feeder>(
             End::Left(_) => {
                 reference.check(epoch, &came, false, &current);
                 None
+            }
+            End::Died => {
+                assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
+                reference.check(epoch, &came, false, &current);
+                break;
             }
             End::Stopped => {
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
@@ -141,7 +147,16 @@ macro_rules! models {
 }
 
 fn about(kind: Kind) -> About {
-    About { kind, faults: false, init: false, timeouts: false, leaves: false, keeps: false, stops: false }
+    About {
+        kind,
+        faults: false,
+        init: false,
+        timeouts: false,
+        leaves: false,
+        keeps: false,
+        stops: false,
+        mishaps: false,
+    }
 }
 
 models! {
@@ -152,6 +167,7 @@ models! {
     a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
     deadlines_pass_at_any_moment: timeouts, leaves, keeps, faults;
     a_pass_that_was_late_at_the_start_begins_again: timeouts, init, leaves;
+    a_worker_that_ends_at_any_moment_is_an_error_and_no_hang: mishaps, leaves, keeps, faults;
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
@@ -159,6 +175,15 @@ models! {
 #[test]
 fn a_schedule_comes_again() {
     for kind in [Kind::Shared, Kind::Dealt, Kind::Iterable] {
-        replays(About { faults: true, init: true, timeouts: true, leaves: true, keeps: true, stops: true, kind });
+        replays(About {
+            faults: true,
+            init: true,
+            timeouts: true,
+            leaves: true,
+            keeps: true,
+            stops: true,
+            mishaps: false,
+            kind,
+        });
     }
 }

@@ -87,6 +87,7 @@ pub(crate) struct Scenario {
     pub(crate) watchdog: bool,
     pub(crate) init: Option<[Init; 3]>,
     pub(crate) persistent: bool,
+    pub(crate) mishaps: bool,
     pub(crate) caller: Caller,
 }
 
@@ -100,6 +101,8 @@ pub(crate) struct About {
     pub(crate) leaves: bool,
     pub(crate) keeps: bool,
     pub(crate) stops: bool,
+    /// Workers end with a panic in the loader's own code.
+    pub(crate) mishaps: bool,
 }
 
 impl Scenario {
@@ -115,7 +118,7 @@ impl Scenario {
             15 => Fault::WritePanic,
             _ => Fault::None,
         };
-        let workers = if about.init || about.timeouts { 1 + below(3) } else { below(4) };
+        let workers = if about.init || about.timeouts || about.mishaps { 1 + below(3) } else { below(4) };
         let in_order = workers == 0 || !one_in(3);
         let timeout = about.timeouts && workers > 0;
         let order = match below(5) {
@@ -137,8 +140,9 @@ impl Scenario {
             let fault = if one_in(2) { Fault::Error } else { Fault::Panic };
             (about.faults && one_in(2)).then(|| (below(len.max(1)), fault))
         });
-        let init = about.init.then(|| {
+        let init = (about.init || about.mishaps && one_in(3)).then(|| {
             [(); 3].map(|()| match below(6) {
+                _ if about.mishaps => Init::Works,
                 0 => Init::Fails,
                 1 => Init::Panics,
                 _ => Init::Works,
@@ -169,6 +173,7 @@ impl Scenario {
             watchdog: one_in(8),
             init,
             persistent,
+            mishaps: about.mishaps,
             caller: Caller {
                 passes: 1 + below(3) as u32,
                 leaves: about.leaves,
@@ -199,6 +204,7 @@ impl Scenario {
             watchdog: false,
             init: None,
             persistent: false,
+            mishaps: false,
             ..self.clone()
         }
     }

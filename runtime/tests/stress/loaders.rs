@@ -39,7 +39,7 @@ struct Want {
 }
 
 impl Want {
-    fn check<D: Loadable>(&self, batch: &Batch<D>) {
+    fn check<S>(&self, batch: &Batch<S>) {
         let columns = batch.columns();
         let typed = |i: usize| columns.get(i).unwrap();
         let (numbers, bytes, words) = (typed(0), typed(1), typed(2));
@@ -94,7 +94,7 @@ fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> 
 }
 
 /// A batch, with what it must be for as long as it is held.
-type Held<D> = (Batch<D>, Want);
+type Held<S> = (Batch<S>, Want);
 
 fn let_go<D: Loadable>((batch, want): Held<D>) {
     want.check(&batch);
@@ -173,7 +173,7 @@ impl Plan {
     }
 
     /// The number of a batch in its pass.
-    fn number<D: Loadable>(&self, batch: &Batch<D>, want: &[Want]) -> usize {
+    fn number<S>(&self, batch: &Batch<S>, want: &[Want]) -> usize {
         if self.kind == Kind::Stream && !self.in_order {
             // They are counted as they come.
             let numbers = batch.columns().get(0).unwrap();

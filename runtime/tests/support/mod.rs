@@ -187,7 +187,7 @@ pub(crate) struct Got {
 impl Got {
     /// Reads a batch of [`items`].
     #[track_caller]
-    pub(crate) fn from<D: Dataset>(batch: &Batch<D>) -> Self {
+    pub(crate) fn from<S>(batch: &Batch<S>) -> Self {
         let columns = batch.columns();
         let typed = |i: usize| columns.get(i).unwrap();
         let (numbers, bytes, words) = (typed(0), typed(1), typed(2));

@@ -49,7 +49,7 @@ pub(crate) enum Came {
 }
 
 impl Came {
-    pub(crate) fn new<D: slotline::dataset::Loadable>(epoch: u32, got: Result<Batch<D>, Error>) -> Self {
+    pub(crate) fn new<S>(epoch: u32, got: Result<Batch<S>, Error>) -> Self {
         let batch = match got {
             Ok(batch) => batch,
             Err(error) => return Self::failed(epoch, 0, error),

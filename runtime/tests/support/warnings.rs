@@ -8,9 +8,15 @@ use tracing::span;
 
 /// The warnings of the threads that it is set for: the message of each, and its other fields as `name=value `.
 #[derive(Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>, Option<Arc<dyn Fn() + Send + Sync>>);
 
+#[allow(dead_code)] // Each test binary uses some of it.
 impl Warnings {
+    /// Warnings of which `hear` is told, in the thread that they are of.
+    pub(crate) fn heard_by(hear: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::default(), Some(Arc::new(hear)))
+    }
+
     /// Those so far, which are then forgotten.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
@@ -38,6 +44,9 @@ impl tracing::Subscriber for Warnings {
         let mut words = Words::default();
         event.record(&mut words);
         self.0.lock().unwrap().push(words.0);
+        if let Some(hear) = &self.1 {
+            hear();
+        }
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

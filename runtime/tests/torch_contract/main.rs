@@ -94,7 +94,7 @@ trait Held {
     fn values(&self) -> Vec<i64>;
 }
 
-impl<D> Held for Batch<D> {
+impl<S> Held for Batch<S> {
     fn values(&self) -> Vec<i64> {
         values(self)
     }
@@ -102,7 +102,7 @@ impl<D> Held for Batch<D> {
 
 /// The numbers in a batch of numbers.
 #[track_caller]
-fn values<D>(batch: &Batch<D>) -> Vec<i64> {
+fn values<S>(batch: &Batch<S>) -> Vec<i64> {
     batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
 }
 

@@ -4,7 +4,7 @@ use loom::thread;
 use slotline_core::ordered::{Config, Delivery, NextError, Worker};
 
 use super::*;
-use crate::support::explore;
+use crate::support::{Note, explore};
 
 /// Arrival mode: every ticket once, in whatever order, and the end is found.
 #[test]
@@ -85,5 +85,25 @@ fn in_arrival_mode_a_dropped_claim_arrives_as_a_failure() {
         }
         assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// A worker that finds the run sealed only when it draws its ticket is told of the end, and sees what came before the seal.
+/// Nobody waits, so that no fence of `Park` helps out.
+#[test]
+fn an_attempt_that_finds_the_run_sealed_sees_what_was_written_before_it() {
+    explore(2, || {
+        let ring = Arc::new(Ring::boxed(1, Config::new().delivery(Delivery::Arrival), |_| usize::MAX));
+        let note = Note::default();
+        let worker = {
+            let (worker, note) = (Worker::new(ring.clone()), note.clone());
+            thread::spawn(move || match worker.try_claim(1) {
+                Ok(claim) => claim.publish(),
+                Err(_) => _ = note.read(),
+            })
+        };
+        note.write(1);
+        ring.seal();
+        worker.join().unwrap();
     });
 }

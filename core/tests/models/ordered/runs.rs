@@ -71,7 +71,60 @@ fn claims_begun_in_one_run_are_not_made_in_another_one() {
 
 #[test]
 fn in_arrival_mode_claims_begun_in_one_run_are_not_made_in_another_one() {
-    claims_stay_in_their_run(Delivery::Arrival, 0);
+    claims_stay_in_their_run(Delivery::Arrival, 1);
+}
+
+/// A worker that was suspended within a claim until a run has the number of the one that it saw, at the same position: it
+/// claims in that run if there is a ticket for it, and sees what was written before, or not at all.
+fn claims_begun_long_ago(delivery: Delivery, next_run: usize) {
+    explore(2, move || {
+        let ring = ring(1, Config::new().delivery(delivery));
+        let mut consumer = limited(&ring, 1);
+        let plan = Note::default();
+        let late = {
+            let (worker, plan) = (Worker::new(ring.clone()), plan.clone());
+            thread::spawn(move || {
+                if let Ok(claim) = worker.try_claim(1) {
+                    plan.read();
+                    claim.publish();
+                }
+            })
+        };
+        ring.seal();
+        while let Ok(lease) = consumer.next() {
+            drop(lease);
+        }
+        consumer.open(Some(0)).unwrap();
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        plan.write(1);
+        consumer.open(Some(next_run)).unwrap();
+        late.join().unwrap();
+        let own = Worker::new(ring.clone());
+        while let Ok(claim) = own.try_claim(1) {
+            claim.publish();
+        }
+        take(&mut consumer, next_run);
+    });
+}
+
+#[test]
+fn a_claim_begun_runs_ago_sees_what_was_written_before_the_run_it_is_made_in() {
+    claims_begun_long_ago(Delivery::InOrder, 1);
+}
+
+#[test]
+fn in_arrival_mode_a_claim_begun_runs_ago_sees_what_was_written_before_the_run_it_is_made_in() {
+    claims_begun_long_ago(Delivery::Arrival, 1);
+}
+
+#[test]
+fn a_claim_begun_runs_ago_is_not_made_in_a_run_without_tickets() {
+    claims_begun_long_ago(Delivery::InOrder, 0);
+}
+
+#[test]
+fn in_arrival_mode_a_claim_begun_runs_ago_is_not_made_in_a_run_without_tickets() {
+    claims_begun_long_ago(Delivery::Arrival, 0);
 }
 
 /// `open` writes the limit before it touches the cursor, so one worker may claim between the two; another one that goes
@@ -81,7 +134,10 @@ fn what_was_written_before_open_is_seen(delivery: Delivery, had_a_limit: bool, w
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
         let mut consumer = if had_a_limit {
-            limited(&ring, 0)
+            let mut consumer = limited(&ring, 1);
+            Worker::new(ring.clone()).try_claim(1).unwrap().publish();
+            take(&mut consumer, 1);
+            consumer
         } else {
             ring.seal();
             Consumer::new(ring.clone()).unwrap()

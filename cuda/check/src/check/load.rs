@@ -101,7 +101,7 @@ fn images(bench: &Bench) -> impl Dataset + use<> {
     from_fn(bench.scale.checked * ROWS - ROWS / 2, move |i, _| Ok((vec![i as u8 ^ (i >> 8) as u8; bytes], i as i64)))
 }
 
-fn expected<D>(batch: &slotline::Batch<D>) -> u64 {
+fn expected<S>(batch: &slotline::Batch<S>) -> u64 {
     let columns = batch.columns();
     let fields = (0..columns.len()).filter_map(|i| Some(fold(columns.get(i)?.bytes(), salt(i))));
     fields.fold(0, u64::wrapping_add).wrapping_mul(TURNS)

@@ -75,18 +75,25 @@ impl<'a> Link<'a> {
     pub(super) fn gb_per_s(&self, source: &Pinned, bytes: usize, total: usize) -> Result<f64> {
         let copies = (total / bytes).clamp(1, 1000);
         let places = source.len() / bytes;
-        // One more before, so that what happens only once is not counted.
-        for copy in 0..=copies {
-            if copy == 1 {
-                self.begin.record(&self.training.seen)?;
+        let queue = || -> Result<()> {
+            // One more before, so that what happens only once is not counted.
+            for copy in 0..=copies {
+                if copy == 1 {
+                    self.begin.record(&self.training.seen)?;
+                }
+                // SAFETY: inside the memory, which nobody writes.
+                let from =
+                    unsafe { std::slice::from_raw_parts(source.start().as_ptr().add(copy % places * bytes), bytes) };
+                // SAFETY: both are there until the stream has come so far, which `synchronize` below waits for.
+                unsafe { self.training.copy(from, &self.to) }?;
             }
-            // SAFETY: inside the memory, which nobody writes.
-            let from = unsafe { std::slice::from_raw_parts(source.start().as_ptr().add(copy % places * bytes), bytes) };
-            // SAFETY: both are there until the stream has come so far, which `synchronize` below waits for.
-            unsafe { self.training.copy(from, &self.to) }?;
-        }
-        self.end.record(&self.training.seen)?;
-        self.training.synchronize()?;
+            Ok(self.end.record(&self.training.seen)?)
+        };
+        let queued = queue();
+        // Also if one of them was refused: those before it still read the memory. If this fails, nothing runs on the device any
+        // more.
+        let ended = self.training.synchronize();
+        queued.and(ended)?;
         let seconds = self.end.elapsed_since(&self.begin)?.as_secs_f64();
         Ok((bytes * copies) as f64 / seconds.max(1e-9) / 1e9)
     }

@@ -75,10 +75,7 @@ impl Map {
     }
 
     /// The batches of a pass, each of which must be the samples that it says.
-    fn batches<D>(&self, pass: impl Iterator<Item = Result<Batch<D>, Error>>) -> Result<Value, BoxError>
-    where
-        D: for<'a> Dataset<Sample<'a> = i64>,
-    {
+    fn batches(&self, pass: impl Iterator<Item = Result<Batch<i64>, Error>>) -> Result<Value, BoxError> {
         let mut batches = Vec::new();
         for batch in pass {
             let batch = batch?;

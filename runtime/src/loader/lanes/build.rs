@@ -19,6 +19,7 @@ use crate::loader::crew::{Crew, worker_cores};
 use crate::loader::draw::Batching;
 use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
+use crate::loader::fate::Fate;
 use crate::loader::gate::Start;
 use crate::loader::job::Reader;
 use crate::loader::limit::{Bill, Size};
@@ -28,6 +29,7 @@ use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::{Log, Tickets};
+use crate::loader::spans;
 use crate::loader::stats::Tally;
 use crate::loader::{Loader, Progress};
 use crate::sample::Fields;
@@ -224,6 +226,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.map(|init| Start::new(init, options.persistent_workers));
+    let fate = Arc::new(Fate::new(workers));
     let mut lanes = Vec::with_capacity(workers);
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
@@ -235,7 +238,8 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         lanes.push(Lane::new(ask, answers));
         let (slab, hand) = (slab.clone(), hand(Some(id)));
         let (start, activities) = (start.clone(), home.activities().clone());
-        let worker = LaneWorker { id, workers, requests: asked, replies: answer, slab, start, hand, activities };
+        let (requests, replies, fate) = (asked, answer, fate.clone());
+        let mut worker = LaneWorker { id, workers, requests, replies, slab, start, hand, activities, fate };
         hands.push(move || worker.work());
     }
     let slab_len = slab.len();
@@ -244,7 +248,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let watchdog = watchdog(options.watchdog, home.activities())?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     for warning in &warnings {
-        tracing::warn!("{warning}");
+        spans::tell(|| tracing::warn!("{warning}"));
     }
     let own = (workers == 0).then(|| {
         let hand = Box::new(hand(None));
@@ -255,7 +259,8 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     Ok(LaneLoader {
         home,
         lanes,
-        crew,
+        crew: crew.writes_into(block.as_ref()),
+        fate,
         own,
         passes,
         has_init: start.is_some(),

@@ -12,7 +12,7 @@ use super::super::error::Error;
 use super::super::job::{Abandoned, Activity, Reader};
 use super::super::plan::Indices;
 use super::super::state::State;
-use super::super::work::Work;
+use super::super::work::{Work, caught, quietly};
 use super::worker::{Hand, Mark, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::dataset::Dataset;
@@ -56,7 +56,7 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
     }
 
     fn positions(&self) -> Option<usize> {
-        // SAFETY: the loader alone has this, and it is who may call `plan_mut`.
+        // SAFETY: the loader alone has this, and it is who may call `draft`.
         Some(unsafe { self.engine.plan() }.positions)
     }
 
@@ -67,10 +67,11 @@ impl<D: Dataset, C: Collate<D>> Passes for DealtPasses<D, C> {
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
         let engine = &*self.engine;
-        // SAFETY: the loader begins a pass only when no request is out.
-        let plan = unsafe { engine.plan_mut() };
+        // SAFETY: the loader begins a pass only when no request is out. It alone has this, and is borrowed: so no sampler can
+        // have it look at the plan.
+        let mut plan = unsafe { engine.draft() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
-        self.draw.begin(engine.dataset.len(), engine.rows, plan, default, from)
+        self.draw.begin(engine.dataset.len(), engine.rows, &mut plan, default, from)
     }
 }
 
@@ -90,12 +91,17 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         let activity = &*engine.activities[self.reader.place];
         let reader = &mut self.reader;
-        if reader.pacer.lets_go() {
-            engine.fill::<false>(work, plan, task, 0..rows, reader);
+        let outcome = if reader.pacer.lets_go() {
+            caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
         } else {
-            timed(reader, activity, (task.number, 1), |reader| {
-                engine.fill::<true>(work, plan, task, 0..rows, reader);
-            });
+            let of = (task.number, 1);
+            caught(|| timed(reader, activity, of, |reader| engine.fill::<true>(work, plan, task, 0..rows, reader)))
+                .flatten()
+        };
+        if let Err(cause) = outcome {
+            engine.spoil(work, task, 0..rows, reader, cause);
+            // It may have been made all the same.
+            quietly(|| C::discard(&work.payload));
         }
         Outcome::Batch(rows)
     }

@@ -13,7 +13,7 @@ use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
 use super::super::spans;
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
-use super::super::work::{Bad, Cause, Failure, Work, dispose, guarded};
+use super::super::work::{Bad, Cause, Failure, Work, caught, dispose, dispose_each, guarded, quietly};
 use super::worker::{Hand, Mark, Outcome, Request};
 use super::{Home, Pass, Passes};
 use crate::BoxError;
@@ -106,6 +106,9 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
     }
 }
 
+/// How many rows a batch has; none at the end of the stream.
+type Rows = Option<usize>;
+
 /// One worker's way through the dataset.
 pub(super) struct IterHand<D: IterableDataset, C> {
     engine: Arc<Engine<D, C>>,
@@ -143,20 +146,37 @@ impl<D: IterableDataset, C> IterHand<D, C> {
 
     /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
     #[cold]
-    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Outcome> {
+    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Rows> {
         let engine = self.engine.clone();
         if engine.abandoned.get() {
-            return Some(Outcome::End);
+            return Some(None);
         }
         let activity = &*engine.activities[self.reader.place];
-        let (_span, started) = (spans::fill(task), Instant::now());
+        let ((mut span, told), started) = (spans::fill(task), Instant::now());
         activity.begin(task, 0);
         let begun = self.begin(request);
         activity.end();
         activity.figures.started(started.elapsed());
+        let told = told.and(span.leave());
+        let cause = begun.map_err(Cause::Start).and(told).err()?;
+        self.fail(work, cause);
+        Some(Some(0))
+    }
+
+    /// Has a batch fail where the worker is in what it reads.
+    #[cold]
+    fn fail<P>(&self, work: &Work<P>, cause: Cause) {
         let (number, by) = (self.number, self.reader.by());
-        work.fail(Failure { position: number, index: number, by, cause: Cause::Start(begun.err()?) });
-        Some(Outcome::Batch(0))
+        work.fail(Failure { position: number, index: number, by, cause });
+    }
+
+    /// Ends the stream after a panic that nothing in it has caught: nobody knows how far it is.
+    #[cold]
+    fn give_up(&mut self, request: Request) {
+        self.engine.activities[self.reader.place].end();
+        self.pass = Some(request.pass);
+        dispose(self.cursor.take());
+        dispose_each(std::mem::take(&mut self.bads.list));
     }
 
     /// Begins a pass, or the rest of one.
@@ -191,7 +211,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
             cx.start_pass(seed, request.epoch);
-            cx.start_sample(self.number);
+            cx.start_sample(self.number as u64);
             self.number += 1;
             match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
                 Ok(true) => {}
@@ -219,19 +239,23 @@ where
     C: Collate<Iterable<D>>,
 {
     fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
-        if self.pass != Some(request.pass)
-            && let Some(outcome) = self.start(request, task, work)
-        {
-            self.note(mark);
-            return outcome;
-        }
-        let outcome = if self.reader.pacer.lets_go() {
-            self.fill_batch::<false>(request, task, work)
-        } else {
+        let outcome = caught(|| {
+            if self.pass != Some(request.pass)
+                && let Some(outcome) = self.start(request, task, work)
+            {
+                return outcome;
+            }
+            if self.reader.pacer.lets_go() {
+                return self.fill_batch::<false>(request, task, work);
+            }
             self.fill_timed(request, task, work)
-        };
+        });
+        let rows = outcome.unwrap_or_else(|cause| {
+            self.give_up(request);
+            self.spoil(work, cause)
+        });
         self.note(mark);
-        outcome
+        rows.map_or(Outcome::End, Outcome::Batch)
     }
 }
 
@@ -241,29 +265,40 @@ where
     C: Collate<Iterable<D>>,
 {
     #[inline(never)]
-    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         let activity = &*engine.activities[self.reader.place];
         let timing = Timing::begin(&mut self.reader, activity, task);
         let outcome = self.fill_batch::<true>(request, task, work);
-        timing.end(&mut self.reader, activity, 1);
-        outcome
+        match timing.end(&mut self.reader, activity, 1) {
+            Ok(()) => outcome,
+            // The stream goes on after it.
+            Err(cause) => self.spoil(work, cause),
+        }
+    }
+
+    /// Gives up a batch that may have been made.
+    #[cold]
+    fn spoil(&self, work: &Work<C::Payload>, cause: Cause) -> Rows {
+        self.fail(work, cause);
+        quietly(|| C::discard(&work.payload));
+        Some(0)
     }
 
     /// Fills a batch. `TIMED`: the reader times it.
     #[inline(always)]
-    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Outcome {
+    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         if engine.abandoned.get() {
-            return Outcome::End;
+            return None;
         }
         let fail = |number, by, cause| {
             work.fail(Failure { position: number, index: number, by, cause });
-            Outcome::Batch(0)
+            Some(0)
         };
         let by = self.reader.by();
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
-        let Some(cursor) = &mut self.cursor else { return Outcome::End };
+        let Some(cursor) = &mut self.cursor else { return None };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
         self.bads.budget = engine.tolerant.then_some(request.budget);
@@ -297,6 +332,9 @@ where
             });
             if outcome.is_ok() {
                 (outcome, last) = (rest, job.number);
+            } else {
+                // Dropping the second error may panic, which must not end the worker.
+                dispose(rest);
             }
         }
         activity.end();
@@ -315,18 +353,15 @@ where
         let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
             // A panic there is reported as any panic is, and must not end the worker.
-            drop(guarded(|| {
-                C::discard(&work.payload);
-                Ok(())
-            }));
+            quietly(|| C::discard(&work.payload));
         }
         match outcome {
             said if nothing => {
                 dispose(said);
                 // The consumer must know of the bad ones, and asks again.
-                if all_good { Outcome::End } else { Outcome::Batch(0) }
+                if all_good { None } else { Some(0) }
             }
-            Ok(()) => Outcome::Batch(row),
+            Ok(()) => Some(row),
             Err(cause) => fail(last.saturating_sub(1), by, cause),
         }
     }
@@ -374,7 +409,7 @@ impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
         let (row, index) = (self.row, self.number);
         self.activity.index.store(index, Ordering::Relaxed);
         self.cx.start_pass(self.pass.0, self.pass.1);
-        self.cx.start_sample(index);
+        self.cx.start_sample(index as u64);
         self.number += 1;
         // Until it returns.
         self.answer = Answer::Panic;

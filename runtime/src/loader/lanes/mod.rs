@@ -41,9 +41,10 @@ use self::worker::{Hand, Mark, Request};
 use super::Progress;
 use super::block::Block;
 use super::collate::{Collate, Stack};
-use super::crew::Crew;
+use super::crew::{Crew, grace};
 use super::draw::{Batching, Draw};
 use super::error::{Error, Warning};
+use super::fate::Fate;
 use super::job::{Abandoned, Activity};
 use super::on_error::Ledger;
 use super::resume::{Log, Tickets};
@@ -71,6 +72,7 @@ pub struct LaneLoader<D: Loadable, C: Collate<D> = Stack> {
     home: Arc<dyn Home<D>>,
     lanes: Lanes<C::Payload>,
     crew: Crew,
+    fate: Arc<Fate>,
     /// Without workers: the calling thread's own hand.
     own: Option<Own<C::Payload>>,
     passes: Box<dyn Passes>,
@@ -165,6 +167,9 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         if self.crew.is_lost() {
             return Err(Error::Forked);
         }
+        if let Some(error) = self.gone() {
+            return Err(error);
+        }
         // One that was leaked.
         self.tally.end(self.pass.delivered);
         let begun = Instant::now();
@@ -189,7 +194,8 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             None => {
                 if self.has_init {
                     let outcome = self.lanes.init(request, &deadline);
-                    failures = match self.check_not_stopped().and(outcome.ok_or_else(|| self.timed_out(0))) {
+                    let outcome = outcome.ok_or_else(|| self.gone().unwrap_or_else(|| self.timed_out(0)));
+                    failures = match self.check_not_stopped().and(outcome) {
                         Ok(failures) => failures,
                         Err(error) => {
                             self.put_off(tasks);
@@ -315,6 +321,11 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
         if self.home.abandoned().is_stopped() { Err(Error::Stopped) } else { Ok(()) }
     }
 
+    /// Why there will be no more batches, if a worker has ended: each has something to read that nobody else does.
+    fn gone(&self) -> Option<Error> {
+        self.fate.error().filter(|_| !self.home.abandoned().is_stopped())
+    }
+
     #[cold]
     fn timed_out(&self, task: usize) -> Error {
         let workers = self.home.activities()[..self.crew.len()].iter().enumerate();
@@ -330,7 +341,11 @@ impl<D: Loadable, C: Collate<D>> Drop for LaneLoader<D, C> {
             return self.crew.forget();
         }
         self.lanes.close();
-        self.crew.join();
+        let deadline = grace();
+        self.crew.end(&deadline);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.end(&deadline);
+        }
     }
 }
 

@@ -6,9 +6,10 @@ use super::super::batch::Tag;
 use super::super::collate::{Collate, Stack};
 use super::super::error::{Error, Warning};
 use super::super::lease::Lease;
-use super::super::spans::PassSpan;
+use super::super::spans::{self, PassSpan};
 use super::super::state::State;
 use super::super::stats::Stats;
+use super::super::work::dispose_each;
 use super::LaneLoader;
 use super::side::Next;
 use super::slab::Taken;
@@ -104,6 +105,13 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         }
     }
 
+    /// The end of a pass whose workers, or whose memory, were lost.
+    #[cold]
+    fn forked(&mut self) -> Option<Result<C::Batch, Error>> {
+        self.over = true;
+        Some(Err(Error::Forked))
+    }
+
     /// Counts a batch or a failure that was asked for as number `task`, and gives the number that it has for the user.
     ///
     /// Workers at the end of an iterable dataset are asked in vain, the more often the greater `prefetch_factor` is.
@@ -151,7 +159,7 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
         if let Some(len) = self.said.filter(|&len| len < loader.samples && !loader.overlong) {
             loader.overlong = true;
             let warning = Warning::Overlong { samples: loader.samples, len };
-            tracing::warn!("{warning}");
+            spans::tell(|| tracing::warn!("{warning}"));
             loader.warnings.push(warning);
         }
     }
@@ -166,6 +174,9 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
         }
         if let Some((worker, source)) = self.failures.pop() {
             return Some(Err(Error::WorkerInit { worker, source }));
+        }
+        if self.loader.crew.has_lost_memory() {
+            return self.forked();
         }
         let LaneLoader { tally, lanes, pass, .. } = &mut *self.loader;
         if pass.delivered >= tally.look {
@@ -200,10 +211,13 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                     self.loader.tally.end(self.loader.pass.delivered);
                     return Some(Err(Error::Stopped));
                 }
-                Next::Lost => return Some(Err(Error::Lost { task: self.loader.pass.delivered })),
-                Next::Empty | Next::Held if self.loader.crew.is_lost() => {
+                Next::Lost => {
                     self.over = true;
-                    return Some(Err(Error::Forked));
+                    self.loader.tally.end(self.loader.pass.delivered);
+                    return Some(Err(self.loader.gone().unwrap_or(Error::Stopped)));
+                }
+                Next::Empty | Next::Held if self.loader.crew.is_lost() => {
+                    return self.forked();
                 }
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.loader.timeout));
@@ -255,6 +269,7 @@ impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
         // The next pass waits for them; they should not go on until then.
         self.loader.home.abandoned().set(true);
         self.loader.tally.end(self.loader.pass.delivered);
+        dispose_each(std::mem::take(&mut self.failures));
     }
 }
 

@@ -9,7 +9,7 @@ use slotline_core::wait::Wait;
 use super::super::job::Abandoned;
 use super::super::resume::Tickets;
 use super::super::state::State;
-use super::super::work::Failure;
+use super::super::work::{Failure, dispose};
 use super::slab::{Slab, Taken};
 use super::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::BoxError;
@@ -23,13 +23,15 @@ pub(super) struct Lane {
     outstanding: usize,
     /// Whether the worker has more to give in this pass.
     alive: bool,
+    /// Whether there is nobody to ask any more.
+    gone: bool,
     /// How far it was, in what was delivered.
     pub(super) mark: Mark,
 }
 
 impl Lane {
     pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false, mark: Mark::new() }
+        Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
     }
 
     fn ask(&mut self, request: Request) {
@@ -37,7 +39,7 @@ impl Lane {
         if self.requests.try_push(request).is_ok() {
             self.outstanding += 1;
         } else {
-            self.alive = false;
+            (self.alive, self.gone) = (false, true);
         }
     }
 }
@@ -78,7 +80,7 @@ pub(super) enum Next<P> {
         failure: Failure,
         task: usize,
     },
-    /// A worker is gone, which no user code can cause.
+    /// A worker is gone, which no user code can cause: see [`Fate`](super::super::fate::Fate).
     Lost,
     /// All cells are the user's.
     Held,
@@ -118,7 +120,8 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first.
+    /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first, or one
+    /// is gone.
     pub(super) fn init(&mut self, request: Request, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         for lane in &mut self.lanes {
             lane.ask(request);
@@ -134,8 +137,8 @@ impl<P> Lanes<P> {
                         failures.push((worker, error));
                     }
                 }
-                Err(NextError::Empty) => return None,
-                Err(_) => lane.alive = false,
+                // Late, or gone.
+                Err(_) => return None,
             }
         }
         Some(failures)
@@ -174,9 +177,10 @@ impl<P> Lanes<P> {
             self.lanes[lane].ask(Request { task: Some(task), ..self.request });
             if self.lanes[lane].alive {
                 self.asks += 1;
-                if self.any.is_none() {
-                    self.asked.push_back(lane);
-                }
+            }
+            // One that is gone, too: that is found out when its turn comes, and not before.
+            if self.any.is_none() {
+                self.asked.push_back(lane);
             }
         }
     }
@@ -205,17 +209,16 @@ impl<P> Lanes<P> {
                 Ok(lane) => lane,
                 // Nobody is asked any more.
                 Err(_) if self.abandoned.is_stopped() => return Next::Stopped,
+                // What the others could take of its work, they have.
+                Err(Next::End) if self.lanes.iter().any(|lane| lane.gone) => return Next::Lost,
                 Err(nothing) => return nothing,
             };
             let lane = &mut self.lanes[index];
             let next = match lane.replies.peek() {
                 Err(NextError::Empty) => return Next::Empty,
                 _ if self.abandoned.is_stopped() => return Next::Stopped,
-                Err(_) => {
-                    // Whatever it was asked for will not be answered.
-                    (lane.alive, lane.outstanding) = (false, 1);
-                    Some(Next::Lost)
-                }
+                // Whatever it was asked for will not be answered.
+                Err(_) => return Next::Lost,
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (cell, task, rows) = (*cell, *task, *rows);
                     if let Some(failure) = self.slab.work(cell).take_failure() {
@@ -225,10 +228,14 @@ impl<P> Lanes<P> {
                         Some(Next::Failed { failure, task })
                     } else {
                         let Some(free) = self.slab.take_free() else { return Next::Held };
-                        if let Ok(mut reply) = lane.replies.try_next() {
-                            reply.cell = free;
-                            std::mem::swap(&mut reply.mark, &mut lane.mark);
-                        }
+                        // Were the reply not there, the cell would have two owners.
+                        let mut reply = lane
+                            .replies
+                            .try_next()
+                            .expect("a reply that was peeked at is there, also once it is closed");
+                        reply.cell = free;
+                        std::mem::swap(&mut reply.mark, &mut lane.mark);
+                        drop(reply);
                         Some(Next::Batch { cell: Taken::new(self.slab.clone(), cell), task, rows })
                     }
                 }
@@ -296,7 +303,8 @@ impl<P> Lanes<P> {
                         lane.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = self.slab.work(reply.cell);
-                        drop((outcome, work.take_trouble()));
+                        dispose(outcome);
+                        drop(work.take_trouble()); // Does not panic, whatever is in it.
                         discard(&work.payload);
                     }
                     Err(NextError::Empty) => return false,

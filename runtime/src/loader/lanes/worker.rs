@@ -1,19 +1,21 @@
 //! The worker's end of a lane.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use slotline_core::spsc::{self, NextError, Slot};
 
+use super::super::fate::Fate;
 use super::super::gate::Start;
 use super::super::job::Activity;
 use super::super::spans;
 use super::super::state::Stream;
-use super::super::work::Work;
+use super::super::work::{Work, last_words};
 use super::slab::Slab;
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
-use crate::sync::Instant;
+use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
 /// A ring of a lane, in either direction.
@@ -91,6 +93,7 @@ pub(in crate::loader) enum Outcome {
 
 /// Fills the batches that a worker is asked for.
 pub(in crate::loader) trait Hand<P>: Send {
+    /// Fills one; does not panic, whatever the user's code does.
     fn fill(&mut self, request: Request, task: usize, work: &Work<P>, mark: &mut Mark) -> Outcome;
 }
 
@@ -105,12 +108,22 @@ pub(super) struct LaneWorker<P, H> {
     pub(super) hand: H,
     /// All threads', this worker's and, last, the consumer's among them.
     pub(super) activities: Arc<[CachePadded<Activity>]>,
+    pub(super) fate: Arc<Fate>,
 }
 
 impl<P, H: Hand<P>> LaneWorker<P, H> {
+    /// A worker's whole life.
+    pub(super) fn work(&mut self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
+            // Before the ends of the rings are gone, which tells the consumer to look for this.
+            self.fate.ends(self.id, last_words(panic));
+        }
+    }
+
     /// Answers every request, until the rings are closed.
-    pub(super) fn work(mut self) {
+    fn answer(&mut self) {
         while let Some(request) = self.next_request() {
+            mishap();
             let Ok(mut reply) = self.replies.claim() else { return };
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
@@ -122,6 +135,7 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
                 (None, None) => Outcome::Ready(Ok(())),
             };
             reply.publish();
+            mishap();
         }
     }
 

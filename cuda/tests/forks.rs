@@ -1,0 +1,111 @@
+//! A process is forked while it uses a device.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::io;
+
+use slotline::Loader;
+use slotline_cuda::{Device, DeviceLoader, Error, Pinned, Stream, Unavailable, leaked, probe};
+use slotline_cuda_fake::{Fake, Options};
+use support::{Things, check_passes, loader, nothing_is_lost};
+
+/// Forks this process, and whether this is the child, which ends at a panic, or when it hangs. The parent waits until it
+/// has ended well.
+fn is_child() -> bool {
+    // SAFETY: the child is a copy of this process with this thread only. What it then does is what the test is about.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: a clock that ends the process.
+        unsafe { libc::alarm(30) };
+        std::panic::set_hook(Box::new(|panic| {
+            eprintln!("{panic}");
+            exit(1)
+        }));
+        return true;
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "the child hung: signal {}", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
+    false
+}
+
+/// Ends a child. Nothing of its parent's is cleaned up.
+fn exit(code: i32) -> ! {
+    // SAFETY: the end.
+    unsafe { libc::_exit(code) }
+}
+
+/// Whether the error says that CUDA does not survive a fork.
+fn is_forked<T>(outcome: Result<T, Error>) -> bool {
+    match outcome.err() {
+        Some(Error::Loader(error)) => matches!(error, slotline::Error::Forked),
+        Some(error @ (Error::Driver(_) | Error::Unavailable(_))) => {
+            error.to_string().contains("does not survive a fork")
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn a_forked_process_gives_nothing_of_its_parents_back_and_never_calls_the_driver() {
+    for seed in 0..24 {
+        let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
+        let before = leaked();
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let borrowed = Stream::per_thread_default(&device);
+        let pinned = [Pinned::registered(&device, 5 << 20).unwrap(), Pinned::allocated(&device, 5000).unwrap()];
+        let mut loader = loader(&device, 200, seed as usize % 3, 3);
+        let mut unused = {
+            let host = Loader::builder(Things(64)).batch_size(8).memory(device.pinned()).build().unwrap();
+            DeviceLoader::new(host, &device).unwrap()
+        };
+        let mut pass = loader.epoch().unwrap();
+        let [first, second, third] = [(); 3].map(|()| pass.next().unwrap().unwrap());
+        first.ready_on(&stream).unwrap();
+        fake.read_on(stream.as_raw(), first.field(1).unwrap().ptr(), 4).unwrap();
+        // Copies are on their way, as far as the seed has it, and this slot on its way back.
+        drop(second);
+        fake.hold(true);
+        if is_child() {
+            let calls = fake.calls();
+            assert!(is_forked(first.ready_on(&borrowed)));
+            assert!(pass.next().is_some_and(is_forked));
+            assert!(pass.next().is_none());
+            drop(pass);
+            assert!(is_forked(third.release_on(&stream)));
+            assert!(is_forked(unused.epoch().map(drop)));
+            assert!(
+                is_forked(Stream::new(&device)) && is_forked(stream.synchronize()) && is_forked(borrowed.is_idle())
+            );
+            assert!(is_forked(Pinned::registered(&device, 1)) && is_forked(device.synchronize()));
+            assert!(is_forked(Device::new(0)) && matches!(probe(), Err(Unavailable::Driver(_))));
+            match seed % 4 {
+                0 => drop((first, loader, unused, pinned, stream, borrowed, device)),
+                1 => drop((device, borrowed, stream, pinned, unused, loader, first)),
+                2 => {
+                    assert!(is_forked(unused.close()));
+                    drop((pinned, loader, stream, first, borrowed, device));
+                }
+                _ => {
+                    drop((loader, device));
+                    assert!(is_forked(first.release_on(&stream)));
+                    drop((stream, borrowed, pinned, unused));
+                }
+            }
+            assert_eq!(fake.calls(), calls, "the driver is not called");
+            assert_eq!(leaked(), before, "what is the parent's is not lost");
+            exit(0)
+        }
+        fake.hold(false);
+        drop((first, third, pass));
+        check_passes(&mut loader, &stream, 200, 1);
+        drop((loader, unused, pinned, borrowed, stream, device));
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        nothing_is_lost(fake.live(), before);
+    }
+}

@@ -1,0 +1,170 @@
+//! A subscriber that panics on a warning unwinds through the loader: what the device may still use must not be freed on the way.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::sys::{self, CUresult};
+use slotline_cuda::{Device, Error, Stream, leaked};
+use slotline_cuda_fake::{Fake, Options, Session};
+use support::{check, loader, nothing_is_lost};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Panics on the first warning.
+#[derive(Default)]
+struct Loud(AtomicBool);
+
+impl Subscriber for Loud {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let is_first = *event.metadata().level() == Level::WARN && !self.0.swap(true, Ordering::Relaxed);
+        assert!(!is_first, "a subscriber that panics");
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Runs `body`, which must panic on a warning.
+fn panics(body: impl FnOnce()) {
+    let outcome = tracing::subscriber::with_default(Loud::default(), || catch_unwind(AssertUnwindSafe(body)));
+    assert!(outcome.is_err(), "there was no warning");
+}
+
+/// Runs `body`, whose first driver call must panic after it was made: the thread's context was destroyed, so the call is
+/// repeated in the device's context, and a warning says that the former one cannot be restored.
+fn panics_in_the_first_call(body: impl FnOnce()) {
+    let other = Device::new(1).unwrap();
+    let mut context = ptr::null_mut();
+    // SAFETY: the driver writes the context, which is released again at once.
+    let codes = unsafe {
+        [
+            sys::cuDevicePrimaryCtxRetain(&mut context, 1),
+            sys::cuCtxSetCurrent(context),
+            sys::cuDevicePrimaryCtxRelease_v2(1),
+        ]
+    };
+    assert_eq!(codes, [CUresult::CUDA_SUCCESS; 3]);
+    drop(other);
+    panics(body);
+    // SAFETY: no context.
+    assert_eq!(unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) }, CUresult::CUDA_SUCCESS);
+}
+
+fn session(seed: u64) -> Session {
+    Fake::load().session(Options { seed, devices: 2, kernel_steps: 400, max_steps_per_call: 1, ..Options::default() })
+}
+
+#[test]
+fn memory_is_leaked_before_the_warning_that_says_so() {
+    let fake = session(0);
+    let before = leaked();
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut loader = loader(&device, 64, 0, 2);
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    check(&batch, &stream);
+    drop(loader);
+    fake.hold(true);
+    fake.read_on(stream.as_raw(), batch.field(1).unwrap().ptr(), 64).unwrap();
+    panics(|| drop(batch));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    assert!(leaked().device_bytes > before.device_bytes, "a kernel may still read it");
+    drop((stream, device));
+    nothing_is_lost(fake.live(), before);
+    fake.hold(false);
+}
+
+#[test]
+fn a_panic_while_a_copy_begins_neither_frees_nor_refills_what_it_uses() {
+    for seed in 0..20 {
+        let fake = session(seed);
+        let before = leaked();
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = loader(&device, 64, 0, 2);
+        let mut pass = loader.epoch().unwrap();
+        panics_in_the_first_call(|| drop(pass.next()));
+        assert_eq!(fake.count("cuMemcpyHtoDAsync_v2"), 2, "the copy was begun at the second try");
+        // The batch is gone, and those behind it are whole.
+        let rest: Vec<_> =
+            pass.map(|batch| batch.unwrap()).inspect(|batch| check(batch, &stream)).map(|batch| batch.task()).collect();
+        assert_eq!(rest, [1, 2, 3, 4, 5, 6, 7]);
+        drop((loader, stream, device));
+        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        nothing_is_lost(fake.live(), before);
+    }
+}
+
+#[test]
+fn a_panic_while_a_loader_waits_for_its_copies_leaks_what_they_use() {
+    for close in [true, false] {
+        let fake = session(0);
+        let before = leaked();
+        let device = Device::new(0).unwrap();
+        let mut loader = loader(&device, 64, 0, 2);
+        fake.hold(true);
+        drop(loader.epoch().unwrap().next().unwrap().unwrap());
+        panics_in_the_first_call(|| if close { drop(loader.close()) } else { drop(loader) });
+        drop(device);
+        assert_eq!(fake.violations(), Vec::<String>::new());
+        nothing_is_lost(fake.live(), before);
+        fake.hold(false);
+    }
+}
+
+#[test]
+fn a_panic_while_a_batch_is_released_loses_its_slot() {
+    for release in [true, false] {
+        let fake = session(0);
+        let before = leaked();
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = loader(&device, 64, 0, 2);
+        let mut pass = loader.epoch().unwrap();
+        let batch = pass.next().unwrap().unwrap();
+        check(&batch, &stream);
+        let field = batch.field(1).unwrap();
+        fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        panics_in_the_first_call(|| if release { drop(batch.release_on(&stream)) } else { drop(batch) });
+        let lost = pass.next().unwrap();
+        assert!(matches!(lost, Err(Error::Lost { left: 1, .. })), "{lost:?}");
+        for batch in pass {
+            check(&batch.unwrap(), &stream);
+        }
+        drop((loader, stream, device));
+        assert_eq!(fake.violations(), Vec::<String>::new());
+        nothing_is_lost(fake.live(), before);
+    }
+}
+
+#[test]
+fn a_panic_while_a_batch_without_a_loader_waits_for_its_copy_leaks_it() {
+    let fake = session(0);
+    let before = leaked();
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 64, 0, 2);
+    fake.hold(true);
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    // It gives the copy up, but not the batch's memory.
+    drop(loader);
+    let without_batch = leaked().device_bytes;
+    panics_in_the_first_call(|| drop(batch));
+    assert!(leaked().device_bytes > without_batch, "the copy may still write it");
+    drop(device);
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    nothing_is_lost(fake.live(), before);
+    fake.hold(false);
+}

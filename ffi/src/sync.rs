@@ -1,0 +1,53 @@
+//! The one place that swaps the atomics of handles: with `--cfg delays` each operation comes after a random delay (see
+//! `slotline_core::sync`), and tests can step in where a call has come to a loader, or leaves it.
+
+#[cfg(delays)]
+pub(crate) use slotline_core::sync::watched::{AtomicBool, AtomicUsize};
+pub(crate) use std::sync::atomic::Ordering;
+#[cfg(not(delays))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(delays), expect(unreachable_pub, reason = "tests see it, with delays"))]
+pub enum Step {
+    /// It is counted, and has done nothing yet.
+    In,
+    /// It has done everything, and is counted.
+    Out,
+}
+
+/// A step of a call to a loader.
+#[cfg(not(delays))]
+#[inline(always)]
+pub(crate) fn step(_: Step) {}
+
+#[cfg(delays)]
+pub use self::steps::on_step;
+#[cfg(delays)]
+pub(crate) use self::steps::step;
+
+#[cfg(delays)]
+mod steps {
+    use std::cell::RefCell;
+
+    use super::Step;
+
+    type Hook = Box<dyn FnOnce()>;
+
+    std::thread_local! {
+        static HOOK: RefCell<Option<(Step, Hook)>> = const { RefCell::new(None) };
+    }
+
+    /// Has `hook` run once, when a call of this thread is there.
+    pub fn on_step(step: Step, hook: impl FnOnce() + 'static) {
+        HOOK.set(Some((step, Box::new(hook))));
+    }
+
+    pub(crate) fn step(step: Step) {
+        let hook = HOOK.with_borrow_mut(|hook| hook.take_if(|(when, _)| *when == step));
+        if let Some((_, hook)) = hook {
+            hook();
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! Every function of a loader's handle inside of the loader with every other one, and `free` meanwhile.
+//!
+//! Meant for AddressSanitizer, with delays: `proof/sanitizers delays`. A call is held where it has come to the loader, or where it
+//! leaves, by a hook and not by time; what is not held is shaken by random delays before each operation of an atomic.
+#![cfg(delays)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use slotline_core::sync::delays;
+use slotline_ffi::batch::*;
+use slotline_ffi::callback::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::SLOTLINE_I64;
+use slotline_ffi::error::slotline_error;
+use slotline_ffi::field::{SLOTLINE_FIXED, slotline_field};
+use slotline_ffi::loader::*;
+use slotline_ffi::options::slotline_options;
+use slotline_ffi::sample::*;
+use slotline_ffi::state::*;
+use slotline_ffi::stats::*;
+use slotline_ffi::status::*;
+use slotline_ffi::stream::slotline_stream_dataset;
+use slotline_ffi::sync::{Step, on_step};
+use support::datasets::{Drops, dropped, field, map};
+use support::{bytes, call, options};
+
+/// The delays are the process's, and so is the fake driver.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a call gave; `None` of those that cannot fail.
+type Gave = Option<slotline_status>;
+
+/// A function of the handle `L`, with all that it needs.
+struct Row<L> {
+    name: &'static str,
+    /// Whether it is refused while another such call is inside.
+    exclusive: bool,
+    call: fn(*mut L, &[u8]) -> Gave,
+}
+
+/// A kind of handle.
+trait Handle: Sized + 'static {
+    /// What the names of its functions begin with.
+    const PREFIX: &'static str;
+
+    fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self;
+    fn rows() -> Vec<Row<Self>>;
+    fn epoch(loader: *mut Self);
+    /// The status of `next`, whose batch is freed.
+    fn next(loader: *mut Self) -> slotline_status;
+    fn stop(loader: *mut Self);
+    fn free(loader: *mut Self);
+    fn state(loader: *mut Self) -> Vec<u8>;
+}
+
+/// The status of a call, with its error freed.
+fn status(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
+    call(body).unwrap_or_else(|(status, _)| status)
+}
+
+/// What is the same of both kinds of handle.
+macro_rules! handle {
+    ($loader:ident { $($all:tt)* }
+     $new:ident $free:ident $stop:ident $epoch:ident $next:ident $state:ident $load:ident $free_batch:ident
+     texts { $($text:ident)* } stats { $stats:ident } any { $($any:ident)* } one { $($one:ident)* }) => {
+        impl Handle for $loader {
+            const PREFIX: &'static str = concat!(stringify!($loader), "_");
+
+            $($all)*
+
+            #[expect(clippy::undocumented_unsafe_blocks, reason = "said once, for all rows")]
+            fn rows() -> Vec<Row<Self>> {
+                fn one(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
+                    Row { name, exclusive: true, call }
+                }
+                fn any(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
+                    Row { name, exclusive: false, call }
+                }
+                // SAFETY: in all of them: a loader that is freed when the call is inside at the earliest.
+                vec![
+                    one(stringify!($epoch), |l, _| Some(status(|error| unsafe { $epoch(l, error) }))),
+                    one(stringify!($next), |l, _| Some(Self::next(l))),
+                    one(stringify!($state), |l, _| {
+                        Some(bytes(|out, error| unsafe { $state(l, out, error) }).map_or_else(|e| e.0, |_| SLOTLINE_OK))
+                    }),
+                    one(stringify!($load), |l, state| {
+                        Some(status(|error| unsafe { $load(l, state.as_ptr(), state.len(), error) }))
+                    }),
+                    one(stringify!($stats), |l, _| {
+                        let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
+                        Some(status(|error| unsafe { $stats(l, &mut out, error) }))
+                    }),
+                    $(one(stringify!($text), |l, _| {
+                        Some(bytes(|out, error| unsafe { $text(l, out, error) }).map_or_else(|e| e.0, |_| SLOTLINE_OK))
+                    }),)*
+                    $(one(stringify!($one), |l, _| {
+                        let _ = unsafe { $one(l) };
+                        None
+                    }),)*
+                    any(stringify!($stop), |l, _| {
+                        Self::stop(l);
+                        None
+                    }),
+                    $(any(stringify!($any), |l, _| {
+                        let answer = unsafe { $any(l) };
+                        assert!(answer != 0, "{} is {answer:?}", stringify!($any));
+                        None
+                    }),)*
+                ]
+            }
+
+            fn epoch(loader: *mut Self) {
+                // SAFETY: a loader.
+                call(|error| unsafe { $epoch(loader, error) }).unwrap();
+            }
+
+            fn next(loader: *mut Self) -> slotline_status {
+                let mut batch = null_mut();
+                // SAFETY: a loader and places; a batch is freed once.
+                unsafe {
+                    let status = status(|error| $next(loader, &mut batch, error));
+                    $free_batch(batch);
+                    status
+                }
+            }
+
+            fn stop(loader: *mut Self) {
+                // SAFETY: a loader.
+                unsafe { $stop(loader) };
+            }
+
+            fn free(loader: *mut Self) {
+                // SAFETY: a loader, freed once; calls in it have come inside.
+                unsafe { $free(loader) };
+            }
+
+            fn state(loader: *mut Self) -> Vec<u8> {
+                // SAFETY: a loader and places.
+                bytes(|out, error| unsafe { $state(loader, out, error) }).unwrap()
+            }
+        }
+    };
+}
+
+handle! {
+    slotline_loader {
+        fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
+            let mut loader = null_mut();
+            // SAFETY: all are there.
+            call(|error| unsafe { slotline_loader_new(dataset, options, &mut loader, error) }).unwrap();
+            loader
+        }
+    }
+    slotline_loader_new slotline_loader_free slotline_loader_stop slotline_loader_epoch slotline_loader_next
+    slotline_loader_state slotline_loader_load_state slotline_batch_free
+    texts { slotline_loader_stats_json slotline_loader_verdict slotline_loader_warnings }
+    stats { slotline_loader_stats }
+    any { slotline_loader_len slotline_loader_batch_size slotline_loader_depth slotline_loader_memory_ceiling }
+    one { slotline_loader_next_epoch }
+}
+
+#[cfg(feature = "cuda")]
+use slotline_ffi::device::*;
+
+#[cfg(feature = "cuda")]
+handle! {
+    slotline_device_loader {
+        fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
+            let struct_size = size_of::<slotline_device_options>();
+            let device = slotline_device_options { struct_size, ordinal: 0, slots: 2, timeout_ms: 0, resumable: 1 };
+            let mut loader = null_mut();
+            // SAFETY: all are there.
+            call(|error| unsafe { slotline_device_loader_new(dataset, options, &device, &mut loader, error) }).unwrap();
+            loader
+        }
+    }
+    slotline_device_loader_new slotline_device_loader_free slotline_device_loader_stop slotline_device_loader_epoch
+    slotline_device_loader_next slotline_device_loader_state slotline_device_loader_load_state slotline_device_batch_free
+    texts { slotline_device_loader_warnings }
+    stats { slotline_device_loader_stats }
+    any { slotline_device_loader_len }
+    one { slotline_device_loader_next_epoch }
+}
+
+/// Samples of a dataset.
+const LEN: usize = 40;
+
+/// Writes a number.
+unsafe extern "C" fn read(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the sample is lent to us.
+    unsafe { i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK) }
+}
+
+/// A cursor is how many samples are left.
+unsafe extern "C" fn open(
+    _: *mut c_void,
+    _: *const slotline_worker,
+    cursor: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: a place.
+    unsafe { *cursor = Box::into_raw(Box::new(LEN)).cast() };
+    0
+}
+
+unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: made by `open`, and one thread's at a time.
+    let left = unsafe { &mut *cursor.cast::<usize>() };
+    if *left == 0 {
+        return 1;
+    }
+    *left -= 1;
+    // SAFETY: the sample is lent to us.
+    unsafe { read(user, *left, sample) }
+}
+
+unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
+    // SAFETY: made by `open`, and closed once.
+    drop(unsafe { Box::from_raw(cursor.cast::<usize>()) });
+}
+
+fn number() -> [slotline_field; 1] {
+    [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])]
+}
+
+/// A dataset by index, or a stream; `drops` counts when it goes.
+fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
+    let (fields, mut dataset) = (number(), null_mut());
+    let callbacks = slotline_stream_dataset {
+        struct_size: size_of::<slotline_stream_dataset>(),
+        user: null_mut(),
+        len: LEN as i64,
+        fields: fields.as_ptr(),
+        num_fields: 1,
+        open: Some(open),
+        next: Some(next),
+        close: Some(close),
+        save: None,
+        resume: None,
+        drop: Some(dropped),
+    };
+    // SAFETY: the structs are what they say.
+    call(|error| unsafe {
+        match stream {
+            true => {
+                let callbacks = slotline_stream_dataset { user: drops.user(), ..callbacks };
+                slotline_dataset_from_stream(&callbacks, &mut dataset, error)
+            }
+            false => slotline_dataset_from_callbacks(&map(LEN, &fields, Some(read), drops), &mut dataset, error),
+        }
+    })
+    .unwrap();
+    dataset
+}
+
+/// A loader in a pass, of which nothing but its handle is kept.
+fn loader<H: Handle>(stream: bool, workers: usize, drops: &Drops) -> *mut H {
+    let dataset = dataset(stream, drops);
+    let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
+    let loader = H::new(dataset, &options);
+    // SAFETY: freed once.
+    unsafe { slotline_dataset_free(dataset) };
+    H::epoch(loader);
+    assert_eq!(H::next(loader), SLOTLINE_OK);
+    loader
+}
+
+/// A pointer for another thread.
+struct Shared<T>(*mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<T> {}
+
+// SAFETY: a handle may be used by any thread, as the functions say.
+unsafe impl<T> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+/// A call in a thread of its own.
+struct Call {
+    inside: bool,
+    go: Sender<()>,
+    thread: JoinHandle<Gave>,
+}
+
+impl Call {
+    /// Makes it, and holds it at a step; it may also be refused.
+    fn begin<H: Handle>(row: &Row<H>, loader: *mut H, state: &[u8], step: Step) -> Self {
+        let (arrived, at_step): (Sender<()>, Receiver<()>) = channel();
+        let (go, may_go) = channel::<()>();
+        let (call, loader, state) = (row.call, Shared(loader), state.to_vec());
+        let thread = thread::spawn(move || {
+            on_step(step, move || {
+                arrived.send(()).unwrap();
+                may_go.recv().unwrap();
+            });
+            call(loader.get(), &state)
+        });
+        // Of a call that is refused the hook goes with its thread.
+        Self { inside: at_step.recv().is_ok(), go, thread }
+    }
+
+    fn end(self) -> Gave {
+        let _ = self.go.send(());
+        self.thread.join().unwrap()
+    }
+}
+
+/// Each function inside with each other one; both see the loader freed, and leave in either order.
+fn cross<H: Handle>() {
+    let (rows, mut round) = (H::rows(), 0_u64);
+    for (first, second) in rows.iter().flat_map(|first| rows.iter().map(move |second| (first, second))) {
+        for (step, other) in
+            [(Step::In, Step::In), (Step::In, Step::Out), (Step::Out, Step::In), (Step::Out, Step::Out)]
+        {
+            round += 1;
+            delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let what = format!("{} {step:?}, {} {other:?}", first.name, second.name);
+            let drops = Drops::default();
+            let loader = loader::<H>(round.is_multiple_of(2), round as usize % 3, &drops);
+            let state = H::state(loader);
+            let one = Call::begin(first, loader, &state, step);
+            let two = Call::begin(second, loader, &state, other);
+            let refused = first.exclusive && second.exclusive;
+            assert_eq!((one.inside, two.inside), (true, !refused), "{what}");
+            H::free(loader);
+            // Who uses the loader keeps it, and nobody else.
+            let kept = first.exclusive || second.exclusive;
+            assert_eq!(drops.count(), usize::from(!kept), "{what}");
+            let gave = if round % 4 < 2 { [one.end(), two.end()] } else { [two.end(), one.end()] };
+            let of_second = if round % 4 < 2 { gave[1] } else { gave[0] };
+            assert!(!refused || matches!(of_second, Some(SLOTLINE_INVALID) | None), "{what}: {gave:?}");
+            let invalid = gave.iter().filter(|gave| **gave == Some(SLOTLINE_INVALID)).count();
+            assert!(invalid <= usize::from(refused), "{what}: {gave:?}");
+            assert_eq!(drops.count(), 1, "{what}");
+        }
+    }
+    println!("{round} crossings of {} functions", rows.len());
+}
+
+/// The functions in the header whose first parameter is such a handle, but for `free`.
+fn declared<H: Handle>() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/slotline.h");
+    let header = std::fs::read_to_string(path).unwrap();
+    let code: String = header
+        .lines()
+        .filter(|line| !line.starts_with("//") && !line.starts_with('#'))
+        .flat_map(|line| [line, " "])
+        .collect();
+    let handle = format!("{} *", H::PREFIX.trim_end_matches('_'));
+    let taking = code.split(';').filter_map(|declaration| {
+        let (before, parameters) = declaration.split_once('(')?;
+        let first = parameters.trim_start().trim_start_matches("const ");
+        first.starts_with(&handle).then(|| before.rsplit([' ', '*']).next().unwrap().to_owned())
+    });
+    let names: BTreeSet<String> = taking.collect();
+    assert!(names.contains(&format!("{}free", H::PREFIX)), "the header is not read as it is written: {names:?}");
+    names.into_iter().filter(|name| *name != format!("{}free", H::PREFIX)).collect()
+}
+
+fn every_function_has_a_row<H: Handle>() {
+    let rows: BTreeSet<String> = H::rows().iter().map(|row| row.name.to_owned()).collect();
+    assert_eq!(rows, declared::<H>(), "rows of this test, and functions of slotline.h");
+}
+
+/// One thread stops, and another one takes batches until it is told, and frees the loader.
+fn stop_and_free<H: Handle>(rounds: u64) {
+    for round in 0..rounds {
+        delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let drops = Drops::default();
+        let workers = [0, 1, 3, 16][round as usize % 4];
+        let loader = loader::<H>(!round.is_multiple_of(5), workers, &drops);
+        let shared = Shared(loader);
+        let stopping = thread::spawn(move || H::stop(shared.get()));
+        loop {
+            match H::next(loader) {
+                SLOTLINE_OK => {}
+                SLOTLINE_END => H::epoch_unless_stopped(loader),
+                SLOTLINE_STOPPED => break,
+                status => panic!("status {status}"),
+            }
+        }
+        H::free(loader);
+        stopping.join().unwrap();
+        assert_eq!(drops.count(), 1);
+    }
+}
+
+/// More of what tests do with any handle.
+trait More: Handle {
+    /// Starts another pass; it is no matter if the loader is stopped.
+    fn epoch_unless_stopped(loader: *mut Self) {
+        let row = &Self::rows()[0];
+        assert!(matches!((row.call)(loader, &[]), Some(SLOTLINE_OK | SLOTLINE_STOPPED)));
+    }
+}
+
+impl<H: Handle> More for H {}
+
+#[test]
+fn every_function_of_a_loader_is_crossed() {
+    every_function_has_a_row::<slotline_loader>();
+}
+
+#[test]
+fn a_loader_outlives_every_pair_of_calls_in_it() {
+    let _alone = alone();
+    cross::<slotline_loader>();
+}
+
+#[test]
+fn a_loader_may_be_freed_by_who_is_told_that_it_was_stopped() {
+    let _alone = alone();
+    stop_and_free::<slotline_loader>(300);
+}
+
+/// The loader that the callbacks of the next test stop, and how many samples they have read.
+static STOPPED: AtomicPtr<slotline_loader> = AtomicPtr::new(null_mut());
+static READ: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn read_and_stop(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the loader is there, as it is made before it is named, and its free waits for its workers' callbacks.
+    unsafe {
+        let loader = STOPPED.load(Ordering::SeqCst);
+        if READ.fetch_add(1, Ordering::SeqCst) >= 7 && !loader.is_null() {
+            slotline_loader_stop(loader);
+        }
+        read(user, index, sample)
+    }
+}
+
+#[test]
+fn a_loader_may_be_freed_when_a_callback_of_its_own_has_stopped_it() {
+    let _alone = alone();
+    for round in 0..100_u64 {
+        delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (drops, fields, mut dataset) = (Drops::default(), number(), null_mut());
+        let callbacks = map(LEN, &fields, Some(read_and_stop), &drops);
+        STOPPED.store(null_mut(), Ordering::SeqCst);
+        READ.store(0, Ordering::SeqCst);
+        // SAFETY: the dataset is what it says, and freed once.
+        call(|error| unsafe { slotline_dataset_from_callbacks(&callbacks, &mut dataset, error) }).unwrap();
+        // With workers each batch is made by one of them, so that none stops it when it is freed already.
+        let options = options(|options| {
+            (options.batch_size, options.num_workers, options.dealt) = (2, round as usize % 3, 1);
+        });
+        let loader = slotline_loader::new(dataset, &options);
+        // SAFETY: as above.
+        unsafe { slotline_dataset_free(dataset) };
+        STOPPED.store(loader, Ordering::SeqCst);
+        slotline_loader::epoch(loader);
+        while slotline_loader::next(loader) == SLOTLINE_OK {}
+        STOPPED.store(null_mut(), Ordering::SeqCst);
+        slotline_loader::free(loader);
+        assert_eq!(drops.count(), 1);
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod device {
+    use slotline_cuda_fake::{Fake, Options};
+
+    use super::*;
+
+    #[test]
+    fn every_function_of_a_device_loader_is_crossed() {
+        every_function_has_a_row::<slotline_device_loader>();
+    }
+
+    #[test]
+    fn a_device_loader_outlives_every_pair_of_calls_in_it() {
+        let _alone = alone();
+        let fake = Fake::load().session(Options::default());
+        cross::<slotline_device_loader>();
+        assert_eq!(fake.violations(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_device_loader_may_be_freed_by_who_is_told_that_it_was_stopped() {
+        let _alone = alone();
+        let fake = Fake::load().session(Options::default());
+        stop_and_free::<slotline_device_loader>(100);
+        assert_eq!(fake.violations(), Vec::<String>::new());
+    }
+}

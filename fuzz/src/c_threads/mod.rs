@@ -1,0 +1,394 @@
+//! The C interface from several threads: each makes calls to one loader, its batches and their tensors in any order that the
+//! contract allows, and one of them frees the loader, while others are inside.
+
+mod gate;
+mod user;
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slotline_ffi::batch::*;
+use slotline_ffi::bytes::*;
+use slotline_ffi::dataset::*;
+use slotline_ffi::dlpack::*;
+use slotline_ffi::error::*;
+use slotline_ffi::loader::*;
+use slotline_ffi::options::*;
+use slotline_ffi::state::*;
+use slotline_ffi::stats::*;
+use slotline_ffi::status::*;
+
+use self::gate::{Gate, Kind};
+use self::user::User;
+use crate::choices::Choices;
+
+/// Has threads make the calls that `data` says, and checks that each says what it may, that batches and tensors have the numbers
+/// of their samples, and that in the end everything that was handed over was dropped, once.
+pub fn c_threads(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let world = Arc::new(World::default());
+    let (user, options) = (User::new(&world, &mut choices), options(&mut choices));
+    let dataset = user.dataset(choices.one_in(2));
+    let mut loader = null_mut();
+    // SAFETY: all are there, and the dataset is freed once.
+    unsafe {
+        let (status, message) = said(|error| slotline_loader_new(dataset, &options, &mut loader, error));
+        slotline_dataset_free(dataset);
+        if status != SLOTLINE_OK {
+            // Some options exclude each other.
+            assert_eq!(status, SLOTLINE_BUILD, "{message}");
+            assert_eq!((Arc::strong_count(&world), user::left(&world)), (1, 0), "not dropped");
+            return;
+        }
+    }
+    world.gate.open(loader);
+    let scripts: Vec<&[u8]> = (0..choices.within(2, 4)).map(|_| choices.bytes(24)).collect();
+    std::thread::scope(|scope| {
+        let run = |script| {
+            let world = &world;
+            scope.spawn(move || {
+                let mut choices = Choices::new(script);
+                while !choices.is_over() {
+                    world.step(&mut choices);
+                }
+            })
+        };
+        let threads: Vec<_> = scripts.into_iter().map(run).collect();
+        // The scope does not wait for what each thread keeps of batches to be freed, and a leak is looked for soon.
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+    let after = choices.one_in(2);
+    if !after {
+        world.leave_all();
+    }
+    world.free();
+    world.leave_all();
+    // The callbacks have the world, too.
+    assert_eq!(
+        (Arc::strong_count(&world), user::left(&world)),
+        (1, 0),
+        "handed over and not dropped, or dropped twice"
+    );
+}
+
+/// Options that a loader can be made with.
+fn options(choices: &mut Choices<'_>) -> slotline_options {
+    let mut memory = std::mem::MaybeUninit::uninit();
+    // SAFETY: it is written as a whole.
+    let mut options = unsafe {
+        slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
+        memory.assume_init()
+    };
+    options.batch_size = choices.of(&[2, 1, 3, 7]);
+    options.num_workers = choices.below(4);
+    options.hold = choices.within(1, 3);
+    (options.has_seed, options.seed) = (1, 7);
+    options.in_order = u8::from(!choices.one_in(4));
+    options.dealt = u8::from(choices.one_in(3));
+    options.persistent_workers = u8::from(choices.one_in(4));
+    if options.num_workers > 0 {
+        options.prefetch_factor = choices.below(4);
+        options.help = choices.of(&[SLOTLINE_HELP_AUTO, 0, 1]);
+        options.timeout_ms = choices.of(&[0, 0, 60_000]);
+    }
+    options
+}
+
+/// What a call says: its status, and its error's message.
+fn said(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
+    let mut error = null_mut();
+    let status = body(&mut error);
+    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
+    if error.is_null() {
+        return (status, String::new());
+    }
+    // SAFETY: a new error, freed once.
+    unsafe {
+        let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8").to_owned();
+        assert!(!message.is_empty() && slotline_error_code(error) == status);
+        assert_ne!(status, SLOTLINE_PANIC, "{message}");
+        slotline_error_free(error);
+        (status, message)
+    }
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct World {
+    gate: Gate,
+    /// Whether a stop has returned.
+    stopped: AtomicBool,
+    batches: Mutex<Vec<Arc<Batch>>>,
+    tensors: Mutex<Vec<Tensor>>,
+    states: Mutex<Vec<Vec<u8>>>,
+    ledger: user::Ledger,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    fn step(&self, choices: &mut Choices<'_>) {
+        match choices.below(20) {
+            0 | 1 => self.used(|loader, error| {
+                // SAFETY: a loader, and a place.
+                unsafe { slotline_loader_epoch(loader, error) }
+            }),
+            2..7 => self.next(),
+            7 => self.stop(),
+            8 => self.ask(choices),
+            9 => self.state(),
+            10 => self.load_state(choices),
+            11 => self.tell(choices),
+            12 | 13 => self.look(choices),
+            14 | 15 => self.export(choices),
+            16 => drop(take(&self.batches, choices)),
+            17 => drop(take(&self.tensors, choices)),
+            18 if choices.one_in(3) => self.free(),
+            _ => std::thread::yield_now(),
+        }
+    }
+
+    /// A call that uses the loader, and may be refused if another one does.
+    fn used(&self, call: impl FnOnce(*mut slotline_loader, *mut *mut slotline_error) -> slotline_status) {
+        let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
+        let was_stopped = self.stopped.load(Ordering::SeqCst);
+        let (status, message) = said(|error| call(inside.loader(), error));
+        if status == SLOTLINE_STOPPED {
+            self.gate.told();
+        }
+        let refused = status == SLOTLINE_INVALID && message.contains("in use");
+        assert!(!refused || inside.end(), "refused, and nobody was in it");
+        let allowed = match status {
+            SLOTLINE_OK | SLOTLINE_END => true,
+            SLOTLINE_STOPPED => self.gate.is_stopping(),
+            SLOTLINE_INVALID => refused || message.contains("no pass"),
+            // A state that does not fit; all batches are held.
+            SLOTLINE_STATE | SLOTLINE_HELD => true,
+            _ => false,
+        };
+        assert!(allowed, "status {status}: {message} ({was_stopped})");
+    }
+
+    fn next(&self) {
+        let was_stopped = self.stopped.load(Ordering::SeqCst);
+        self.used(|loader, error| {
+            let mut batch = std::ptr::dangling_mut();
+            // SAFETY: a loader, and places.
+            let status = unsafe { slotline_loader_next(loader, &mut batch, error) };
+            assert_eq!(batch.is_null(), status != SLOTLINE_OK);
+            if status == SLOTLINE_OK {
+                assert!(!was_stopped, "a batch after the stop");
+                let batch = Arc::new(Batch(batch));
+                batch.check();
+                lock(&self.batches).push(batch);
+            }
+            status
+        });
+    }
+
+    fn stop(&self) {
+        let Some(inside) = self.gate.begin(Kind::Stop) else { return };
+        // SAFETY: a loader.
+        unsafe { slotline_loader_stop(inside.loader()) };
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Asks for what never changes.
+    fn ask(&self, choices: &mut Choices<'_>) {
+        let Some(inside) = self.gate.begin(Kind::Ask) else { return };
+        let loader = inside.loader();
+        // SAFETY: a loader.
+        unsafe {
+            match choices.below(4) {
+                0 => assert!(slotline_loader_len(loader) >= -1),
+                1 => assert!((1..8).contains(&slotline_loader_batch_size(loader))),
+                2 => assert!(slotline_loader_depth(loader) > 0),
+                _ => assert!(slotline_loader_memory_ceiling(loader) > 0),
+            }
+        }
+    }
+
+    fn state(&self) {
+        self.used(|loader, error| {
+            // SAFETY: a loader, and places.
+            let (status, state) = text(|out| unsafe { slotline_loader_state(loader, out, error) });
+            lock(&self.states).extend(state);
+            status
+        });
+    }
+
+    fn load_state(&self, choices: &mut Choices<'_>) {
+        let state = {
+            let states = lock(&self.states);
+            if states.is_empty() { b"none".to_vec() } else { states[choices.below(states.len())].clone() }
+        };
+        self.used(|loader, error| {
+            // SAFETY: a loader, as many bytes, and a place.
+            unsafe { slotline_loader_load_state(loader, state.as_ptr(), state.len(), error) }
+        });
+    }
+
+    fn tell(&self, choices: &mut Choices<'_>) {
+        let which = choices.below(5);
+        if which == 4 {
+            // It has no status: 0, if the loader is in use.
+            if let Some(inside) = self.gate.begin(Kind::Use) {
+                // SAFETY: a loader.
+                unsafe { slotline_loader_next_epoch(inside.loader()) };
+            }
+            return;
+        }
+        self.used(|loader, error| {
+            let mut figures = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
+            // SAFETY: a loader, and places.
+            unsafe {
+                match which {
+                    0 => slotline_loader_stats(loader, &mut figures, error),
+                    1 => text(|out| slotline_loader_stats_json(loader, out, error)).0,
+                    2 => text(|out| slotline_loader_verdict(loader, out, error)).0,
+                    _ => text(|out| slotline_loader_warnings(loader, out, error)).0,
+                }
+            }
+        });
+    }
+
+    /// Reads a batch, which others may read and hold as well.
+    fn look(&self, choices: &mut Choices<'_>) {
+        let batch = one(&lock(&self.batches), choices);
+        batch.inspect(|batch| batch.check());
+    }
+
+    /// Exports a tensor, which goes on any thread.
+    fn export(&self, choices: &mut Choices<'_>) {
+        let Some(batch) = one(&lock(&self.batches), choices) else { return };
+        let tensor = if choices.one_in(2) {
+            let mut tensor = null_mut();
+            // SAFETY: a batch, and places.
+            assert_eq!(said(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0, SLOTLINE_OK);
+            Tensor::Versioned(tensor)
+        } else {
+            let mut tensor = null_mut();
+            // SAFETY: a batch, and places.
+            let status = said(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
+            assert_eq!(status, SLOTLINE_OK);
+            Tensor::Unversioned(tensor)
+        };
+        tensor.check(&batch.numbers());
+        lock(&self.tensors).push(tensor);
+    }
+
+    /// Frees the loader, as soon as that is allowed; at most once.
+    fn free(&self) {
+        if let Some(loader) = self.gate.close() {
+            // SAFETY: freed once, and what is still to come out of it has come in.
+            unsafe { slotline_loader_free(loader) };
+        }
+    }
+
+    /// Lets all batches and tensors go.
+    fn leave_all(&self) {
+        lock(&self.batches).clear();
+        lock(&self.tensors).clear();
+    }
+}
+
+/// One of these, which they keep.
+fn one<T: Clone>(of: &[T], choices: &mut Choices<'_>) -> Option<T> {
+    (!of.is_empty()).then(|| of[choices.below(of.len())].clone())
+}
+
+/// One of these, to be dropped when nothing is locked.
+fn take<T>(of: &Mutex<Vec<T>>, choices: &mut Choices<'_>) -> Option<T> {
+    let mut of = lock(of);
+    let which = if of.is_empty() { return None } else { choices.below(of.len()) };
+    Some(of.swap_remove(which))
+}
+
+/// A text that a call makes.
+fn text(call: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slotline_status, Option<Vec<u8>>) {
+    let mut bytes = std::ptr::dangling_mut();
+    let status = call(&mut bytes);
+    assert_eq!(bytes.is_null(), status != SLOTLINE_OK);
+    // SAFETY: NULL or new bytes, freed once.
+    unsafe {
+        let text = (!bytes.is_null())
+            .then(|| slice::from_raw_parts(slotline_bytes_data(bytes), slotline_bytes_len(bytes)).to_vec());
+        slotline_bytes_free(bytes);
+        (status, text)
+    }
+}
+
+/// A batch, freed by whichever thread has it last.
+struct Batch(*mut slotline_batch);
+
+// SAFETY: any thread may read it, several at once, and free it.
+unsafe impl Send for Batch {}
+// SAFETY: as above.
+unsafe impl Sync for Batch {}
+
+impl Batch {
+    /// The numbers of its samples.
+    fn numbers(&self) -> Vec<i64> {
+        // SAFETY: a batch, and there are as many.
+        unsafe { slice::from_raw_parts(slotline_batch_indices(self.0), slotline_batch_len(self.0)).to_vec() }
+    }
+
+    fn check(&self) {
+        let mut field = crate::c_abi::tensor();
+        // SAFETY: a batch, and places; the field is where it says.
+        let numbers = unsafe {
+            assert_eq!(said(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
+            slice::from_raw_parts(field.data.cast::<i64>(), field.bytes / 8)
+        };
+        assert_eq!(numbers, self.numbers());
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.check();
+        // SAFETY: freed once.
+        unsafe { slotline_batch_free(self.0) };
+    }
+}
+
+/// An exported tensor.
+enum Tensor {
+    Versioned(*mut DLManagedTensorVersioned),
+    Unversioned(*mut DLManagedTensor),
+}
+
+// SAFETY: any thread may read and delete it.
+unsafe impl Send for Tensor {}
+
+impl Tensor {
+    /// The numbers that it shows.
+    fn check(&self, numbers: &[i64]) {
+        // SAFETY: it is there until it is deleted, and so are its elements.
+        unsafe {
+            let tensor = match *self {
+                Self::Versioned(tensor) => &(*tensor).dl_tensor,
+                Self::Unversioned(tensor) => &(*tensor).dl_tensor,
+            };
+            assert_eq!((tensor.ndim, *tensor.shape), (1, numbers.len() as i64));
+            assert_eq!(slice::from_raw_parts(tensor.data.cast::<i64>(), numbers.len()), numbers);
+        }
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        // SAFETY: each has a deleter, which is called once.
+        unsafe {
+            match *self {
+                Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
+                Self::Unversioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Datasets whose callbacks use the loader that they are called by.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+use slotline_ffi::callback::{slotline_failure, slotline_worker};
+use slotline_ffi::dataset::*;
+use slotline_ffi::dtype::SLOTLINE_I64;
+use slotline_ffi::field::{SLOTLINE_FIXED, slotline_field};
+use slotline_ffi::loader::*;
+use slotline_ffi::map::slotline_map_dataset;
+use slotline_ffi::sample::*;
+use slotline_ffi::status::*;
+use slotline_ffi::stream::slotline_stream_dataset;
+
+use super::World;
+use super::gate::Kind;
+use crate::choices::Choices;
+
+/// How much is handed over and was not dropped yet.
+pub(super) type Ledger = AtomicIsize;
+
+/// How much that is.
+pub(super) fn left(world: &World) -> isize {
+    world.ledger.load(Ordering::SeqCst)
+}
+
+/// What callbacks are called with.
+pub(super) struct User {
+    world: Arc<World>,
+    len: usize,
+    /// What the callback does that reads so many samples after the first.
+    at: usize,
+    does: Does,
+    read: AtomicUsize,
+}
+
+/// What a callback does with its loader.
+#[derive(Clone, Copy)]
+enum Does {
+    Nothing,
+    Stop,
+    Ask,
+    Use,
+    Free,
+}
+
+impl User {
+    pub(super) fn new(world: &Arc<World>, choices: &mut Choices<'_>) -> Self {
+        let does = choices.of(&[Does::Nothing, Does::Nothing, Does::Stop, Does::Ask, Does::Use, Does::Free]);
+        let (len, at) = (choices.within(1, 30), choices.below(40));
+        Self { world: world.clone(), len, at, does, read: AtomicUsize::new(0) }
+    }
+
+    /// A dataset, by index or a stream, that has it from here on.
+    pub(super) fn dataset(self, stream: bool) -> *mut slotline_dataset {
+        let field = slotline_field {
+            struct_size: size_of::<slotline_field>(),
+            name: null(),
+            dtype: SLOTLINE_I64,
+            kind: SLOTLINE_FIXED,
+            ndim: 0,
+            shape: null(),
+        };
+        self.world.ledger.fetch_add(1, Ordering::SeqCst);
+        let len = self.len;
+        let user = Box::into_raw(Box::new(self)).cast();
+        let mut dataset = null_mut();
+        // SAFETY: the structs are what they say.
+        let status = super::said(|error| unsafe {
+            if stream {
+                let callbacks = slotline_stream_dataset {
+                    struct_size: size_of::<slotline_stream_dataset>(),
+                    user,
+                    len: -1,
+                    fields: &field,
+                    num_fields: 1,
+                    open: Some(open),
+                    next: Some(next),
+                    close: Some(close),
+                    save: None,
+                    resume: None,
+                    drop: Some(dropped),
+                };
+                slotline_dataset_from_stream(&callbacks, &mut dataset, error)
+            } else {
+                let callbacks = slotline_map_dataset {
+                    struct_size: size_of::<slotline_map_dataset>(),
+                    user,
+                    len,
+                    fields: &field,
+                    num_fields: 1,
+                    read: Some(read),
+                    drop: Some(dropped),
+                };
+                slotline_dataset_from_callbacks(&callbacks, &mut dataset, error)
+            }
+        });
+        assert_eq!(status.0, SLOTLINE_OK);
+        dataset
+    }
+
+    /// What a callback does.
+    fn act(&self, sample: *mut slotline_sample) {
+        self.world.gate.inside();
+        if self.read.fetch_add(1, Ordering::SeqCst) != self.at {
+            return;
+        }
+        // SAFETY: the sample is lent to us.
+        let worker = unsafe { slotline_sample_worker(sample) };
+        match self.does {
+            Does::Nothing => {}
+            Does::Stop => self.world.stop(),
+            Does::Ask => {
+                if let Some(inside) = self.world.gate.begin(Kind::Ask) {
+                    // SAFETY: a loader.
+                    unsafe { slotline_loader_depth(inside.loader()) };
+                }
+            }
+            Does::Use => {
+                if let Some(inside) = self.world.gate.begin(Kind::Use) {
+                    // SAFETY: a loader and a place.
+                    unsafe {
+                        slotline_loader_next_epoch(inside.loader());
+                        // In the thread that asks for batches there is such a call already. A worker would wait for itself.
+                        if worker < 0 {
+                            let status = slotline_loader_next(inside.loader(), &mut null_mut(), null_mut());
+                            assert_eq!(status, SLOTLINE_INVALID);
+                        }
+                    }
+                }
+            }
+            // A worker that frees its own loader waits 5 s for itself.
+            Does::Free if worker < 0 => self.world.free(),
+            Does::Free => {}
+        }
+    }
+}
+
+unsafe extern "C" fn dropped(user: *mut c_void) {
+    // SAFETY: made by `User::dataset`, and dropped once.
+    let user = unsafe { Box::from_raw(user.cast::<User>()) };
+    user.world.ledger.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Writes a number.
+unsafe fn write(user: *mut c_void, number: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: both are what the library was given, or gives.
+    unsafe {
+        (*user.cast::<User>()).act(sample);
+        i32::from(slotline_sample_write(sample, 0, (&raw const number).cast(), 1) != SLOTLINE_OK)
+    }
+}
+
+unsafe extern "C" fn read(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: both are what the library was given, or gives.
+    unsafe { write(user, index, sample) }
+}
+
+/// A cursor: the number of the next sample.
+unsafe extern "C" fn open(
+    user: *mut c_void,
+    _: *const slotline_worker,
+    cursor: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: all are what the library was given, or gives.
+    unsafe {
+        let user = &*user.cast::<User>();
+        user.world.ledger.fetch_add(1, Ordering::SeqCst);
+        *cursor = Box::into_raw(Box::new(0_usize)).cast();
+    }
+    0
+}
+
+unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: all are what the library was given, or gives; a cursor is one thread's at a time.
+    unsafe {
+        let number = &mut *cursor.cast::<usize>();
+        if *number >= (*user.cast::<User>()).len {
+            return 1;
+        }
+        *number += 1;
+        write(user, *number - 1, sample)
+    }
+}
+
+unsafe extern "C" fn close(user: *mut c_void, cursor: *mut c_void) {
+    // SAFETY: made by `open`, and closed once.
+    unsafe {
+        let user = &*user.cast::<User>();
+        user.world.ledger.fetch_sub(1, Ordering::SeqCst);
+        drop(Box::from_raw(cursor.cast::<usize>()));
+    }
+}

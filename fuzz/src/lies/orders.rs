@@ -1,0 +1,197 @@
+//! Samplers, and iterators of indices and of batches, that lie.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use slotline::BoxError;
+use slotline::rng::Generator;
+use slotline::rng::rand_core::Rng;
+use slotline::sampler::{Cipher, Order, Sampler, SamplerError};
+
+use super::{Own, Script, Site};
+
+/// All indices backwards, or not.
+pub(super) struct Backwards {
+    pub(super) len: usize,
+    pub(super) own: Own,
+}
+
+impl Backwards {
+    fn script(&self) -> &Arc<Script> {
+        &self.own.script
+    }
+}
+
+impl Sampler for Backwards {
+    fn len(&self) -> usize {
+        match self.script().ask(Site::SamplerLen, 6) {
+            1 => self.script().panic(),
+            2 => 0,
+            3 => usize::MAX,
+            4 => self.len + 9,
+            5 => self.len / 2,
+            6 => 1,
+            _ => self.len,
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self.script().ask(Site::SamplerLen, 3) {
+            1 => self.script().panic(),
+            2 => usize::MAX,
+            3 => 0,
+            _ => 4 * self.len,
+        }
+    }
+
+    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        match self.script().ask(Site::SamplerOrder, 12) {
+            1 => self.script().panic(),
+            2 => {
+                order.u64_table().extend([usize::MAX as u64; 9]);
+                self.script().panic()
+            }
+            3 => {
+                order.u32_table().extend([0; 7]);
+                return Err(SamplerError::NoSamples { sampler: "Backwards" });
+            }
+            4 => *order = Order::Range(usize::MAX),
+            5 => *order = Cipher::new(usize::MAX, default.next_u64(), 3).into(),
+            6 => *order = Cipher::new(2 * self.len, 1, 2).into(),
+            7 => order.u64_table().extend((0..30).map(|i| u64::MAX - i)),
+            8 => order.u32_table().extend([0; 500]),
+            9 => _ = order.u32_table(),
+            // What is left of the last pass.
+            10 => {}
+            11 => {
+                *default = Generator::from_seed(1);
+                let _ = default.next_u64();
+                order.u64_table().extend(0..self.len as u64);
+            }
+            12 => *order = Order::U64(Vec::new()),
+            _ => order.u32_table().extend((0..self.len as u32).rev()),
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        match self.script().ask(Site::SamplerSave, 2) {
+            1 => self.script().panic(),
+            2 => "",
+            _ => "Backwards",
+        }
+    }
+
+    fn save(&self, to: &mut String) -> bool {
+        match self.script().ask(Site::SamplerSave, 5) {
+            1 => self.script().panic(),
+            2 => true,
+            3 => {
+                to.push_str("what it is not");
+                false
+            }
+            4 => {
+                to.push_str(&"\0\u{1f980}".repeat(500));
+                true
+            }
+            5 => {
+                to.push('!');
+                self.script().panic()
+            }
+            _ => {
+                to.push_str("here");
+                true
+            }
+        }
+    }
+
+    fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
+        match self.script().ask(Site::SamplerRestore, 4) {
+            1 => self.script().panic(),
+            2 => Err(self.script().error()),
+            3 => Ok(()),
+            4 => Err(format!("{seen:?} is not of this sampler").into()),
+            _ if saved == "here" => Ok(()),
+            _ => Err("not of this sampler".into()),
+        }
+    }
+}
+
+/// Indices, one after the other.
+pub(super) struct Indices {
+    next: usize,
+    len: usize,
+    own: Own,
+}
+
+impl Indices {
+    pub(super) fn new(script: &Arc<Script>, len: usize) -> Self {
+        if script.ask(Site::Indices, 8) == 1 {
+            script.panic();
+        }
+        Self { next: 0, len, own: script.own() }
+    }
+}
+
+impl Iterator for Indices {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        super::listener::listen(&self.own.script);
+        match self.own.script.ask(Site::Indices, 7) {
+            1 => self.own.script.panic(),
+            2 => return None,
+            3 => return Some(usize::MAX),
+            4 => return Some(self.len),
+            5 => self.len = (self.len + 9).min(300),
+            6 => self.next = 0,
+            _ => {}
+        }
+        self.next += 1;
+        (self.next <= self.len).then(|| self.next - 1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self.own.script.ask(Site::Indices, 4) {
+            1 => self.own.script.panic(),
+            2 => (usize::MAX, None),
+            3 => (usize::MAX, Some(0)),
+            _ => (0, None),
+        }
+    }
+}
+
+/// The most that is said of a batch.
+pub(super) const MOST_IN_LIST: usize = 4;
+
+/// Batches of indices.
+pub(super) struct Lists(pub(super) Indices);
+
+impl Iterator for Lists {
+    type Item = List;
+
+    fn next(&mut self) -> Option<List> {
+        let script = self.0.own.script.clone();
+        let list = match script.ask(Site::Lists, 4) {
+            1 => script.panic(),
+            2 => vec![0; 9],
+            3 => return Some(List(Vec::new(), script.own())),
+            4 => vec![usize::MAX; 4],
+            _ => (0..3).map_while(|_| self.0.next()).collect(),
+        };
+        (!list.is_empty()).then(|| List(list, script.own()))
+    }
+}
+
+pub(super) struct List(Vec<usize>, Own);
+
+impl AsRef<[usize]> for List {
+    fn as_ref(&self) -> &[usize] {
+        match self.1.script.ask(Site::Lists, 3) {
+            1 => self.1.script.panic(),
+            2 => &[],
+            3 => &[3; 100],
+            _ => &self.0,
+        }
+    }
+}

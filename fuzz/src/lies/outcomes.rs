@@ -1,0 +1,172 @@
+//! What comes of passes between liars: batches, which are read to the last byte, and errors.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::sync::Arc;
+
+use slotline::Error;
+use slotline::dtype::DType;
+use slotline::loader::Batch;
+use slotline::sample::Columns;
+use slotline::sample::Schema;
+
+use super::data::{MOST_TEXT, Shape, flags, items, pairs, pixels, text};
+use super::{Own, Script, caught, discard, expected};
+
+/// What a pass gives.
+pub(super) trait Outcome {
+    /// Reads all of it. Gives the ids of the honest samples, and something that must stay as it is.
+    fn read(&self, script: &Arc<Script>, shape: Shape) -> (Vec<i64>, u64);
+}
+
+/// What a collate function makes.
+pub(super) struct Collated {
+    pub(super) ids: Vec<i64>,
+    pub(super) own: Own,
+}
+
+impl Outcome for Collated {
+    fn read(&self, _: &Arc<Script>, _: Shape) -> (Vec<i64>, u64) {
+        self.own.check();
+        (self.ids.clone(), self.ids.len() as u64)
+    }
+}
+
+impl<S: Schema> Outcome for Batch<S> {
+    fn read(&self, script: &Arc<Script>, shape: Shape) -> (Vec<i64>, u64) {
+        let columns = self.columns();
+        let rows = self.len();
+        assert_eq!(self.indices().len(), rows);
+        let digest = read_all(&columns, rows);
+        expected(|| _ = self.tensors());
+        let _ = format!("{columns:?} {self:?}");
+        let honest = (0..columns.len()).map(|i| columns.field(i)).eq(shape.fields().as_slice().iter().map(Some));
+        if !honest {
+            return (Vec::new(), digest);
+        }
+        let dirty = script.dirty();
+        // Where a row of a packed field begins is the word of the one before.
+        let ids = columns.get(0).expect("a field").typed::<i64>().expect("ids").as_slice();
+        assert_eq!(ids.len(), rows);
+        let in_order = !self.indices().iter().chain(ids).any(|id| dirty.contains(id));
+        let mut good = Vec::new();
+        for (row, &id) in ids.iter().enumerate() {
+            if dirty.contains(&id) || dirty.contains(&self.indices()[row]) {
+                continue;
+            }
+            check(&columns, row, id, shape.packed && in_order);
+            good.push(id);
+        }
+        (good, digest)
+    }
+}
+
+/// Checks a row that was written honestly.
+fn check(columns: &Columns<'_>, row: usize, id: i64, packed: bool) {
+    let bytes = |field: usize| columns.get(field).expect("a field").bytes();
+    assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(id));
+    let truths = columns.get(2).expect("a field").typed::<bool>().expect("truths");
+    assert_eq!(truths.as_slice()[3 * row..3 * (row + 1)], flags(id));
+    let (written, padding) = bytes(3)[MOST_TEXT * row..MOST_TEXT * (row + 1)].split_at(text(id).len());
+    assert_eq!((written, columns.lengths(3).expect("lengths")[row]), (text(id), text(id).len() as i64));
+    assert!(padding.iter().all(|&byte| byte == 0));
+    if !packed {
+        return;
+    }
+    let of = |field: usize| {
+        let offsets = columns.offsets(field).expect("offsets");
+        offsets[row] as usize..offsets[row + 1] as usize
+    };
+    let numbers = columns.get(4).expect("a field").typed::<u16>().expect("numbers");
+    assert_eq!(numbers.as_slice()[of(4)], items(id));
+    let doubles = columns.get(5).expect("a field").typed::<f64>().expect("pairs");
+    assert_eq!(doubles.as_slice()[2 * of(5).start..2 * of(5).end], pairs(id));
+}
+
+/// Reads every byte, through each way to it.
+fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
+    let mut digest = 0_u64;
+    let mut take = |bytes: &[u8]| {
+        digest = bytes.iter().fold(digest, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    };
+    let all = columns.bytes();
+    let _ = all.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+    for i in 0..columns.len() {
+        let (field, tensor) = (columns.field(i).expect("a field"), columns.get(i).expect("a field"));
+        take(tensor.bytes());
+        if field.dtype() == DType::Bool {
+            assert!(tensor.bytes().iter().all(|&byte| byte < 2), "no bool");
+        }
+        let place = columns.place(i).expect("a field");
+        if !place.spilled && !place.data.is_empty() {
+            assert_eq!(all[place.data.clone()].as_ptr(), tensor.bytes().as_ptr());
+            assert_eq!(place.data.len(), tensor.bytes().len());
+        }
+        // Behind its elements are its ends, and behind these the next field.
+        let end = place.ends.as_ref().map_or(place.data.end, |ends| ends.end);
+        assert!(place.ends.is_none_or(|ends| place.data.end <= ends.start), "a field lies over its ends");
+        assert!(columns.place(i + 1).is_none_or(|next| end <= next.data.start), "a field lies over the next one");
+        for lengths in columns.lengths(i).into_iter().flatten() {
+            assert!((0..=field.shape()[0] as i64).contains(lengths), "a length of {lengths}");
+        }
+        if let Some(offsets) = columns.offsets(i) {
+            let total = tensor.bytes().len() / (field.shape()[1..].iter().product::<usize>() * field.dtype().size());
+            assert_eq!((offsets[0], offsets[rows.min(offsets.len() - 1)]), (0, total as i64));
+        }
+        // Ragged and packed rows say where they are; where a liar wrote, these may be no ranges.
+        expected(|| tensor.get(rows.wrapping_sub(1)).map(|row| row.bytes().len()));
+    }
+    digest
+}
+
+/// Batches that are held.
+pub(super) struct Hands<B> {
+    held: VecDeque<(B, u64)>,
+    keep: usize,
+    shape: Shape,
+}
+
+impl<B: Outcome> Hands<B> {
+    pub(super) fn new(keep: usize, shape: Shape) -> Self {
+        Self { held: VecDeque::new(), keep, shape }
+    }
+
+    /// Takes what a pass gave; the ids of its honest samples.
+    pub(super) fn take(&mut self, script: &Arc<Script>, batch: B) -> Vec<i64> {
+        let (ids, digest) = batch.read(script, self.shape);
+        self.held.push_back((batch, digest));
+        while self.held.len() > self.keep {
+            self.let_go(script);
+        }
+        ids
+    }
+
+    /// Drops the oldest one, which must be what it was.
+    pub(super) fn let_go(&mut self, script: &Arc<Script>) {
+        if let Some((batch, digest)) = self.held.pop_front() {
+            assert_eq!(batch.read(script, self.shape).1, digest, "a batch changed while it was held");
+            discard(batch);
+        }
+    }
+
+    pub(super) fn empty(&mut self, script: &Arc<Script>) {
+        while !self.held.is_empty() {
+            self.let_go(script);
+        }
+    }
+}
+
+/// Reads an error as one does who wants to know all.
+pub(super) fn read_error(error: Error) {
+    caught(|| error.to_string());
+    caught(|| format!("{error:?}"));
+    caught(|| {
+        let mut source = error.source();
+        for _ in 0..8 {
+            let Some(inner) = source else { break };
+            let _ = inner.to_string();
+            source = inner.source();
+        }
+    });
+    discard(error);
+}

@@ -1,0 +1,70 @@
+//! From planes to numbers: colours, normalisation and the element type in one step.
+
+use slotline::dtype::Element;
+
+/// What a picture's numbers may be: `f32`, normalised, or `u8`.
+pub trait Pixel: Element + private::Sealed {
+    /// The nearest of this type to a value in its range.
+    #[doc(hidden)]
+    fn nearest(value: f32) -> Self;
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for u8 {}
+}
+
+impl Pixel for f32 {
+    #[inline(always)]
+    fn nearest(value: f32) -> Self {
+        value
+    }
+}
+
+impl Pixel for u8 {
+    #[inline(always)]
+    fn nearest(value: f32) -> Self {
+        (value + 0.5) as u8
+    }
+}
+
+/// Which colours the planes hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planes {
+    /// Brightness and two differences, as most JPEGs have them; of a grey one, no differences.
+    YCbCr,
+    /// Red, green and blue.
+    Rgb,
+}
+
+/// How one channel is made of three planes, whose numbers are fractions of 256.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    pub(crate) factors: [f32; 3],
+    pub(crate) offset: f32,
+    /// What black and the brightest of this channel become: colours out of reach end there.
+    pub(crate) range: [f32; 2],
+}
+
+impl Channel {
+    /// The three channels of `planes`, normalised: `(value / 255 - mean) / std`.
+    pub(crate) fn all(planes: Planes, mean: [f32; 3], std: [f32; 3]) -> [Self; 3] {
+        // JFIF's, which is BT.601 with the full range.
+        let factors: [[f64; 3]; 3] = match planes {
+            Planes::YCbCr => [[1.0, 0.0, 1.402], [1.0, -0.344_136_286, -0.714_136_286], [1.0, 1.772, 0.0]],
+            Planes::Rgb => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        };
+        let grey = if planes == Planes::YCbCr { 128.0 } else { 0.0 };
+        std::array::from_fn(|i| {
+            let (mean, std) = (f64::from(mean[i]), f64::from(std[i]));
+            let scale = 1.0 / (255.0 * std);
+            Self {
+                factors: factors[i].map(|factor| (factor * scale / 256.0) as f32),
+                offset: (-(factors[i][1] + factors[i][2]) * grey * scale - mean / std) as f32,
+                // Not -0, which some CPUs would take for 0, and others not.
+                range: [(0.0 - mean) / std, (1.0 - mean) / std].map(|end| end as f32),
+            }
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! Sixteen numbers at once: the arithmetic of resizing, written out for the CPUs where compilers don't find it.
+
+use crate::colour::Channel;
+
+/// Sixteen fractions of 256.
+pub(crate) trait Lanes: Copy {
+    /// The same number sixteen times.
+    fn splat(number: u16) -> Self;
+
+    /// These.
+    fn load(numbers: &[u16; 16]) -> Self;
+
+    /// Bytes, as fractions of 256: those from 0 and from 16 on, and those from 8 and from 24 on, eight of each.
+    fn widen(bytes: &[u8; 32]) -> [Self; 2];
+
+    /// Adds `numbers`, of which `weight` counts in 65,536, cut off; at most 65,535.
+    fn add(self, numbers: Self, weight: u16) -> Self;
+
+    /// Eight rows of sixteen become sixteen columns of eight: each result has one of the first eight columns, and the one
+    /// that is eight further.
+    fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8];
+
+    /// One channel of eight pixels, made of three planes.
+    fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8];
+}
+
+/// For any CPU.
+impl Lanes for [u16; 16] {
+    #[inline(always)]
+    fn splat(number: u16) -> Self {
+        [number; 16]
+    }
+
+    #[inline(always)]
+    fn load(numbers: &[u16; 16]) -> Self {
+        *numbers
+    }
+
+    #[inline(always)]
+    fn widen(bytes: &[u8; 32]) -> [Self; 2] {
+        let wide = |i: usize| u16::from(bytes[i]) << 8;
+        [0, 8].map(|from| std::array::from_fn(|i| wide(if i < 8 { from + i } else { from + 8 + i })))
+    }
+
+    #[inline(always)]
+    fn add(mut self, numbers: Self, weight: u16) -> Self {
+        for (sum, number) in self.iter_mut().zip(&numbers) {
+            *sum = sum.saturating_add(((u32::from(*number) * u32::from(weight)) >> 16) as u16);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
+        std::array::from_fn(|x| [x, x + 8].map(|x| rows.map(|row| row[x])))
+    }
+
+    #[inline(always)]
+    fn channel([a, b, c]: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
+        let ([fa, fb, fc], [least, most]) = (channel.factors, channel.range);
+        std::array::from_fn(|i| {
+            let sum = f32::from(a[i]) * fa + f32::from(b[i]) * fb + f32::from(c[i]) * fc + channel.offset;
+            sum.max(least).min(most)
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::avx2::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+    use std::mem::transmute;
+
+    use super::{Channel, Lanes};
+
+    /// For CPUs with AVX2.
+    ///
+    /// Its functions are for code that is compiled for AVX2, where they are inlined and become the instructions that they are
+    /// named for. Elsewhere they would be slow; on another CPU they would be undefined. `Pipeline` asks the CPU first.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(__m256i);
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn splat(number: u16) -> Self {
+            // SAFETY: as said above.
+            Self(unsafe { _mm256_set1_epi16(number as i16) })
+        }
+
+        #[inline(always)]
+        fn load(numbers: &[u16; 16]) -> Self {
+            // SAFETY: there are 32 bytes to read.
+            Self(unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) })
+        }
+
+        #[inline(always)]
+        fn widen(bytes: &[u8; 32]) -> [Self; 2] {
+            // SAFETY: there are 32 bytes to read.
+            unsafe {
+                let (bytes, zero) = (_mm256_loadu_si256(bytes.as_ptr().cast()), _mm256_setzero_si256());
+                [Self(_mm256_unpacklo_epi8(zero, bytes)), Self(_mm256_unpackhi_epi8(zero, bytes))]
+            }
+        }
+
+        #[inline(always)]
+        fn add(self, numbers: Self, weight: u16) -> Self {
+            // SAFETY: as said above.
+            Self(unsafe { _mm256_adds_epu16(self.0, _mm256_mulhi_epu16(numbers.0, Self::splat(weight).0)) })
+        }
+
+        #[inline(always)]
+        fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
+            let [a, b, c, d, e, f, g, h] = rows.map(|row| row.0);
+            // SAFETY: as said above; eight vectors of 32 bytes are 128 numbers of two bytes.
+            unsafe {
+                let (ab0, ab1) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
+                let (cd0, cd1) = (_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));
+                let (ef0, ef1) = (_mm256_unpacklo_epi16(e, f), _mm256_unpackhi_epi16(e, f));
+                let (gh0, gh1) = (_mm256_unpacklo_epi16(g, h), _mm256_unpackhi_epi16(g, h));
+                let (ad0, ad1) = (_mm256_unpacklo_epi32(ab0, cd0), _mm256_unpackhi_epi32(ab0, cd0));
+                let (ad2, ad3) = (_mm256_unpacklo_epi32(ab1, cd1), _mm256_unpackhi_epi32(ab1, cd1));
+                let (eh0, eh1) = (_mm256_unpacklo_epi32(ef0, gh0), _mm256_unpackhi_epi32(ef0, gh0));
+                let (eh2, eh3) = (_mm256_unpacklo_epi32(ef1, gh1), _mm256_unpackhi_epi32(ef1, gh1));
+                transmute([
+                    _mm256_unpacklo_epi64(ad0, eh0),
+                    _mm256_unpackhi_epi64(ad0, eh0),
+                    _mm256_unpacklo_epi64(ad1, eh1),
+                    _mm256_unpackhi_epi64(ad1, eh1),
+                    _mm256_unpacklo_epi64(ad2, eh2),
+                    _mm256_unpackhi_epi64(ad2, eh2),
+                    _mm256_unpacklo_epi64(ad3, eh3),
+                    _mm256_unpackhi_epi64(ad3, eh3),
+                ])
+            }
+        }
+
+        #[inline(always)]
+        fn channel([a, b, c]: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
+            // SAFETY: as said above; there are 16 bytes to read of each plane.
+            unsafe {
+                let term = |numbers: &[u16; 8], factor| {
+                    let numbers = _mm256_cvtepu16_epi32(_mm_loadu_si128(numbers.as_ptr().cast()));
+                    _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), _mm256_set1_ps(factor))
+                };
+                let ([fa, fb, fc], [least, most]) = (channel.factors, channel.range);
+                let sum = _mm256_add_ps(_mm256_add_ps(term(a, fa), term(b, fb)), term(c, fc));
+                let sum = _mm256_add_ps(sum, _mm256_set1_ps(channel.offset));
+                transmute(_mm256_min_ps(_mm256_max_ps(sum, _mm256_set1_ps(least)), _mm256_set1_ps(most)))
+            }
+        }
+    }
+}

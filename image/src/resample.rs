@@ -1,0 +1,175 @@
+//! Making planes smaller (or larger): 16 rows of the target at a time, which stay in the first cache.
+//!
+//! Down the columns first, where neighbours in memory are neighbours of a vector. Then the 16 rows are turned over, so
+//! that the other direction has neighbours, too: the same sample of 16 rows. Then they are turned back. Numbers are
+//! fractions of 256 in 16 bits and all arithmetic is of integers, so that every CPU gets the same.
+
+use crate::lanes::Lanes;
+use crate::taps::{LANES, Taps};
+
+pub(crate) const HALF: usize = LANES / 2;
+/// Rows of planes are padded to a multiple of it.
+pub(crate) const STRIDE: usize = 4 * LANES;
+
+/// Eight columns of 16 rows: what is made of a plane in one step.
+pub(crate) type Block = [[u16; HALF]; LANES];
+
+/// One plane of a picture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plane<'a> {
+    pub(crate) samples: &'a [u8],
+    /// From one row to the next; a multiple of [`STRIDE`].
+    pub(crate) stride: usize,
+}
+
+/// What 16 rows have in one column.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
+struct Column([u16; LANES]);
+
+/// Calls a function that is compiled for the numbers of taps that there usually are, and for any other.
+macro_rules! known {
+    ($per:expr, $self:ident.$function:ident::<$lanes:ty>($($argument:expr),*)) => {
+        match $per {
+            2 => $self.$function::<$lanes, 2>($($argument),*),
+            3 => $self.$function::<$lanes, 3>($($argument),*),
+            4 => $self.$function::<$lanes, 4>($($argument),*),
+            5 => $self.$function::<$lanes, 5>($($argument),*),
+            _ => $self.$function::<$lanes, 0>($($argument),*),
+        }
+    };
+}
+
+/// Sixteen rows of the target, still as wide as the plane.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    columns: Vec<Column>,
+}
+
+impl Rows {
+    /// Makes these rows `y` to `y + 16` of the target.
+    #[inline(always)]
+    pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
+        known!(down.per, self.shrink_by::<L>(plane, y, down));
+    }
+
+    #[inline(always)]
+    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
+        let Plane { samples, stride } = plane;
+        if self.columns.len() < stride {
+            self.columns.resize(stride, Column::default());
+        }
+        for half in [0, HALF] {
+            for (step, columns) in self.columns[..stride].as_chunks_mut::<STRIDE>().0.iter_mut().enumerate() {
+                let mut sums = [[nothing::<L>(down.per); HALF]; STRIDE / LANES];
+                for (i, (first, weights)) in down.eight::<P>(y + half).enumerate() {
+                    let mut row = [nothing::<L>(down.per); STRIDE / LANES];
+                    let mut at = first * stride + step * STRIDE;
+                    for &weight in weights {
+                        let samples: &[u8; STRIDE] = samples[at..].first_chunk().expect("strides are whole steps");
+                        for (sums, samples) in row.as_chunks_mut::<2>().0.iter_mut().zip(samples.as_chunks().0) {
+                            let [first, second] = L::widen(samples);
+                            *sums = [sums[0].add(first, weight), sums[1].add(second, weight)];
+                        }
+                        at += stride;
+                    }
+                    for (sums, sum) in sums.iter_mut().zip(row) {
+                        sums[i] = sum;
+                    }
+                }
+                for (place, sums) in sums.iter().enumerate() {
+                    // Where `widen` found the first of them.
+                    let x = place / 2 * 2 * LANES + place % 2 * HALF;
+                    let turned = L::turn(*sums);
+                    for i in 0..HALF {
+                        columns[x + i].0[half..][..HALF].copy_from_slice(&turned[i][0]);
+                        columns[x + LANES + i].0[half..][..HALF].copy_from_slice(&turned[i][1]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Columns `x` to `x + 8` of the target, in fractions of 256.
+    #[inline(always)]
+    pub(crate) fn block<L: Lanes>(&self, x: usize, across: &Taps) -> Block {
+        known!(across.per, self.block_by::<L>(x, across))
+    }
+
+    #[inline(always)]
+    fn block_by<L: Lanes, const P: usize>(&self, x: usize, across: &Taps) -> Block {
+        let mut sums = [nothing::<L>(across.per); HALF];
+        for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<P>(x)) {
+            let mut sum = *sums;
+            for (column, &weight) in self.columns[first..][..weights.len()].iter().zip(weights) {
+                sum = sum.add(L::load(&column.0), weight);
+            }
+            *sums = sum;
+        }
+        let turned = L::turn(sums);
+        let mut block = [[0; HALF]; LANES];
+        for i in 0..HALF {
+            [block[i], block[HALF + i]] = turned[i];
+        }
+        block
+    }
+}
+
+/// The sum of nothing, before `count` are added: products are cut off, which takes half of the last bit from each.
+#[inline(always)]
+fn nothing<L: Lanes>(count: usize) -> L {
+    L::splat((count / 2) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::taps::{Axis, Tables};
+
+    /// The filter by definition: for each place of the target, the weight of every sample.
+    fn weights(axis: Axis) -> Vec<Vec<f64>> {
+        let scale = axis.span / axis.out as f64;
+        let width = scale.max(1.0);
+        let weight = |i: usize, k: usize| (1.0 - (k as f64 + 0.5 - (i as f64 + 0.5) * scale).abs() / width).max(0.0);
+        let row = |i| {
+            let sum: f64 = (0..axis.samples).map(|k| weight(i, k)).sum();
+            (0..axis.samples).map(|k| weight(i, k) / sum).collect()
+        };
+        (0..axis.out).map(row).collect()
+    }
+
+    #[test]
+    fn planes_of_any_size_come_out_as_the_filter_says() {
+        let (mut tables, mut rows_of) = ([Tables::default(), Tables::default()], Rows::default());
+        for (height, width, rows, columns) in
+            [(1, 1, 5, 3), (3, 2, 17, 40), (188, 250, 224, 224), (375, 500, 224, 224), (100, 90, 30, 7), (40, 3, 40, 3)]
+        {
+            let stride = usize::next_multiple_of(width, STRIDE);
+            let samples: Vec<u8> = (0..height * stride).map(|i| (i * i / 7 + i * 31) as u8).collect();
+            let plane = Plane { samples: &samples, stride };
+            let vertical = Axis { samples: height, span: height as f64, out: rows };
+            let horizontal = Axis { samples: width, span: width as f64 - 0.25, out: columns };
+            let (in_rows, in_columns) = (weights(vertical), weights(horizontal));
+            let [down, across] = &mut tables;
+            let (down, across) = (down.of(vertical), across.of(horizontal));
+            for y in (0..rows).step_by(LANES) {
+                rows_of.shrink::<[u16; 16]>(plane, y, down);
+                for x in (0..columns).step_by(13) {
+                    let block = rows_of.block::<[u16; 16]>(x / HALF * HALF, across);
+                    for i in (0..LANES.min(rows - y)).step_by(5) {
+                        let found = f64::from(block[i][x % HALF]) / 256.0;
+                        let sum = |samples: &[u8]| -> f64 {
+                            in_columns[x].iter().zip(samples).map(|(weight, &it)| weight * f64::from(it)).sum()
+                        };
+                        let expected: f64 = in_rows[y + i]
+                            .iter()
+                            .zip(samples.chunks(stride))
+                            .map(|(weight, row)| weight * sum(row))
+                            .sum();
+                        assert!((found - expected).abs() < 0.06, "{height}×{width}, {y}+{i}, {x}: {found} {expected}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Which samples of a plane make one row or column of the target, and how much each counts.
+
+/// How many rows of the target are made at once; tables are padded to a multiple of it.
+pub(crate) const LANES: usize = 16;
+
+/// One direction of a plane, on its way to the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Axis {
+    /// How many samples there are, at least one.
+    pub(crate) samples: usize,
+    /// How many of them the picture covers: a little less if its size is no multiple of a sample's.
+    pub(crate) span: f64,
+    /// How many the target has, at least one.
+    pub(crate) out: usize,
+}
+
+/// The samples of each place of the target, `per` side by side with weights that sum up to 1.
+///
+/// They are those of a triangle as wide as two samples of the target (two of the plane, if that is more), which is what
+/// PIL and torchvision call bilinear with antialiasing. The weights are fractions of 65,536.
+#[derive(Debug)]
+pub(crate) struct Taps {
+    axis: Axis,
+    pub(crate) per: usize,
+    /// The first of the `per` samples, for each place; `first + per` is at most the number of samples.
+    pub(crate) first: Vec<u32>,
+    /// `per` for each place; all zero in the padding.
+    pub(crate) weights: Vec<u16>,
+}
+
+impl Taps {
+    fn new(axis: Axis) -> Self {
+        let Axis { samples, span, out } = axis;
+        let scale = span / out as f64;
+        let width = scale.max(1.0);
+        let per = samples.min((2.0 * width).ceil() as usize);
+        let padded = out.next_multiple_of(LANES);
+        let (mut first, mut weights) = (vec![0; padded], vec![0; padded * per]);
+        for (i, (first, weights)) in first.iter_mut().zip(weights.chunks_exact_mut(per)).take(out).enumerate() {
+            let centre = (i as f64 + 0.5) * scale;
+            let from = ((centre - width + 0.5).max(0.0) as usize).min(samples - per);
+            *first = from as u32;
+            fill(weights, centre - 0.5 - from as f64, 1.0 / width);
+        }
+        Self { axis, per, first, weights }
+    }
+
+    /// For each of the eight places from `i` on, which is a multiple of eight: the first sample, and the weights from
+    /// there. If `P` isn't 0 it is `per`, known to the compiler.
+    #[inline(always)]
+    pub(crate) fn eight<const P: usize>(&self, i: usize) -> impl Iterator<Item = (usize, &[u16])> {
+        let per = if P == 0 { self.per } else { P };
+        let weights = self.weights[i * per..][..8 * per].chunks_exact(per);
+        self.first[i..][..8].iter().map(|&first| first as usize).zip(weights)
+    }
+}
+
+/// The tables of one direction that were made last: most datasets have pictures of a few sizes.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    made: Vec<Taps>,
+    /// Which one to replace next.
+    next: usize,
+}
+
+impl Tables {
+    const KEPT: usize = 16;
+
+    /// The table of this direction.
+    pub(crate) fn of(&mut self, axis: Axis) -> &Taps {
+        let place = match self.made.iter().position(|taps| taps.axis == axis) {
+            Some(place) => place,
+            None if self.made.len() < Self::KEPT => {
+                self.made.push(Taps::new(axis));
+                self.made.len() - 1
+            }
+            None => {
+                self.next = (self.next + 1) % Self::KEPT;
+                self.made[self.next] = Taps::new(axis);
+                self.next
+            }
+        };
+        &self.made[place]
+    }
+}
+
+/// The weights of samples, the first of which lies `centre` before the middle of the triangle.
+fn fill(weights: &mut [u16], centre: f64, slope: f64) {
+    let weight = |k: usize| (1.0 - (centre - k as f64).abs() * slope).max(0.0);
+    let sum: f64 = (0..weights.len()).map(weight).sum();
+    let (unit, mut left) = (65_536.0 / sum, 65_536);
+    for (k, rounded) in weights.iter_mut().enumerate() {
+        *rounded = (weight(k) * unit + 0.5) as u16;
+        left -= i32::from(*rounded);
+    }
+    // What rounding left over goes to the middle, where it matters least. A single weight of 1 is one too much for 16
+    // bits, and stays 65,535.
+    let middle = ((centre + 0.5) as usize).min(weights.len() - 1);
+    weights[middle] = (i32::from(weights[middle]) + left).clamp(0, 65_535) as u16;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taps(samples: usize, span: f64, out: usize) -> Taps {
+        Taps::new(Axis { samples, span, out })
+    }
+
+    fn of(taps: &Taps, i: usize) -> (usize, &[u16]) {
+        taps.eight::<0>(i / 8 * 8).nth(i % 8).unwrap()
+    }
+
+    #[test]
+    fn weights_sum_up_to_one_and_stay_inside_the_plane() {
+        for samples in [1, 2, 3, 7, 15, 188, 375, 500, 4_001, 60_000] {
+            for out in [1, 2, 5, 16, 224, 331] {
+                for span in [samples as f64, samples as f64 - 0.5] {
+                    let taps = taps(samples, span, out);
+                    assert_eq!(taps.first.len(), out.next_multiple_of(LANES));
+                    for i in 0..out {
+                        let (first, weights) = of(&taps, i);
+                        assert!(first + weights.len() <= samples);
+                        let sum: u32 = weights.iter().map(|&weight| u32::from(weight)).sum();
+                        assert!((65_535..=65_536).contains(&sum), "{samples} to {out}: {sum}");
+                    }
+                    assert!(taps.weights[out * taps.per..].iter().all(|&weight| weight == 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halving_has_the_weights_of_a_triangle() {
+        // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and nothing further.
+        let taps = taps(16, 16.0, 8);
+        let (first, weights) = of(&taps, 3);
+        let at = |sample: usize| sample.checked_sub(first).and_then(|k| weights.get(k)).copied().unwrap_or(0);
+        assert_eq!([4, 5, 6, 7, 8, 9].map(at), [0, 8_192, 24_576, 24_576, 8_192, 0]);
+    }
+
+    #[test]
+    fn tables_are_found_again_however_many_there_were() {
+        let mut tables = Tables::default();
+        for round in 0..3 {
+            for samples in (1..3 * Tables::KEPT).chain([5, 5, 1]) {
+                let axis = Axis { samples, span: samples as f64, out: 3 };
+                assert_eq!(tables.of(axis).axis, axis, "{round}");
+            }
+        }
+        assert_eq!(tables.made.len(), Tables::KEPT);
+    }
+
+    #[test]
+    fn the_same_size_is_a_copy() {
+        let taps = taps(20, 20.0, 20);
+        for i in 0..20 {
+            let (first, weights) = of(&taps, i);
+            assert_eq!(weights.iter().position(|&weight| weight == 65_535).unwrap() + first, i);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! JPEGs as samples: what comes out, beside what the straightforward way gives, and what is refused.
+
+use std::sync::Arc;
+
+use slotline::dataset::{Context, Dataset};
+use slotline::loader::{Budget, OnError};
+use slotline::{BoxError, Loader};
+use slotline_image::{ImageError, Jpeg, Pipeline};
+use turbojpeg::{Colorspace, Compressor, Image, PixelFormat, Subsamp};
+
+/// A picture of soft shapes with some noise, `channels` bytes for each pixel.
+fn picture(width: usize, height: usize, channels: usize) -> Vec<u8> {
+    let mut noise = 12_345_u32;
+    let mut pixels = Vec::with_capacity(width * height * channels);
+    for y in 0..height {
+        for x in 0..width {
+            let along = |at: usize, size: usize| at as f32 * (25.0 / size as f32).min(0.05);
+            let (u, v) = (along(x, width), along(y, height));
+            for channel in 0..channels {
+                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let shape = (u + channel as f32).sin() * 50.0 + (v * 1.3 - u * 0.4 + channel as f32 * 2.0).cos() * 45.0;
+                let edge =
+                    if (x * 12 / width.max(240) + y * 12 / height.max(240)).is_multiple_of(2) { 15.0 } else { -15.0 };
+                pixels.push((128.0 + shape + edge + (noise >> 28) as f32 - 8.0) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+fn compressed(pixels: &[u8], width: usize, format: PixelFormat, set: impl FnOnce(&mut Compressor)) -> Vec<u8> {
+    let pitch = width * format.size();
+    let mut compressor = Compressor::new().unwrap();
+    compressor.set_quality(92).unwrap();
+    set(&mut compressor);
+    compressor.compress_to_vec(Image { pixels, width, pitch, height: pixels.len() / pitch, format }).unwrap()
+}
+
+fn jpeg(width: usize, height: usize, subsamp: Subsamp) -> Vec<u8> {
+    let pixels = picture(width, height, 3);
+    compressed(&pixels, width, PixelFormat::RGB, |compressor| compressor.set_subsamp(subsamp).unwrap())
+}
+
+fn grey(width: usize, height: usize) -> Vec<u8> {
+    compressed(&picture(width, height, 1), width, PixelFormat::GRAY, |compressor| {
+        compressor.set_subsamp(Subsamp::Gray).unwrap();
+    })
+}
+
+/// What PIL does, without rounding in between: decode to red, green and blue, then resize each.
+fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
+    let image = turbojpeg::decompress(jpeg, PixelFormat::RGB).unwrap();
+    let (down, across) = (weights(image.height, height), weights(image.width, width));
+    let mut out = Vec::new();
+    for channel in 0..3 {
+        let at = |y: usize, x: usize| f64::from(image.pixels[y * image.pitch + x * 3 + channel]);
+        for (first_y, rows) in &down {
+            let row: Vec<f64> = (0..image.width)
+                .map(|x| rows.iter().enumerate().map(|(k, weight)| weight * at(first_y + k, x)).sum())
+                .collect();
+            for (first, columns) in &across {
+                out.push(columns.iter().zip(&row[*first..]).map(|(weight, value)| weight * value).sum());
+            }
+        }
+    }
+    out
+}
+
+/// The filter of one direction: for each place the first sample, and the weights from there.
+fn weights(samples: usize, out: usize) -> Vec<(usize, Vec<f64>)> {
+    let scale = samples as f64 / out as f64;
+    let width = scale.max(1.0);
+    (0..out)
+        .map(|i| {
+            let centre = (i as f64 + 0.5) * scale;
+            let first = (centre - width + 0.5).max(0.0) as usize;
+            let last = ((centre + width + 0.5) as usize).min(samples);
+            let weights: Vec<f64> =
+                (first..last).map(|k| (1.0 - ((k as f64 + 0.5 - centre) / width).abs()).max(0.0)).collect();
+            let sum: f64 = weights.iter().sum();
+            (first, weights.into_iter().map(|weight| weight / sum).collect())
+        })
+        .collect()
+}
+
+/// The same by slotline, from 0 to 255.
+fn decoded(pipeline: &Pipeline, jpeg: &[u8]) -> Vec<f64> {
+    let mut out = vec![f32::NAN; pipeline.shape().iter().product()];
+    pipeline.decode(jpeg, &mut out).unwrap();
+    out.into_iter().map(|value| f64::from(value) * 255.0).collect()
+}
+
+/// The greatest difference, and the signal-to-noise ratio in dB of the whole.
+fn difference(found: &[f64], expected: &[f64]) -> (f64, f64) {
+    assert_eq!(found.len(), expected.len());
+    let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+    let square: f64 = differences.clone().map(|it| it * it).sum::<f64>() / found.len() as f64;
+    (differences.fold(0.0, f64::max), 10.0 * (255.0 * 255.0 / square).log10())
+}
+
+/// Sizes of pictures and targets: `[width, height]`, `[height, width]`.
+const SIZES: [([usize; 2], [usize; 2]); 9] = [
+    ([500, 375], [224, 224]),
+    ([375, 500], [224, 224]),
+    ([333, 251], [97, 130]),
+    ([224, 224], [224, 224]),
+    ([61, 47], [100, 224]),
+    ([1, 1], [5, 3]),
+    ([2, 3], [17, 1]),
+    ([17, 300], [16, 16]),
+    ([900, 3], [10, 31]),
+];
+
+#[test]
+fn grey_pictures_are_what_the_filter_says_to_a_tenth_of_a_level() {
+    for ([width, height], [rows, columns]) in SIZES {
+        let jpeg = grey(width, height);
+        let pipeline = Pipeline::new(rows, columns).unwrap().reduced(false);
+        let (most, _) = difference(&decoded(&pipeline, &jpeg), &straightforward(&jpeg, rows, columns));
+        assert!(most < 0.1, "{width} × {height} to {columns} × {rows}: {most}");
+    }
+}
+
+#[test]
+fn colours_of_any_subsampling_are_near_the_straightforward_way() {
+    use Subsamp::{None, Sub1x2, Sub1x4, Sub2x1, Sub2x2, Sub4x1};
+    for (subsamp, levels, ratio) in [
+        (None, 1.5, 52.0),
+        (Sub2x1, 12.0, 40.0),
+        (Sub1x2, 12.0, 40.0),
+        (Sub2x2, 12.0, 40.0),
+        (Sub4x1, 12.0, 38.0),
+        (Sub1x4, 12.0, 38.0),
+    ] {
+        for ([width, height], [rows, columns]) in SIZES {
+            let jpeg = jpeg(width, height, subsamp);
+            let pipeline = Pipeline::new(rows, columns).unwrap().reduced(false);
+            let (most, found) = difference(&decoded(&pipeline, &jpeg), &straightforward(&jpeg, rows, columns));
+            println!("{subsamp:?} {width} × {height} to {columns} × {rows}: {most:.2} levels, {found:.1} dB");
+            assert!(most < levels && found > ratio, "{subsamp:?} {width} × {height}: {most} levels, {found} dB");
+        }
+    }
+}
+
+#[test]
+fn decoding_at_a_reduced_size_is_near_it_too() {
+    for subsamp in [Subsamp::Gray, Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub4x1] {
+        for (width, height) in [(448, 448), (501, 499), (1_001, 947), (1_801, 1_799)] {
+            let jpeg = if subsamp == Subsamp::Gray { grey(width, height) } else { jpeg(width, height, subsamp) };
+            let pipeline = Pipeline::new(224, 224).unwrap();
+            let [full, fast] = [false, true].map(|reduced| decoded(&pipeline.clone().reduced(reduced), &jpeg));
+            let (most, ratio) = difference(&fast, &full);
+            println!("{subsamp:?} {width} × {height}: {most:.2} levels, {ratio:.1} dB");
+            assert!(most > 0.0, "it was not reduced");
+            assert!(ratio > 40.0, "{subsamp:?} {width} × {height}: {ratio} dB");
+        }
+    }
+}
+
+#[test]
+fn sizes_are_reduced_only_where_enough_is_left() {
+    let jpeg = jpeg(500, 375, Subsamp::Sub2x2);
+    for [rows, columns] in [[224, 224], [188, 251], [189, 250]] {
+        let pipeline = Pipeline::new(rows, columns).unwrap();
+        assert_eq!(decoded(&pipeline, &jpeg), decoded(&pipeline.clone().reduced(false), &jpeg));
+    }
+    let pipeline = Pipeline::new(188, 250).unwrap();
+    assert_ne!(decoded(&pipeline, &jpeg), decoded(&pipeline.clone().reduced(false), &jpeg));
+}
+
+#[test]
+fn a_progressive_picture_is_the_same() {
+    let pixels = picture(250, 190, 3);
+    let [baseline, progressive] = [false, true].map(|progressive| {
+        compressed(&pixels, 250, PixelFormat::RGB, |compressor| {
+            compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
+            compressor.set_progressive(progressive).unwrap();
+        })
+    });
+    assert_ne!(baseline, progressive);
+    let pipeline = Pipeline::new(64, 64).unwrap();
+    assert_eq!(decoded(&pipeline, &baseline), decoded(&pipeline, &progressive));
+}
+
+#[test]
+fn pictures_in_rgb_and_in_inks_come_out_in_rgb() {
+    let (width, height) = (333, 251);
+    let rgb = compressed(&picture(width, height, 3), width, PixelFormat::RGB, |compressor| {
+        compressor.set_subsamp(Subsamp::None).unwrap();
+        compressor.set_colorspace(Colorspace::RGB).unwrap();
+    });
+    let pipeline = Pipeline::new(97, 130).unwrap();
+    let full = pipeline.clone().reduced(false);
+    let expected = straightforward(&rgb, 97, 130);
+    let (most, _) = difference(&decoded(&full, &rgb), &expected);
+    assert!(most < 0.1, "{most}");
+    assert!(difference(&decoded(&pipeline, &rgb), &expected).1 > 30.0);
+
+    // With black at its brightest, the inverted inks are red, green and blue.
+    let mut inks = picture(width, height, 4);
+    inks.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
+    for colorspace in [Colorspace::CMYK, Colorspace::YCCK] {
+        let jpeg = compressed(&inks, width, PixelFormat::CMYK, |compressor| {
+            compressor.set_subsamp(Subsamp::None).unwrap();
+            compressor.set_colorspace(colorspace).unwrap();
+        });
+        let rgb: Vec<u8> = inks.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
+        let same = compressed(&rgb, width, PixelFormat::RGB, |compressor| {
+            compressor.set_subsamp(Subsamp::None).unwrap();
+        });
+        let (_, ratio) = difference(&decoded(&full, &jpeg), &decoded(&full, &same));
+        assert!(ratio > 38.0, "{colorspace:?}: {ratio} dB");
+    }
+}
+
+#[test]
+fn numbers_are_normalised_as_torchvision_does_and_bytes_are_rounded() {
+    let jpeg = jpeg(120, 90, Subsamp::Sub2x2);
+    let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+    let plain = Pipeline::new(50, 60).unwrap();
+    let mut numbers = vec![0.0; 3 * 50 * 60];
+    plain.decode(&jpeg, &mut numbers).unwrap();
+    let mut normalised = numbers.clone();
+    plain.clone().normalize(mean, std).unwrap().decode(&jpeg, &mut normalised).unwrap();
+    let mut bytes = vec![0; 3 * 50 * 60];
+    Pipeline::bytes(50, 60).unwrap().decode(&jpeg, &mut bytes).unwrap();
+    for (i, number) in numbers.into_iter().enumerate() {
+        let channel = i / (50 * 60);
+        assert!((normalised[i] - (number - mean[channel]) / std[channel]).abs() < 1e-5);
+        assert!((f32::from(bytes[i]) - number * 255.0).abs() < 0.501, "{} {}", bytes[i], number * 255.0);
+    }
+}
+
+fn refused(jpeg: &[u8], words: &[&str]) -> ImageError {
+    let mut out = vec![0.0; 3 * 8 * 8];
+    let error = Pipeline::new(8, 8).unwrap().decode(jpeg, &mut out).unwrap_err();
+    let message = error.to_string();
+    for word in words {
+        assert!(message.contains(word), "{word:?} is missing in: {message}");
+    }
+    assert!(!message.contains('\n') && message.len() < 300, "{message}");
+    error
+}
+
+#[test]
+fn what_is_no_jpeg_is_named() {
+    refused(b"", &["expected a JPEG", "no bytes", "again"]);
+    refused(b"\x89PNG\r\n\x1a\n....", &["a PNG picture", "convert"]);
+    refused(b"<html>", &["a web page"]);
+    refused(b"\x01\x02\x03", &["01, 02, 03", "check"]);
+}
+
+#[test]
+fn a_jpeg_that_is_cut_short_anywhere_is_refused() {
+    for progressive in [false, true] {
+        let jpeg = compressed(&picture(60, 50, 3), 60, PixelFormat::RGB, |compressor| {
+            compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
+            compressor.set_progressive(progressive).unwrap();
+        });
+        // The last two bytes are the marker of the end.
+        for len in 2..jpeg.len() - 1 {
+            let error = refused(&jpeg[..len], &["a JPEG of", "cut short"]);
+            assert!(matches!(error, ImageError::Data { len: found, .. } if found == len));
+        }
+        let whole = Pipeline::new(8, 8).unwrap();
+        whole.decode(&jpeg, &mut [0.0; 192]).unwrap();
+    }
+}
+
+#[test]
+fn damaged_bytes_are_an_error_at_worst_and_leave_no_trace() {
+    let jpeg = jpeg(90, 70, Subsamp::Sub2x2);
+    let pipeline = Pipeline::new(16, 16).unwrap();
+    let (mut state, mut errors) = (1_u32, 0);
+    for _ in 0..2_000 {
+        let mut damaged = jpeg.clone();
+        for _ in 0..3 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let at = (state >> 8) as usize % damaged.len();
+            damaged[at] = state as u8;
+        }
+        let mut out = [f32::NAN; 768];
+        match pipeline.decode(&damaged, &mut out) {
+            Ok(()) => assert!(out.iter().all(|value| (0.0..=1.0).contains(value))),
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 100, "{errors}");
+    // What went before leaves no trace on a thread.
+    let before = decoded(&pipeline, &jpeg);
+    let other = std::thread::spawn(move || decoded(&Pipeline::new(16, 16).unwrap(), &jpeg)).join().unwrap();
+    assert_eq!(before, other);
+}
+
+#[test]
+fn a_file_of_tables_alone_is_said_to_have_no_picture() {
+    let jpeg = jpeg(30, 20, Subsamp::None);
+    let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
+    refused(&[&jpeg[..frame], &[0xff, 0xd9]].concat(), &["no picture in it"]);
+}
+
+#[test]
+fn black_is_zero_without_a_sign() {
+    for colorspace in [Colorspace::YCbCr, Colorspace::RGB] {
+        let black = compressed(&[0; 30 * 20 * 3], 30, PixelFormat::RGB, |compressor| {
+            compressor.set_subsamp(Subsamp::None).unwrap();
+            compressor.set_colorspace(colorspace).unwrap();
+        });
+        let mut out = vec![f32::NAN; 3 * 8 * 8];
+        Pipeline::new(8, 8).unwrap().decode(&black, &mut out).unwrap();
+        assert!(out.iter().all(|value| (0.0..0.001).contains(value) && value.is_sign_positive()), "{out:?}");
+    }
+}
+
+#[test]
+fn a_picture_above_the_limit_is_refused_before_it_is_decoded() {
+    let mut jpeg = jpeg(64, 64, Subsamp::None);
+    let pipeline = Pipeline::new(8, 8).unwrap().max_pixels(64 * 63);
+    let error = pipeline.decode(&jpeg, &mut [0.0; 192]).unwrap_err();
+    assert_eq!(error, ImageError::TooLarge { width: 64, height: 64, limit: 64 * 63 });
+    // A header that claims as much as it can.
+    let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
+    let error = refused(&jpeg, &["65500 × 65500", "178956970", "max_pixels"]);
+    assert!(matches!(error, ImageError::TooLarge { .. }));
+}
+
+#[test]
+fn pipelines_that_make_no_sense_are_refused() {
+    for (height, width) in [(0, 5), (5, 0), (65_536, 1), (1, usize::MAX)] {
+        assert_eq!(Pipeline::new(height, width).unwrap_err(), ImageError::Target { height, width });
+        assert_eq!(Pipeline::bytes(height, width).unwrap_err(), ImageError::Target { height, width });
+    }
+    for (mean, std) in [(f32::NAN, 1.0), (f32::INFINITY, 1.0), (0.5, 0.0), (0.5, -1.0), (0.5, f32::NAN), (0.5, 1e-45)] {
+        let error = Pipeline::new(5, 5).unwrap().normalize([0.5, mean, 0.5], [1.0, std, 1.0]).unwrap_err();
+        assert!(error.to_string().contains("channel 1 "), "{error}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "[3, 8, 8]")]
+fn memory_of_another_size_is_a_mistake_of_the_caller() {
+    let _ = Pipeline::new(8, 8).unwrap().decode(&[], &mut [0.0; 191]);
+}
+
+struct Photos {
+    files: Vec<Vec<u8>>,
+    pipeline: Pipeline,
+}
+
+impl Dataset for Photos {
+    type Sample<'a> = (Jpeg<'a>, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        Ok((Jpeg::new(&self.files[index], &self.pipeline), index as i64))
+    }
+}
+
+#[test]
+fn batches_are_the_same_for_any_number_of_workers() {
+    let files: Vec<_> = (0..20).map(|i| jpeg(100 + i * 7, 160 - i * 3, Subsamp::Sub2x2)).collect();
+    let pipeline = Pipeline::new(33, 47).unwrap();
+    let expected: Vec<Vec<f32>> = files
+        .iter()
+        .map(|file| {
+            let mut out = vec![0.0; 3 * 33 * 47];
+            pipeline.decode(file, &mut out).unwrap();
+            out
+        })
+        .collect();
+    for workers in 0..3 {
+        let photos = Photos { files: files.clone(), pipeline: pipeline.clone() };
+        let mut loader =
+            Loader::builder(photos).batch_size(6).shuffle(true).seed(1).num_workers(workers).build().unwrap();
+        let mut seen = 0;
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            let (images, labels) = batch.tensors();
+            assert_eq!(images.shape()[1..], [3, 33, 47]);
+            for (image, &label) in images.as_slice().chunks_exact(3 * 33 * 47).zip(labels.as_slice()) {
+                assert_eq!(image, expected[label as usize]);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 20);
+    }
+}
+
+#[test]
+fn a_bad_picture_is_an_error_of_its_batch_that_names_the_index() {
+    let good = Arc::new(jpeg(50, 40, Subsamp::Sub2x2));
+    let mut files: Vec<_> = (0..8).map(|_| good.to_vec()).collect();
+    files[5].truncate(300);
+    let mut loader =
+        Loader::builder(Photos { files, pipeline: Pipeline::new(8, 8).unwrap() }).batch_size(2).build().unwrap();
+    let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(drop)).collect();
+    assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
+    let message = batches[2].as_ref().unwrap_err().to_string();
+    assert!(message.contains("5") && message.contains("a JPEG of 300 bytes"), "{message}");
+}
+
+#[test]
+fn damaged_pictures_are_left_out_or_replaced_if_that_is_asked_for() {
+    let mut files: Vec<_> = (0..40).map(|i| jpeg(50 + i, 40, Subsamp::Sub2x2)).collect();
+    for bad in [0, 17, 18, 39] {
+        files[bad].truncate(300);
+    }
+    let whole = |label: usize| {
+        let mut out = vec![0.0; 3 * 8 * 8];
+        Pipeline::new(8, 8).unwrap().decode(&files[label], &mut out).unwrap();
+        out
+    };
+    let skip = OnError::Skip(Budget::Samples(4));
+    for on_error in [skip, OnError::Replace(Budget::Share(0.2))] {
+        for workers in 0..3 {
+            let photos = Photos { files: files.clone(), pipeline: Pipeline::new(8, 8).unwrap() };
+            let builder = Loader::builder(photos).batch_size(4).seed(3).num_workers(workers).on_error(on_error);
+            let mut loader = builder.build().unwrap();
+            let mut sizes = Vec::new();
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                let (images, labels) = batch.tensors();
+                assert_eq!(labels.as_slice(), batch.indices());
+                for (image, &label) in images.as_slice().chunks_exact(3 * 8 * 8).zip(labels.as_slice()) {
+                    assert_eq!(image, whole(label as usize), "{on_error:?}, {workers} workers");
+                }
+                sizes.push(batch.len());
+            }
+            let expected = if on_error == skip { [3, 4, 4, 4, 2, 4, 4, 4, 4, 3] } else { [4; 10] };
+            assert_eq!(sizes, expected, "{on_error:?}, {workers} workers");
+            assert_eq!(loader.stats().bad_indices, [0, 17, 18, 39]);
+        }
+    }
+}
