@@ -96,7 +96,7 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { ordered spsc loader iterable state values idx npy c_abi c_threads lying_rings }
+replayed! { ordered spsc loader iterable state values idx npy c_abi c_threads lies lying_rings }
 
 #[cfg(feature = "jpeg")]
 replayed! { jpeg }

@@ -1,6 +1,7 @@
 //! Samples that are not what they declare, and datasets by index that give them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, LengthMismatch, Rows};
@@ -73,8 +74,9 @@ pub(super) fn pairs(id: i64) -> Vec<f64> {
 /// A sample that may lie.
 pub(super) struct Liar {
     pub(super) id: i64,
-    /// Its place in the pass.
-    pub(super) position: i64,
+    /// What [`Batch::indices`](slotline::loader::Batch::indices) says of its row: the index that was asked for, or its place
+    /// in a stream.
+    pub(super) place: i64,
     pub(super) shape: Shape,
     pub(super) own: Own,
 }
@@ -110,7 +112,7 @@ impl Liar {
     fn attempt(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let way = self.script().ask(Site::Write, 24);
         if way > 0 {
-            self.script().dirty().extend([self.id, self.position]);
+            self.script().dirty().extend([self.id, self.place]);
         }
         let n = self.fields();
         match way {
@@ -316,6 +318,10 @@ pub(super) struct Items {
     pub(super) shape: Shape,
     pub(super) says_fields: bool,
     pub(super) reads_many: bool,
+    /// The length that it said last.
+    pub(super) said: Arc<AtomicUsize>,
+    /// That of the dataset before it: its first sample has this index.
+    pub(super) before: Arc<AtomicUsize>,
     pub(super) own: Own,
 }
 
@@ -338,13 +344,17 @@ impl Items {
         &self.own.script
     }
 
-    fn sample(&self, index: usize, position: u64) -> Liar {
+    fn sample(&self, id: usize, index: usize) -> Liar {
         let own = self.script().own();
-        Liar { id: index as i64, position: position as i64, shape: self.shape, own }
+        Liar { id: id as i64, place: self.place(index), shape: self.shape, own }
+    }
+
+    fn place(&self, index: usize) -> i64 {
+        self.before.load(Ordering::Relaxed).wrapping_add(index) as i64
     }
 
     fn length(&self) -> usize {
-        match self.script().ask(Site::Len, 7) {
+        let len = match self.script().ask(Site::Len, 7) {
             1 => self.script().panic(),
             2 => 0,
             3 => usize::MAX,
@@ -353,7 +363,9 @@ impl Items {
             6 => self.len / 2,
             7 => 1,
             _ => self.len,
-        }
+        };
+        self.said.store(len, Ordering::Relaxed);
+        len
     }
 
     fn read(&self, index: usize, cx: &mut Context) -> Result<Liar, BoxError> {
@@ -365,7 +377,7 @@ impl Items {
         match self.script().ask(Site::Get, 6) {
             1 => self.script().panic(),
             2 => return Err(self.script().error()),
-            3 => return Ok(self.sample(usize::MAX - index, cx.position())),
+            3 => return Ok(self.sample(usize::MAX - index, index)),
             4 => {
                 let word = slotline::rng::rand_core::Rng::next_u64(cx.rng());
                 cx.buffer::<bool>(13).fill(word & 1 == 1);
@@ -383,7 +395,7 @@ impl Items {
         if index >= self.len {
             return Err("beyond the end".into());
         }
-        Ok(self.sample(index, cx.position()))
+        Ok(self.sample(index, index))
     }
 
     fn hint(&self) {
@@ -423,6 +435,10 @@ impl Dataset for Items {
         put: &mut dyn for<'a> FnMut(Liar) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let way = self.script().ask(Site::GetMany, 9);
+        if way > 0 {
+            // Samples come to rows that are not theirs.
+            self.script().dirty().extend(indices.iter().map(|&index| self.place(index)));
+        }
         let mut one = |place: usize, index: usize, cx: &mut Context| {
             cx.go_to(place);
             put(self.read(index, cx)?)
@@ -482,7 +498,7 @@ impl Rows for Items {
         if index >= self.len || self.script().ask(Site::Get, 2) == 1 {
             self.script().panic();
         }
-        self.sample(index, index as u64)
+        self.sample(index, index)
     }
 
     fn prefetch(&self, _: usize) {

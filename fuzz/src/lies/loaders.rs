@@ -130,7 +130,8 @@ impl How {
 
     fn items(&self, script: &Arc<Script>, len: usize) -> Items {
         let Self { shape, says_fields, reads_many, .. } = *self;
-        Items { len, shape, says_fields, reads_many, own: script.quiet() }
+        let (said, before) = (Arc::default(), Arc::default());
+        Items { len, shape, says_fields, reads_many, said, before, own: script.quiet() }
     }
 }
 
@@ -175,7 +176,9 @@ fn run(script: &Arc<Script>, how: &How, streams: bool, turns: &[usize]) {
         }
         Wrap::Concat => {
             // The second one's indices begin at 0 again: see `World::ids`.
-            let both = caught(|| ConcatDataset::new([items(how.len), items(how.len)])).and_then(Result::ok);
+            let (first, mut second) = (items(how.len), items(how.len));
+            second.before = first.said.clone();
+            let both = caught(|| ConcatDataset::new([first, second])).and_then(Result::ok);
             let Some(both) = both else { return world.nothing("the dataset") };
             world.items(both)
         }

@@ -51,6 +51,7 @@ impl<S: Schema> Outcome for Batch<S> {
         let in_order = !self.indices().iter().chain(ids).any(|id| dirty.contains(id));
         let mut good = Vec::new();
         for (row, &id) in ids.iter().enumerate() {
+            // What a sample does not write is what an earlier batch had there.
             if dirty.contains(&id) || dirty.contains(&self.indices()[row]) {
                 continue;
             }

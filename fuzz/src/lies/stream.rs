@@ -49,7 +49,7 @@ impl IterableDataset for Stream {
     }
 
     fn next<'a>(&'a self, cursor: &'a mut Cursor, cx: &'a mut Context) -> Result<Option<Liar>, BoxError> {
-        let mut id = None;
+        let (mut id, place) = (None, cx.position() as i64);
         cursor.own.check();
         match self.script().ask(Site::Next, 7) {
             1 => self.script().panic(),
@@ -66,7 +66,7 @@ impl IterableDataset for Stream {
         }
         let Some(id) = id.or_else(|| cursor.left.next()) else { return Ok(None) };
         let own = self.script().own();
-        Ok(Some(Liar { id: id as i64, position: cx.position() as i64, shape: self.shape, own }))
+        Ok(Some(Liar { id: id as i64, place, shape: self.shape, own }))
     }
 
     fn save(&self, cursor: &Cursor, to: &mut String) -> bool {

@@ -145,15 +145,18 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
         let worker = (workers > 0).then(|| WorkerInfo::new(id, workers, 0));
         let own = worker_info();
         set_worker_info(worker.or(own));
+        // Outside: what a function returns is leaked if a local of it panics as it is dropped (rust-lang/rust#47949).
+        let mut cursor = None;
         let first = probe(|| {
-            let mut cursor = dataset.iter(worker)?;
+            let cursor = cursor.insert(dataset.iter(worker)?);
             for _ in 1..tries {
-                if let Ok(sample) = dataset.next(&mut cursor, &mut cx) {
+                if let Ok(sample) = dataset.next(cursor, &mut cx) {
                     return Ok(sample.map(|sample| Fields::of(&sample)));
                 }
             }
-            Ok(dataset.next(&mut cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
+            Ok(dataset.next(cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
         });
+        let first = probe(|| Ok(drop(cursor))).and(first);
         set_worker_info(own);
         match first {
             Ok(Some(fields)) => return Ok(fields),
