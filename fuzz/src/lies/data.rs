@@ -64,11 +64,11 @@ pub(super) fn text(id: i64) -> &'static [u8] {
 }
 
 pub(super) fn items(id: i64) -> Vec<u16> {
-    (0..id.rem_euclid(4)).map(|i| (id * 5 + i) as u16).collect()
+    (0..id.rem_euclid(4)).map(|i| id.wrapping_mul(5).wrapping_add(i) as u16).collect()
 }
 
 pub(super) fn pairs(id: i64) -> Vec<f64> {
-    (0..id.rem_euclid(3) * 2).map(|i| (id * 3 + i) as f64).collect()
+    (0..id.rem_euclid(3) * 2).map(|i| id.wrapping_mul(3).wrapping_add(i) as f64).collect()
 }
 
 /// A sample that may lie.

@@ -101,7 +101,7 @@ impl How {
             from: if streams { Sequential } else { from },
             collates,
             dealt,
-            batch_size: (!single).then_some(if streams || feed { batch_size.min(16) } else { batch_size }),
+            batch_size: (!single).then_some(if streams || feed || collates { batch_size.min(16) } else { batch_size }),
             drop_last: !single && choices.one_in(3),
             workers,
             prefetch: choices.within(1, 3),
