@@ -159,7 +159,7 @@ use self::job::Reader;
 pub use self::lanes::{LaneLoader, LanePass};
 pub use self::limit::Fits;
 use self::on_error::Ledger;
-pub use self::on_error::{Budget, OnError};
+pub use self::on_error::{BadSample, Budget, OnError};
 pub use self::overflow::Overflow;
 pub use self::pass::Pass;
 use self::resume::Log;
@@ -167,7 +167,7 @@ use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
 pub use self::state::{State, StateError};
 use self::stats::{Known, Tally};
-pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
+pub use self::stats::{Slow, Stats, StatsReader, Stuck, WorkerStats};
 pub use self::stop::Stopper;
 pub use self::verdict::{Bound, Verdict};
 use self::watch::Watchdog;
@@ -270,7 +270,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
             return Err(Error::Forked);
         }
         // One that was leaked.
-        self.tally.end(self.pass.delivered);
+        self.tally.end();
         let begun = Instant::now();
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
@@ -316,7 +316,7 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         if let Some(gate) = &self.shared.gate {
             gate.open();
         }
-        self.tally.begin(begun, delivered);
+        self.tally.begin(begun);
         let nobody_left = self.shared.fate.begin(failures.len());
         Ok(Pass::new(self, failures, nobody_left))
     }
@@ -399,13 +399,31 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        self.tally.stats(Known {
+        self.stats_reader().stats()
+    }
+
+    /// What reads the statistics from any thread, at any time: while a pass is iterated, too.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).build()?;
+    /// let reader = loader.stats_reader();
+    /// let mut pass = loader.epoch()?;
+    /// pass.next().expect("a batch")?;
+    /// let batches = std::thread::spawn(move || reader.stats().batches).join().expect("no panic");
+    /// assert_eq!(batches, 1);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats_reader(&self) -> StatsReader {
+        self.tally.reader(Known {
             activities: &self.shared.engine.activities,
-            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            watchdog: self.watchdog.as_ref(),
             depth: self.depth(),
             ledger: &self.ledger,
             in_order: self.in_order,
-            delivered: self.pass.delivered,
+            dealt: false,
         })
     }
 

@@ -88,7 +88,7 @@ impl<'a, D: Dataset, C: Collate<D>> Pass<'a, D, C> {
     #[cold]
     fn closed(&mut self) -> Option<Result<C::Batch, Error>> {
         self.over = true;
-        self.loader.tally.end(self.loader.pass.delivered);
+        self.loader.tally.end();
         Some(Err(self.loader.closed()))
     }
 
@@ -202,13 +202,13 @@ impl<D: Dataset, C: Collate<D>> Iterator for Pass<'_, D, C> {
                 Err(NextError::Failed { ticket }) => {
                     let task = loader.take(ticket);
                     loader.pass.delivered += 1;
-                    loader.tally.failed += 1;
+                    loader.tally.fail();
                     return Some(Err(Error::Lost { task }));
                 }
                 Err(NextError::Closed) => return self.closed(),
                 Err(NextError::Ended) => {
                     (self.over, loader.pass.running) = (true, false);
-                    loader.tally.end(loader.pass.delivered);
+                    loader.tally.end();
                     return None;
                 }
             }
@@ -269,7 +269,7 @@ impl<D: Dataset, C: Collate<D>> Drop for Pass<'_, D, C> {
         if self.loader.pass.has_more() {
             self.loader.abandon();
         }
-        self.loader.tally.end(self.loader.pass.delivered);
+        self.loader.tally.end();
         dispose_each(std::mem::take(&mut self.failures));
     }
 }

@@ -199,6 +199,9 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         reader: &mut Reader,
     ) {
         let list = feed.list(claim.slot(), claim.ticket());
+        if TIMED {
+            reader.watch.laps().inspect(|laps| laps.drawn());
+        }
         let cause = match &list.outcome {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };

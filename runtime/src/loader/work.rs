@@ -1,7 +1,7 @@
 //! What a slot holds: a batch, and what went wrong with it.
 
 use std::any::Any;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -152,6 +152,23 @@ impl Cause {
     /// What it says, come what may.
     pub(super) fn in_words(&self) -> String {
         guarded(|| Ok(self.to_string())).unwrap_or_else(|panic| panic.to_string())
+    }
+
+    /// What it and its sources say, come what may.
+    pub(super) fn with_sources(&self) -> String {
+        let (Self::Error(error) | Self::Start(error)) = self else { return self.in_words() };
+        let words = guarded(|| {
+            let mut words = error.to_string();
+            let mut source = error.source();
+            // An error of the user's may be its own source.
+            for _ in 0..16 {
+                let Some(error) = source else { break };
+                let _ = write!(words, ": {error}");
+                source = error.source();
+            }
+            Ok(words)
+        });
+        words.unwrap_or_else(|panic| panic.to_string())
     }
 
     /// As an error, where there is no more to say of it.

@@ -49,7 +49,7 @@ use super::job::{Abandoned, Activity};
 use super::on_error::Ledger;
 use super::resume::{Log, Tickets};
 use super::state::State;
-use super::stats::{Known, Stats, Tally};
+use super::stats::{Known, Stats, StatsReader, Tally};
 use super::stop::Stopper;
 use super::watch::Watchdog;
 use crate::arena::Memory;
@@ -171,7 +171,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             return Err(error);
         }
         // One that was leaked.
-        self.tally.end(self.pass.delivered);
+        self.tally.end();
         let begun = Instant::now();
         // Before anybody is asked for anything.
         self.home.activities().last().inspect(|own| own.figures.begin_pass(begun));
@@ -220,7 +220,7 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
             ..Progress::default()
         };
         self.epochs = self.epochs.wrapping_add(1);
-        self.tally.begin(begun, delivered);
+        self.tally.begin(begun);
         Ok(LanePass::new(self, failures))
     }
 
@@ -273,13 +273,18 @@ impl<D: Loadable, C: Collate<D>> LaneLoader<D, C> {
 
     /// What the loader has done since it was built; see [`Loader::stats`](super::Loader::stats).
     pub fn stats(&self) -> Stats {
-        self.tally.stats(Known {
+        self.stats_reader().stats()
+    }
+
+    /// What reads the statistics from any thread; see [`Loader::stats_reader`](super::Loader::stats_reader).
+    pub fn stats_reader(&self) -> StatsReader {
+        self.tally.reader(Known {
             activities: self.home.activities(),
-            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            watchdog: self.watchdog.as_ref(),
             depth: self.depth(),
             ledger: &self.ledger,
             in_order: self.lanes.any.is_none(),
-            delivered: self.pass.delivered,
+            dealt: true,
         })
     }
 

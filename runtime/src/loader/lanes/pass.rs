@@ -140,7 +140,6 @@ impl<'a, D: Loadable, C: Collate<D>> LanePass<'a, D, C> {
                 // Only a batch of an order keeps its number.
                 if !self.dealt {
                     loader.pass.delivered -= 1;
-                    loader.tally.empty -= 1;
                 }
                 None
             }
@@ -203,17 +202,17 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
-                    self.loader.tally.failed += 1;
+                    self.loader.tally.fail();
                     return Some(Err(failure.into_error(task)));
                 }
                 Next::Stopped => {
                     self.over = true;
-                    self.loader.tally.end(self.loader.pass.delivered);
+                    self.loader.tally.end();
                     return Some(Err(Error::Stopped));
                 }
                 Next::Lost => {
                     self.over = true;
-                    self.loader.tally.end(self.loader.pass.delivered);
+                    self.loader.tally.end();
                     return Some(Err(self.loader.gone().unwrap_or(Error::Stopped)));
                 }
                 Next::Empty | Next::Held if self.loader.crew.is_lost() => {
@@ -244,7 +243,7 @@ impl<D: Loadable, C: Collate<D>> Iterator for LanePass<'_, D, C> {
                 }
                 Next::End => {
                     (self.over, self.loader.pass.running) = (true, false);
-                    self.loader.tally.end(self.loader.pass.delivered);
+                    self.loader.tally.end();
                     return None;
                 }
             }
@@ -268,7 +267,7 @@ impl<D: Loadable, C: Collate<D>> Drop for LanePass<'_, D, C> {
     fn drop(&mut self) {
         // The next pass waits for them; they should not go on until then.
         self.loader.home.abandoned().set(true);
-        self.loader.tally.end(self.loader.pass.delivered);
+        self.loader.tally.end();
         dispose_each(std::mem::take(&mut self.failures));
     }
 }
