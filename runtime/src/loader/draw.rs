@@ -45,6 +45,12 @@ impl Batching {
     pub(super) fn batches(&self, samples: usize) -> usize {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
+
+    /// Whether there are samples, if it is known how many, and no batch of them.
+    pub(super) fn no_batch(&self, samples: Option<usize>) -> Option<Warning> {
+        let samples = samples.filter(|&samples| samples > 0 && self.batches(samples) == 0)?;
+        Some(Warning::NoBatch { batch_size: self.batch_size, samples })
+    }
 }
 
 impl Draw {

@@ -261,7 +261,9 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| (1..=20_000_u64).for_each(|time| slowest.note(time as usize, time, time)));
             while !writer.is_finished() {
-                assert!(slowest.read().iter().all(|&(index, samples, time)| [index as u64, samples] == [nanos(time); 2]));
+                assert!(
+                    slowest.read().iter().all(|&(index, samples, time)| [index as u64, samples] == [nanos(time); 2])
+                );
             }
         });
         assert_eq!(slowest.read().len(), SLOWEST);

@@ -16,8 +16,8 @@ const TARGET: Duration = Duration::from_micros(20);
 const EVERY: u32 = 32;
 /// or, where no better size is looked for, after so many at most, the first ones more often.
 const SELDOM: u32 = 511;
-/// A measurement costs two looks at the clock. It is affordable once every `PRICE` looks' worth of time: 2 % of it.
-const PRICE: u64 = 100;
+/// A measurement costs two looks at the clock. It is affordable each time that 128 looks would have taken: 1.6 % of the time.
+const PRICE: u64 = 128;
 /// What each thread can afford at the start, and the most that it saves: so many measurements.
 const SAVINGS: [u64; 2] = [1024 * PRICE, 4096 * PRICE];
 

@@ -29,7 +29,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 ///
 /// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`, `waiting` and `held`.
 /// - A thread times each claim (the samples of a batch, or a part of it, that it fills at once) if looking at the clock takes no
-///   more than 2 % of the time, and thus all claims that take 2.5 µs or more with what comes between them. Of the claims of
+///   more than 2 % of the time, and thus all claims that take about 3 µs or more with what comes between them. Of the claims of
 ///   loops that are quicker than that, it times the first 1000, and thousands after each slow one; of the others, one in up to
 ///   512 (a worker: one in 33), which stands for the others.
 /// - Samples that take 4 µs and more are timed one by one, reading and writing apart. Of quicker ones some are, and the

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 
 use super::error::{By, Error};
 use crate::BoxError;
+use crate::dataset::OutOfRange;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -169,6 +170,17 @@ impl Cause {
             Ok(words)
         });
         words.unwrap_or_else(|panic| panic.to_string())
+    }
+
+    /// What happened at an index of a dataset with so many samples: of a panic at one that the dataset does not have there is
+    /// more to say than what it stumbled over.
+    pub(super) fn at(self, index: Option<usize>, samples: usize) -> Self {
+        match (self, index) {
+            (Self::Panic(_), Some(index)) if index >= samples => {
+                Self::Error(OutOfRange { dataset: "the dataset", index, len: samples }.into())
+            }
+            (cause, _) => cause,
+        }
     }
 
     /// As an error, where there is no more to say of it.

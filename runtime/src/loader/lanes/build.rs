@@ -223,6 +223,7 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
+    warnings.extend(batching.no_batch(passes.samples()));
     let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of::<D, C>(&made.payloads);
