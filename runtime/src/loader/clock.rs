@@ -71,9 +71,10 @@ impl Timing {
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
         // Who listens to spans wants them all.
-        let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
-        let passed = reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go(), always);
-        reader.pacer.measured(ended - started, parts, always, passed / look());
+        let took = ended.saturating_duration_since(started);
+        let always = !span.is_disabled() || nanos(took) >= LONG * look();
+        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.pacer.let_go(), always);
+        reader.pacer.measured(took, parts, always, passed);
         let filled = span.filled(samples);
         told.and(filled).and(span.leave())
     }
@@ -107,24 +108,25 @@ impl Watch {
         self.staged.then_some(&self.laps)
     }
 
-    /// A claim of so many samples is over, before which so many were let go; `always`: the next one will not be. Gives the time
-    /// since the end of the last one.
+    /// A claim of so many samples has taken so long, before which so many were let go; `always`: the next one will not be. Gives
+    /// how many looks at the clock the time since the end of the last one is.
     fn stop(
         &mut self,
         activity: &Activity,
-        (started, ended): (Instant, Instant),
+        (ended, took): (Instant, u64),
         samples: u64,
         let_go: u64,
         always: bool,
     ) -> u64 {
-        let (took, figures) = (nanos(ended - started), &activity.figures);
-        let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
+        let (figures, look) = (&activity.figures, look());
+        let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
+        let between = passed.saturating_sub(took);
         let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
         figures.busy(took + took.saturating_mul(let_go).min(between), others);
         self.last = Some(ended);
-        self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
-        let passed = between.saturating_add(took);
-        self.savings = (self.savings.saturating_add(passed / look())).min(SAVINGS[1] * PRICE);
+        self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
+        let passed = passed / look;
+        self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
         if self.staged {
             self.laps.stop(ended, figures);
             self.savings = self.savings.saturating_sub(self.price);

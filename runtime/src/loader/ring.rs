@@ -128,7 +128,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
                 let of = (claim.ticket(), claim.parts().len());
                 timed(reader, activity, of, |reader| match reader.watch.laps() {
                     Some(_) => self.fill_claim::<true>(claim, reader),
-                    None => self.fill_claim::<false>(claim, reader),
+                    None => self.fill_apart(claim, reader),
                 })
             })
             .flatten()
@@ -162,8 +162,14 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
         }
     }
 
+    /// As [`fill_claim`](Self::fill_claim) without samples to time, where not the last instruction matters.
+    #[inline(never)]
+    fn fill_apart(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
+        self.fill_claim::<false>(claim, reader);
+    }
+
     /// Fills the rows of a claim. `TIMED`: the reader times its samples.
-    #[inline(always)] // Else it is in neither place, now that there are two without samples to time.
+    #[inline(always)] // As without `fill_apart`, where it would be by itself.
     fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
         let plan = unsafe { self.engine.plan() };
