@@ -1,6 +1,6 @@
 //! Arrays whose rows are the samples.
 
-use super::{Context, Dataset, OutOfRange};
+use super::{Context, Dataset};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
@@ -202,9 +202,6 @@ impl<R: Rows> Dataset for TensorDataset<R> {
 
     #[inline]
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<R::Row<'a>, BoxError> {
-        if index >= self.len {
-            return Err(OutOfRange { dataset: "TensorDataset", index, len: self.len }.into());
-        }
         Ok(self.rows.row(index))
     }
 

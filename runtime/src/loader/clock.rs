@@ -45,7 +45,7 @@ pub(super) fn timed(
 /// A claim that is being timed.
 #[derive(Debug)]
 pub(super) struct Timing {
-    span: Entered,
+    span: Option<Entered>,
     /// What became of the span so far.
     told: Result<(), Cause>,
     started: Instant,
@@ -55,7 +55,14 @@ pub(super) struct Timing {
 
 impl Timing {
     pub(super) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
-        let ((span, told), samples) = (spans::fill(task), activity.figures.samples());
+        let (span, told) = match spans::wanted() {
+            true => {
+                let (span, told) = spans::fill(task);
+                (Some(span), told)
+            }
+            false => (None, Ok(())),
+        };
+        let samples = activity.figures.samples();
         let watch = &mut reader.watch;
         watch.staged = watch.slow || watch.savings >= watch.price;
         let started = Instant::now();
@@ -67,14 +74,16 @@ impl Timing {
 
     /// It had so many parts. Fails if a subscriber panicked.
     pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
-        let Self { mut span, told, started, samples } = self;
+        let Self { span, told, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
         // Who listens to spans wants them all.
         let took = ended.saturating_duration_since(started);
-        let always = !span.is_disabled() || nanos(took) >= LONG * look();
+        let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
+        let always = listened_to || nanos(took) >= LONG * look();
         let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.pacer.let_go(), always);
         reader.pacer.measured(took, parts, always, passed);
+        let Some(mut span) = span else { return told };
         let filled = span.filled(samples);
         told.and(filled).and(span.leave())
     }
