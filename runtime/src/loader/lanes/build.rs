@@ -156,7 +156,11 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             }
             Ok(dataset.next(cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
         });
-        let first = probe(|| Ok(drop(cursor))).and(first);
+        let ended = probe(|| {
+            drop(cursor);
+            Ok(())
+        });
+        let first = ended.and(first);
         set_worker_info(own);
         match first {
             Ok(Some(fields)) => return Ok(fields),
