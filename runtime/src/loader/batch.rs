@@ -34,11 +34,6 @@ pub struct Tag {
 }
 
 impl<S: Schema> Batch<S> {
-    #[inline]
-    pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
-        Self { lease, tag, schema: PhantomData }
-    }
-
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
     /// there are no batches ([`batch_size(None)`](super::Builder::batch_size)), `[…]` and `[]`.
     ///
@@ -54,6 +49,11 @@ impl<S: Schema> Batch<S> {
 }
 
 impl<S> Batch<S> {
+    #[inline]
+    pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
+        Self { lease, tag, schema: PhantomData }
+    }
+
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
     /// any loader.
     pub fn untyped(self) -> Batch<()> {

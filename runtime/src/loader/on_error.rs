@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::batch::Tag;
-use super::collate::Collate;
+use super::collate::Storage;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
 use super::options::{Kind, clash};
 use super::spans;
 use super::stats::Tally;
 use super::work::{Bad, Failure, Trouble, dispose, dispose_each, quietly};
-use crate::dataset::Loadable;
 
 /// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
 /// a panic. A [collate](super::Builder::collate) function that fails has made a bad batch, and that always raises.
@@ -158,27 +157,27 @@ impl Ledger {
 
     /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
     /// nothing. Counts its bad samples.
-    pub(super) fn settle<D: Loadable, C: Collate<D>>(
+    pub(super) fn settle<P: Storage>(
         &mut self,
-        lease: Lease<C::Payload>,
+        lease: Lease<P>,
         tag: Tag,
         tally: &mut Tally,
-    ) -> Option<Result<(C::Batch, usize), Error>> {
+    ) -> Option<Result<(Lease<P>, Tag), Error>> {
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
-                unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
+                unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let tag = Tag { rows: tag.rows - empty.len(), ..tag };
                 if tag.rows == 0 {
                     tally.empty += 1;
                     return None;
                 }
-                tally.count::<D, C>(lease.payload(), tag);
-                Some(Ok((C::deliver(lease, tag), tag.rows)))
+                tally.count(lease.payload(), tag);
+                Some(Ok((lease, tag)))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.
-                quietly(|| C::discard(lease.payload()));
+                quietly(|| lease.payload().discard());
                 tally.failed += 1;
                 Some(Err(error))
             }

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use serde::{Serialize, Serializer};
 
 use super::batch::Tag;
-use super::collate::Collate;
+use super::collate::Storage;
 use super::crew::usable_cores;
 use super::error::By;
 use super::figures::SLOWEST;
@@ -15,7 +15,6 @@ use super::job::Activity;
 use super::on_error::Ledger;
 use super::overflow::Spills;
 use super::verdict::Verdict;
-use crate::dataset::Loadable;
 use crate::sync::Instant;
 
 /// What a loader has done since it was built: [`Loader::stats`](super::Loader::stats).
@@ -246,10 +245,10 @@ impl Tally {
 
     /// Counts a batch that is delivered.
     #[inline]
-    pub(super) fn count<D: Loadable, C: Collate<D>>(&mut self, payload: &C::Payload, tag: Tag) {
+    pub(super) fn count(&mut self, payload: &impl Storage, tag: Tag) {
         self.samples += tag.rows;
         if self.weighs {
-            self.bytes += C::weigh(payload, tag, &mut self.spills) as u64;
+            self.bytes += payload.weigh(tag, &mut self.spills) as u64;
         }
     }
 
