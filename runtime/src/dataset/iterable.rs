@@ -74,7 +74,7 @@ pub trait IterableDataset: Send + Sync + 'static {
     ) -> Result<Option<Self::Sample<'a>>, BoxError>;
 
     /// Writes what [`resume`](Self::resume) needs to go on from where this cursor is, for the [state of a
-    /// loader](crate::loader::LaneLoader::state); whether it can.
+    /// loader](crate::loader::Loader::state); whether it can.
     ///
     /// It is asked after each batch, by the worker. `to` is empty, with the memory of what was saved before. A dataset that
     /// cannot, as none can unless it says so, is read again from its start when a state is loaded, and the loader warns.

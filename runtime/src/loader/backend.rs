@@ -16,6 +16,7 @@ use super::stop::Stopper;
 use super::work::Failure;
 
 /// The consumer's end of a loader's rings.
+#[expect(clippy::large_enum_variant, reason = "a loader has one, which never moves")]
 pub(super) enum Backend<P> {
     /// One ring: whoever is free claims rows of the next batch.
     Shared(SharedRing<P>),

@@ -44,7 +44,7 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
 }
 
 /// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
-pub trait Output: sealed::Sealed + 'static {
+pub trait Output: sealed::Sealed {
     /// What a pass gives: of [`Batch<S>`](Batch) itself, of [`Collated<T>`](Collated) the `T`.
     type Item;
     /// What a slot holds.
@@ -237,7 +237,7 @@ impl Storage for Region {
     }
 }
 
-impl<S: 'static> Output for Batch<S> {
+impl<S> Output for Batch<S> {
     type Item = Self;
     type Payload = Region;
 

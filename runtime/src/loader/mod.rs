@@ -23,8 +23,12 @@
 //! (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level); where nobody
 //! listens they cost next to nothing. With a [`watchdog`](Builder::watchdog) there is one thread more.
 //!
-//! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
-//! own; what is said here holds for it but for what its documentation names.
+//! # Two ways from the workers
+//!
+//! Batches of a dataset by index come through one ring that all workers share, as said above. Where there is no index
+//! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`build_dealt`](Builder::build_dealt)), each worker has
+//! a ring of its own, and these differ: each batch is made by one worker; the calling thread loads only if there are no workers;
+//! and it does not matter which batches are held, but only how many.
 //!
 //! # When things go wrong
 //!
@@ -43,7 +47,7 @@
 //! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from `epoch`, for ever; workers end at their current sample; batches in hand stay good |
 //! | a loader dropped | the same, and the threads end. One that is stuck in user code, which includes destructors of thread-locals and subscribers of `tracing`, is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends by itself |
-//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or in a [`LaneLoader`] at the first one: [`Error::WorkerDied`], then and from every `epoch` |
+//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or each worker has a ring of its own, at the first one: [`Error::WorkerDied`], then and from every `epoch` |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 //!
@@ -87,7 +91,7 @@
 //! A child has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
 //!
 //! - Of a loader with workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once. A [`Stopper`] stops
-//!   only what has no workers, or a [`LaneLoader`].
+//!   only what has no workers, or workers with a ring each.
 //! - A loader without workers goes on. Its memory is not locked any more: `mlock` ends with a fork.
 //! - A loader in memory that [`Builder::memory`] was given (page-locked for a device, say), with workers or without, is
 //!   [`Error::Forked`] from `next` and `epoch` at once, since the child may not have that memory, or may share it. To read a batch
@@ -239,7 +243,7 @@ impl Loader {
     }
 }
 
-impl<S: 'static> Loader<Batch<S>> {
+impl<S> Loader<Batch<S>> {
     /// The loader without the type of its samples, to be read by their [columns](Batch::columns): for code that takes any
     /// loader, or keeps several.
     ///
@@ -327,6 +331,14 @@ impl<B: Output> Loader<B> {
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         let next = self.inner.next()?;
         Some(next.map(|(lease, tag)| B::deliver(lease, tag)))
+    }
+
+    /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
+    pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
+        let waits = std::mem::take(&mut self.inner.waits_for_release);
+        let next = self.next_batch();
+        (self.inner.waits_for_release, self.inner.pass.held) = (waits, false);
+        next
     }
 
     /// Whether the next batch of the pass, or an error in its place, is there already: see [`Pass::is_ready`].

@@ -63,10 +63,10 @@ impl<'a, B: Output> Pass<'a, B> {
     /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
     /// [would wait](super::Builder::wait_for_release), and never ends the pass.
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
-        let waits = std::mem::take(&mut self.loader.inner.waits_for_release);
-        let next = self.next();
-        (self.loader.inner.waits_for_release, self.loader.inner.pass.held) = (waits, false);
-        next
+        if let Some(error) = self.refused.take() {
+            return Some(Err(error));
+        }
+        self.loader.next_or_held()
     }
 }
 

@@ -36,60 +36,6 @@ impl Came {
     }
 }
 
-/// A loader of any kind.
-pub(crate) trait Feeder {
-    type Batch: Made;
-    type Pass<'l>: Feed<Self::Batch>
-    where
-        Self: 'l;
-
-    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
-    fn stopper(&self) -> Stopper;
-    fn state(&self) -> State;
-    fn load_state(&mut self, state: &State);
-}
-
-/// A pass of one.
-pub(crate) trait Feed<B>: Iterator<Item = Result<B, Error>> {
-    fn state(&self) -> State;
-}
-
-macro_rules! feeder {
-    ($loader:ident, $pass:ident, $dataset:ident) => {
-        impl<D: $dataset, C: Collate<D, Batch: Made>> Feeder for $loader<D, C> {
-            type Batch = C::Batch;
-            type Pass<'l>
-                = $pass<'l, D, C>
-            where
-                D: 'l;
-
-            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Error> {
-                $loader::epoch(self)
-            }
-
-            fn stopper(&self) -> Stopper {
-                $loader::stopper(self)
-            }
-
-            fn state(&self) -> State {
-                $loader::state(self)
-            }
-
-            fn load_state(&mut self, state: &State) {
-                $loader::load_state(self, state).expect("it is a state of the like");
-            }
-        }
-
-        impl<D: $dataset, C: Collate<D>> Feed<C::Batch> for $pass<'_, D, C> {
-            fn state(&self) -> State {
-                $pass::state(self)
-            }
-        }
-    };
-}
-feeder!(Loader, Pass, Dataset);
-feeder!(LaneLoader, LanePass, Loadable);
-
 /// A batch, however it was made.
 pub(crate) trait Made: Send + 'static {
     fn number(&self) -> Option<usize>;
