@@ -1,9 +1,8 @@
 //! What takes the batches: keeps them, drops them on other threads, leaks one, leaves passes, and notes what came.
 
 use shuttle::thread::{self, JoinHandle};
-use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{Batch, Collate, LaneLoader, LanePass, Pass, State, Stopper};
-use slotline::{Error, Loader};
+use slotline::Error;
+use slotline::loader::{Batch, Output, Pass, State};
 
 use crate::dataset::{Rows, Words, step};
 use crate::scenario::{Scenario, below, one_in};
@@ -44,7 +43,7 @@ pub(crate) trait Made: Send + 'static {
     fn places(&self) -> Vec<usize>;
 }
 
-impl<S> Made for Batch<S> {
+impl<S: 'static> Made for Batch<S> {
     fn number(&self) -> Option<usize> {
         Some(self.task())
     }
@@ -137,7 +136,7 @@ impl<B: Made> Hands<B> {
     /// Takes the batches of a pass, or so many of them.
     pub(crate) fn take_pass(
         &mut self,
-        mut pass: impl Feed<B>,
+        mut pass: Pass<'_, impl Output<Item = B>>,
         scenario: &Scenario,
         leave: Option<usize>,
         came: &mut Vec<Came>,
