@@ -72,14 +72,18 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Err(if self.is_over(cursor) { self.ended_or_full() } else { ClaimError::Full })
     }
 
-    /// Whether a run without more tickets has no more parts either. Whoever opens a slot may leave parts of it to others, and
-    /// may never come back for them.
+    /// Whether a run without more tickets has no more parts either.
     fn ended_or_full(&self) -> ClaimError {
-        let has_parts = |slot: &Slot<T>| {
+        if self.has_parts() { ClaimError::Full } else { ClaimError::Ended }
+    }
+
+    /// Whether there are parts to claim of tickets that were drawn, or are being drawn. Who opens a slot may leave parts of it to
+    /// others, and may never come back for them.
+    pub(super) fn has_parts(&self) -> bool {
+        self.slots.slots().iter().any(|slot| {
             let part = slot.claims.load(Ordering::Relaxed);
             part == OPENING || part < self.shape.parts
-        };
-        if self.slots.slots().iter().any(has_parts) { ClaimError::Full } else { ClaimError::Ended }
+        })
     }
 
     /// Tells workers that sleep for parts of the last tickets that there are some, or that there will be no more.

@@ -217,6 +217,7 @@ impl<P: Storage> Inner<P> {
 
     fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.facts().check(state)?;
+        self.give_up();
         self.log.load(state, &mut self.generator, self.passes.draw_mut(), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
         Ok(())
