@@ -38,7 +38,6 @@ pub use self::function::{FnDataset, from_fn};
 pub use self::iter_fn::{IterFn, iter_fn};
 pub use self::iterable::IterableDataset;
 pub use self::loadable::{Iterable, Loadable};
-pub(crate) use self::memory::ArrayRow;
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::stack::joined;
 use super::{Custom, CustomValue, Items, Map, Named, Value};
 use crate::array::{AnyArray, Array};
-use crate::dataset::ArrayRow;
 use crate::dtype::Element;
-use crate::sample::AnyRow;
+use crate::sample::{AnyRow, ArrayRow};
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::tuples::up_to_eight;
@@ -92,7 +91,7 @@ dense! {
     {T: Element, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
     {T: Element, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
     {T: Element} Tensor<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
-    {T: Element} ArrayRow<'_, T>, |it| it.view().into();
+    {T: Element} ArrayRow<'_, T>, |it| it.tensor().into();
 }
 
 impl From<AnyTensor<'_>> for Value {
@@ -107,7 +106,7 @@ impl From<AnyTensor<'_>> for Value {
 
 impl From<AnyRow<'_>> for Value {
     fn from(row: AnyRow<'_>) -> Self {
-        Self::tuple(row.arrays.iter().map(|array| array.row(row.index)))
+        Self::tuple(row.tensors())
     }
 }
 
