@@ -115,7 +115,12 @@ fn every_dtype_comes_back_from_every_kind_of_sample() {
     every_kind(|i| i as i64 + i64::MIN);
     every_kind(|i| i as f32 + 0.5);
     every_kind(|i| i as f64 * 1e300);
-    assert_eq!(DType::ALL.len(), 11, "all of them");
+    #[cfg(feature = "half")]
+    {
+        every_kind(|i| half::f16::from_f32(i as f32 + 0.5));
+        every_kind(|i| half::bf16::from_f32(i as f32 * 1e30));
+    }
+    assert_eq!(DType::ALL.len(), 13, "all of them");
 }
 
 /// Borrows from itself and from the context.

@@ -50,6 +50,12 @@ from! {
     (), |_it| Self::Tuple(Items::default());
 }
 
+#[cfg(feature = "half")]
+from! {
+    half::f16, |it| Self::Float(it.into());
+    half::bf16, |it| Self::Float(it.into());
+}
+
 impl<T: CustomValue> From<Arc<T>> for Value {
     fn from(value: Arc<T>) -> Self {
         Self::Custom(value.into())
