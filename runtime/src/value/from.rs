@@ -148,6 +148,11 @@ mod tests {
             [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN, 255, 65_535, 4_294_967_295];
         assert!(ints.iter().map(|value| value.as_int().unwrap()).eq(expected));
         assert_eq!(Value::from(0.5_f32).as_float(), Some(0.5));
+        #[cfg(feature = "half")]
+        assert_eq!(
+            [half::f16::MAX.into(), half::bf16::MIN.into()].map(|v: Value| v.as_float().unwrap()),
+            [65_504.0, -3.3895313892515355e38]
+        );
         let large = Value::from(u64::MAX);
         assert_eq!((large.typed::<u64>().unwrap()[[]], large.as_tensor().unwrap().shape()), (u64::MAX, &[][..]));
     }
