@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Chain2, Context, WorkerInfo};
+use super::{Chain2, Context, Map, WorkerInfo};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 
@@ -169,6 +169,30 @@ pub trait IterableDataset: Send + Sync + 'static {
         B: for<'a> IterableDataset<Sample<'a> = Self::Sample<'a>>,
     {
         Chain2::new(self, other)
+    }
+
+    /// The dataset of what `function` makes of each sample, as [`Dataset::map`](super::Dataset::map).
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::{IterableDataset, iter_fn};
+    ///
+    /// let lines = iter_fn(|_| Ok(["1 2", "3 4"].map(|line| Ok(line.as_bytes().to_vec()))));
+    /// let numbers = lines.map(|line, _| {
+    ///     let numbers: Result<Vec<i64>, _> = str::from_utf8(&line)?.split(' ').map(str::parse).collect();
+    ///     Ok(numbers?)
+    /// });
+    /// let mut loader = Loader::iterable(numbers).batch_size(2).build()?;
+    /// assert_eq!(loader.epoch()?.next().expect("a batch")?.tensors().as_slice(), [1, 2, 3, 4]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    fn map<S, F>(self, function: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        F: for<'a> Fn(Self::Sample<'a>, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
+        S: Sample + 'static,
+    {
+        Map::new(self, function)
     }
 }
 
