@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use slotline::array::Array;
-use slotline::dataset::{Dataset, Loadable, TensorDataset, from_fn, iter_fn};
+use slotline::dataset::{TensorDataset, from_fn, iter_fn};
 use slotline::loader::Batch;
 use slotline::rng::Generator;
 use slotline::sampler::{RandomSampler, Sampler};

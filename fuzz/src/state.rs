@@ -1,8 +1,8 @@
 //! States of loaders: whatever the bytes are, they are refused, or gone on from as they say.
 
 use serde_json::Value;
-use slotline::dataset::from_fn;
-use slotline::loader::State;
+use slotline::dataset::{Iterable, from_fn};
+use slotline::loader::{BatchOf, State};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, Error, Loader};

@@ -7,10 +7,9 @@ use slotline::Loader;
 use slotline::loader::{BatchOf, BuildError, OnError, State};
 
 use self::expected::Expected;
-use self::what::{How, What, build};
+use self::what::{How, Items, What, build};
 use crate::came::{Given, Hands, Schema};
 use crate::choices::Choices;
-use crate::items::Items;
 
 /// Runs some passes as `data` says, given up here, and gone on with by another loader there, and checks that what comes is
 /// what a plain loop gives, that it does not change while it is held, and that memory keeps to its limit.

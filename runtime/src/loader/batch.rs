@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::collate::Region;
 use super::lease::Lease;
 use crate::dataset::Loadable;
-use crate::sample::{Columns, Schema};
+use crate::sample::{Columns, Dynamic, Schema};
 
 /// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
 ///
@@ -56,7 +56,7 @@ impl<S> Batch<S> {
 
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
     /// any loader.
-    pub fn untyped(self) -> Batch<()> {
+    pub fn untyped(self) -> Batch<Dynamic> {
         Batch { lease: self.lease, tag: self.tag, schema: PhantomData }
     }
 
