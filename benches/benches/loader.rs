@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use slotline::array::Array;
-use slotline::dataset::{Dataset, Loadable, TensorDataset, from_fn, iter_fn};
-use slotline::loader::{BatchOf, LaneLoader};
+use slotline::dataset::{TensorDataset, from_fn, iter_fn};
+use slotline::loader::Batch;
 use slotline::rng::Generator;
 use slotline::sampler::{RandomSampler, Sampler};
 use slotline::{Error, Loader};
@@ -34,18 +34,10 @@ fn timed<B>(pass: impl Iterator<Item = Result<B, Error>>, mut each: impl FnMut(&
     (seen, start.elapsed())
 }
 
-impl<D: Dataset> Passes for Loader<D> {
-    type Batch = BatchOf<D>;
+impl<S> Passes for Loader<Batch<S>> {
+    type Batch = Batch<S>;
 
-    fn pass(&mut self, each: impl FnMut(&BatchOf<D>)) -> (u64, Duration) {
-        timed(self.epoch().unwrap(), each)
-    }
-}
-
-impl<D: Loadable> Passes for LaneLoader<D> {
-    type Batch = BatchOf<D>;
-
-    fn pass(&mut self, each: impl FnMut(&BatchOf<D>)) -> (u64, Duration) {
+    fn pass(&mut self, each: impl FnMut(&Batch<S>)) -> (u64, Duration) {
         timed(self.epoch().unwrap(), each)
     }
 }

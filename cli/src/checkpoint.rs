@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
-use slotline::dataset::Dataset;
 use slotline::loader::State;
+use slotline::sample::Schema;
 use slotline::{Batch, Loader};
 
 use crate::files::{is_special, real};
@@ -65,7 +65,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// Opens the files, and puts `loader` where it is to begin.
-    pub(crate) fn open<D: Dataset>(options: &CheckpointOptions, loader: &mut Loader<D>) -> Result<Self> {
+    pub(crate) fn open<S: Schema>(options: &CheckpointOptions, loader: &mut Loader<Batch<S>>) -> Result<Self> {
         if let Some(path) = &options.resume {
             let resumed = read(path).and_then(|state| Ok(loader.load_state(&state)?));
             resumed.with_context(|| format!("cannot resume from {}", path.display()))?;

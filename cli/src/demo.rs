@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use slotline::Loader;
+use slotline::loader::BatchOf;
 
 use crate::digest;
 use crate::digits::{Digits, split};
@@ -109,7 +110,7 @@ impl Demo {
 }
 
 /// The share of a dataset that the network tells right.
-fn accuracy(net: &Net, loader: &mut Loader<Digits>) -> Result<f64> {
+fn accuracy(net: &Net, loader: &mut Loader<BatchOf<Digits>>) -> Result<f64> {
     let mut score = Score::default();
     for batch in loader.epoch()? {
         let batch = batch?;

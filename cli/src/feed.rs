@@ -10,8 +10,8 @@ use clap::Args;
 use serde::Serialize;
 use slotline::array::AnyArray;
 use slotline::dataset::{Dataset, TensorDataset};
-use slotline::loader::BatchOf;
-use slotline::loader::{Pass, Stats};
+use slotline::loader::{Batch, Pass, Stats};
+use slotline::sample::Schema;
 use slotline::source::Source;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
@@ -156,7 +156,7 @@ struct Train {
 
 impl Step for Train {
     #[inline]
-    fn batch<D: Dataset>(&mut self, _: &mut Screen, batch: &BatchOf<D>, pass: &Pass<'_, D>) -> Result<()> {
+    fn batch<S: Schema>(&mut self, _: &mut Screen, batch: &Batch<S>, pass: &Pass<'_, Batch<S>>) -> Result<()> {
         if !self.compute.is_zero() {
             let begun = Instant::now();
             // Busy, as a step on the CPU is: a sleeping thread would leave its core to the workers.

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use slotline::dataset::{Dataset, from_fn};
-use slotline::loader::BatchOf;
-use slotline::loader::Pass;
+use slotline::loader::{Batch, Pass};
+use slotline::sample::Schema;
 use slotline::source::Source;
 
 use crate::checkpoint::BatchLine;
@@ -53,7 +53,7 @@ impl Order {
 struct Print;
 
 impl Step for Print {
-    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &BatchOf<D>, _: &Pass<'_, D>) -> Result<()> {
+    fn batch<S: Schema>(&mut self, screen: &mut Screen, batch: &Batch<S>, _: &Pass<'_, Batch<S>>) -> Result<()> {
         screen.record(&BatchLine::of(batch))
     }
 }

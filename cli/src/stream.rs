@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use slotline::Loader;
-use slotline::dataset::Dataset;
-use slotline::loader::BatchOf;
-use slotline::loader::Pass;
+use slotline::loader::{Batch, Pass};
+use slotline::sample::Schema;
 
 use crate::meter::{Meter, Tally};
 use crate::screen::Screen;
@@ -14,7 +13,7 @@ use crate::screen::Screen;
 /// What a command does with what comes out of the loop.
 pub(crate) trait Step {
     /// Handles a batch of a pass: the training step.
-    fn batch<D: Dataset>(&mut self, screen: &mut Screen, batch: &BatchOf<D>, pass: &Pass<'_, D>) -> Result<()>;
+    fn batch<S: Schema>(&mut self, screen: &mut Screen, batch: &Batch<S>, pass: &Pass<'_, Batch<S>>) -> Result<()>;
 
     /// Handles the end of a pass.
     fn pass(&mut self, screen: &mut Screen, epoch: u32, tally: &Tally) -> Result<()> {
@@ -25,8 +24,8 @@ pub(crate) trait Step {
 
 /// Runs the passes up to number `epochs`. The loop keeps the newest `hold` batches at a time, and drops the oldest of them before it
 /// asks for the next one.
-pub(crate) fn stream<D: Dataset>(
-    loader: &mut Loader<D>,
+pub(crate) fn stream<S: Schema>(
+    loader: &mut Loader<Batch<S>>,
     epochs: u32,
     hold: usize,
     meter: &mut Meter,

@@ -36,10 +36,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use slotline::Batch;
 use slotline::arena::Memory;
-use slotline::loader::{BatchLoader, State};
-use slotline::sample::Field;
+use slotline::loader::State;
+use slotline::sample::{Dynamic, Field};
+use slotline::{Batch, Loader};
 
 use crate::batch::{About, DeviceBatch};
 use crate::device::Device;
@@ -112,7 +112,7 @@ impl Arena {
 #[derive(Debug)]
 struct Copying {
     /// `None` once it is done.
-    host: Option<Batch<()>>,
+    host: Option<Batch<Dynamic>>,
     /// `None` if it cannot be told from what else is on the stream.
     copied: Option<Arc<Copied>>,
     /// The device slot, unless it could be delivered.
@@ -120,10 +120,15 @@ struct Copying {
     arena: Arc<Arena>,
 }
 
+/// The memory of a loader's batches, if it is page-locked.
+pub(crate) fn page_locked(host: &Loader) -> Option<&Pinned> {
+    (host.memory()? as &dyn Any).downcast_ref()
+}
+
 impl Copier {
     /// Takes the memory of `slots` batches of a loader, which has its own in `memory`.
-    pub(crate) fn new<L: BatchLoader>(host: &L, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
-        let fields: Arc<[Field]> = host.fields().cloned().collect();
+    pub(crate) fn new(host: &Loader, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
+        let fields: Arc<[Field]> = host.fields().into_iter().flatten().cloned().collect();
         let (bytes, rows) = (host.batch_bytes(), host.batch_size());
         let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
         // Each slot can refer to one, each copy to another, and one is recorded.
@@ -156,12 +161,12 @@ impl Copier {
     }
 
     /// Whether this is the loader that it was made for, or one that is the same to it.
-    pub(crate) fn is_made_for<L: BatchLoader>(&self, host: &L) -> bool {
-        let memory = host.memory();
-        (memory as &dyn Any).is::<Pinned>()
-            && (self.seams.start(), self.arena.bytes) == (memory.start().addr().get(), memory.len())
-            && self.most == (host.batch_bytes(), host.batch_size())
-            && host.fields().eq(self.fields.iter())
+    pub(crate) fn is_made_for(&self, host: &Loader) -> bool {
+        page_locked(host).is_some_and(|memory| {
+            (self.seams.start(), self.arena.bytes) == (memory.start().addr().get(), memory.len())
+                && self.most == (host.batch_bytes(), host.batch_size())
+                && host.fields().into_iter().flatten().eq(self.fields.iter())
+        })
     }
 
     /// Begins a pass. What is left of one before is thrown away: copies into its slots are on the copy stream, and so before
@@ -326,7 +331,7 @@ impl Copier {
     }
 
     /// Has a batch copied, and queues what comes of it. There must be [room](Self::has_room).
-    pub(crate) fn copy(&mut self, host: Batch<()>, state: Option<State>) {
+    pub(crate) fn copy(&mut self, host: Batch<Dynamic>, state: Option<State>) {
         let about = About { task: host.task(), epoch: host.epoch() };
         let outcome = self.submit(host).map(|slot| (slot, about));
         self.queue.push_back(Next { outcome, state });
@@ -338,7 +343,7 @@ impl Copier {
     }
 
     /// Gives a copy to the driver, and the slot that it goes to.
-    fn submit(&mut self, host: Batch<()>) -> Result<Slot, Error> {
+    fn submit(&mut self, host: Batch<Dynamic>) -> Result<Slot, Error> {
         let slot = self.idle.last_mut().expect("there is room");
         let (columns, task) = (host.columns(), host.task());
         slot.places.clear();
@@ -425,7 +430,7 @@ impl Drop for Copier {
 }
 
 impl Copying {
-    fn host(&self) -> &Batch<()> {
+    fn host(&self) -> &Batch<Dynamic> {
         self.host.as_ref().expect("it has its batch until it is done")
     }
 

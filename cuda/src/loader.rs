@@ -1,16 +1,16 @@
 //! A loader whose batches come out on a device.
 
-use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use slotline::loader::BatchLoader;
+use slotline::loader::State;
+use slotline::{Batch, Loader};
 
-use crate::copier::Copier;
+use crate::batch::DeviceBatch;
+use crate::copier::{Copier, page_locked};
 use crate::device::Device;
 use crate::error::Error;
-use crate::pass::DevicePass;
-use crate::pinned::Pinned;
+use crate::pass::{DevicePass, Progress};
 
 /// Device slots, unless said: one that is read, one that is copied into, and one more, so that the next copy is there when
 /// the one before it ends.
@@ -18,7 +18,7 @@ const SLOTS: usize = 3;
 
 /// Feeds a training loop with the batches of a [loader](slotline::Loader), on a device.
 ///
-/// The host's loader writes its batches into [page-locked memory](Pinned); each goes to one of three device slots by one
+/// The host's loader writes its batches into [page-locked memory](crate::Pinned); each goes to one of three device slots by one
 /// copy on a stream of this loader's own, while kernels read the batches before it. Nothing is allocated after the
 /// first pass began, no thread is started, and the caller's stream waits for copies by itself, without the host.
 ///
@@ -50,7 +50,7 @@ const SLOTS: usize = 3;
 ///
 /// # What it asks of the host's loader
 ///
-/// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another [`Pinned`];
+/// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another [`Pinned`](crate::Pinned);
 /// - [`hold`](slotline::loader::Builder::hold) of as many batches as there are device slots, so that loading ahead goes on while
 ///   copies are on their way. With less, copies wait for each other more than they need.
 ///
@@ -82,19 +82,21 @@ const SLOTS: usize = 3;
 /// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream meanwhile |
 /// | the context of the device is destroyed | the driver's errors, as above |
 /// | the process is forked | in the child [`Error::Loader`] with [`Forked`](slotline::Error::Forked); nothing is given back there, and the driver is not called |
-pub struct DeviceLoader<L: BatchLoader> {
+pub struct DeviceLoader {
     /// Dropped first: copies read the loader's memory.
     copier: Copier,
-    host: L,
+    pass: Progress,
+    host: Loader,
 }
 
-impl<L: BatchLoader> DeviceLoader<L> {
-    /// Has the batches of `host` come out on `device`, by three device slots.
+impl DeviceLoader {
+    /// Has the batches of `host` come out on `device`, by three device slots. Device loaders are of one type, whatever their
+    /// samples are: what a batch on a device has are [fields](DeviceBatch::field).
     ///
     /// # Errors
     ///
     /// [`Error::NotPageLocked`], and what the driver says, for one if the device has no memory for the slots.
-    pub fn new(host: L, device: &Device) -> Result<Self, Error> {
+    pub fn new<S>(host: Loader<Batch<S>>, device: &Device) -> Result<Self, Error> {
         Self::with_slots(host, device, SLOTS)
     }
 
@@ -104,12 +106,13 @@ impl<L: BatchLoader> DeviceLoader<L> {
     /// # Errors
     ///
     /// As [`new`](Self::new); [`Error::NoSlots`] for 0.
-    pub fn with_slots(host: L, device: &Device, slots: usize) -> Result<Self, Error> {
+    pub fn with_slots<S>(host: Loader<Batch<S>>, device: &Device, slots: usize) -> Result<Self, Error> {
         if slots == 0 {
             return Err(Error::NoSlots);
         }
-        let memory = (host.memory() as &dyn Any).downcast_ref::<Pinned>().ok_or(Error::NotPageLocked)?;
-        Ok(Self { copier: Copier::new(&host, memory, device, slots)?, host })
+        let host = host.untyped();
+        let memory = page_locked(&host).ok_or(Error::NotPageLocked)?;
+        Ok(Self { copier: Copier::new(&host, memory, device, slots)?, pass: Progress::default(), host })
     }
 
     /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.
@@ -127,7 +130,7 @@ impl<L: BatchLoader> DeviceLoader<L> {
         self
     }
 
-    /// Whether passes keep a [state](DevicePass::state) for each batch, to be gone on from. It is made when the batch is taken
+    /// Whether passes keep a [state](Self::state) for each batch, to be gone on from. It is made when the batch is taken
     /// from the host's loader, which allocates a few hundred bytes.
     pub fn resumable(mut self, resumable: bool) -> Self {
         self.copier.resumable = resumable;
@@ -139,21 +142,54 @@ impl<L: BatchLoader> DeviceLoader<L> {
     /// # Errors
     ///
     /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
-    pub fn epoch(&mut self) -> Result<DevicePass<'_, L>, Error> {
+    pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
+        self.end_pass()?;
+        let host = self.host.epoch()?;
+        self.pass.begin(&host, &mut self.copier);
+        Ok(DevicePass::new(host, &mut self.copier, &mut self.pass))
+    }
+
+    /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
+    /// [`DevicePass`], which borrows the loader, is in the way.
+    ///
+    /// # Errors
+    ///
+    /// As [`epoch`](Self::epoch).
+    pub fn begin_epoch(&mut self) -> Result<(), Error> {
+        self.end_pass()?;
+        self.host.begin_epoch()?;
+        self.pass.begin(&self.host, &mut self.copier);
+        Ok(())
+    }
+
+    /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
+    pub fn next_batch(&mut self) -> Option<Result<DeviceBatch, Error>> {
+        self.pass.next(&mut self.host, &mut self.copier)
+    }
+
+    /// Sees to it that a pass can begin; one before it is given up.
+    fn end_pass(&mut self) -> Result<(), Error> {
+        self.pass.end();
         self.copier.check_not_forked()?;
-        if !self.copier.is_made_for(&self.host) {
-            return Err(Error::Exchanged);
-        }
-        Ok(DevicePass::new(self.host.epoch()?, &mut self.copier))
+        if self.copier.is_made_for(&self.host) { Ok(()) } else { Err(Error::Exchanged) }
+    }
+
+    /// Where the loader is: in a pass behind what that has given, as [`DevicePass::state`], and `None` unless the loader is
+    /// [`resumable`](Self::resumable). Without a pass, or after it, this is the state of the host's loader, which is behind what
+    /// was taken from that: batches that a pass had copied ahead when it was given up are passed over.
+    pub fn state(&self) -> Option<State> {
+        if self.pass.is_open() { self.pass.state().cloned() } else { Some(self.host.state()) }
     }
 
     /// The host's loader.
-    pub fn loader(&self) -> &L {
+    pub fn loader(&self) -> &Loader {
         &self.host
     }
 
-    /// The host's loader, to load a state into, say. It must stay this one.
-    pub fn loader_mut(&mut self) -> &mut L {
+    /// The host's loader, to load a state into, say. It must stay this one. A pass that is not over is given up.
+    pub fn loader_mut(&mut self) -> &mut Loader {
+        // Batches of another loader would not be in the memory that copies are for.
+        self.pass.end();
         &mut self.host
     }
 
@@ -173,14 +209,14 @@ impl<L: BatchLoader> DeviceLoader<L> {
     /// # Errors
     ///
     /// [`Error::Leaked`] if a copy cannot be waited for; [`Error::Loader`] with [`Forked`](slotline::Error::Forked).
-    pub fn close(mut self) -> Result<L, Error> {
+    pub fn close(mut self) -> Result<Loader, Error> {
         self.copier.check_not_forked()?;
         self.copier.close()?;
         Ok(self.host)
     }
 }
 
-impl<L: BatchLoader + fmt::Debug> fmt::Debug for DeviceLoader<L> {
+impl fmt::Debug for DeviceLoader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceLoader").field("host", &self.host).field("slots", &self.slots()).finish_non_exhaustive()
     }

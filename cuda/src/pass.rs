@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use slotline::loader::{BatchLoader, BatchPass, State, Stats, Warning};
+use slotline::loader::{Pass, State, Stats, Warning};
+use slotline::sample::Dynamic;
+use slotline::{Batch, Loader};
 
 use crate::batch::DeviceBatch;
 use crate::copier::{Copier, Next};
@@ -12,30 +14,18 @@ use crate::error::Error;
 ///
 /// It takes a batch from the host's loader ahead of its being asked for only if that is ready, so that `next` does not wait for
 /// others than the one that it returns (but where a worker of an iterable dataset is at its end, or all samples of a batch were
-/// skipped: that shows only when it is taken). Dropped before its end, it is given up.
-pub struct DevicePass<'l, L: BatchLoader + 'l> {
-    host: L::Pass<'l>,
+/// skipped: that shows only when it is taken). Dropped before its end, it is given up. A loop that must own what it iterates, or
+/// take batches here and there, asks the loader itself: [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch).
+pub struct DevicePass<'l> {
+    host: Pass<'l>,
     copier: &'l mut Copier,
-    /// Where the host's pass was when what was delivered last had been taken from it.
-    state: Option<State>,
-    /// The host's pass is over; and where its loader is then.
-    ended: bool,
-    end: Option<State>,
-    /// The host's next batch needs a slot of one that is being copied.
-    blocked: bool,
-    /// The last answer was an error that can come again and again.
-    failed: bool,
-    /// The last answer was `Held`.
-    held: bool,
-    /// Nothing more comes.
-    over: bool,
+    progress: &'l mut Progress,
 }
 
-impl<'l, L: BatchLoader> DevicePass<'l, L> {
-    pub(crate) fn new(host: L::Pass<'l>, copier: &'l mut Copier) -> Self {
-        copier.begin();
-        let state = copier.resumable.then(|| host.state());
-        Self { host, copier, state, ended: false, end: None, blocked: false, failed: false, held: false, over: false }
+impl<'l> DevicePass<'l> {
+    /// The pass that has just begun.
+    pub(crate) fn new(host: Pass<'l>, copier: &'l mut Copier, progress: &'l mut Progress) -> Self {
+        Self { host, copier, progress }
     }
 
     /// What the host's loader has done so far. Batches that wait on the device are counted.
@@ -52,76 +42,15 @@ impl<'l, L: BatchLoader> DevicePass<'l, L> {
     /// [`Loader::load_state`](slotline::Loader::load_state); `None` unless the loader is
     /// [`resumable`](crate::DeviceLoader::resumable).
     pub fn state(&self) -> Option<&State> {
-        self.state.as_ref()
-    }
-
-    /// Takes the next batch from the host's pass, and has it copied.
-    fn take(&mut self) -> Result<(), Error> {
-        if self.blocked {
-            self.copier.end_copies()?;
-            self.blocked = false;
-        }
-        let taken = if self.copier.is_copying() {
-            let taken = self.host.next_or_held();
-            if matches!(taken, Some(Err(slotline::Error::Held { .. }))) {
-                // After an error in the place of a batch, those before it may have the slots of those behind it.
-                self.blocked = true;
-                return Ok(());
-            }
-            taken
-        } else {
-            self.host.next()
-        };
-        let state = self.copier.resumable.then(|| self.host.state());
-        match taken {
-            Some(Ok(batch)) => self.copier.copy(batch.untyped(), state),
-            Some(Err(error)) => self.copier.fail(error, state),
-            None => (self.ended, self.end) = (true, state),
-        }
-        Ok(())
-    }
-
-    /// What comes next.
-    fn step(&mut self) -> Result<Option<Next>, Error> {
-        self.copier.collect()?;
-        while self.copier.is_empty() && !self.ended {
-            self.copier.make_room()?;
-            self.take()?;
-        }
-        while !self.ended && self.copier.has_room() && self.host.is_ready() {
-            self.take()?;
-        }
-        Ok(self.copier.pop())
+        self.progress.state()
     }
 }
 
-impl<L: BatchLoader> Iterator for DevicePass<'_, L> {
+impl Iterator for DevicePass<'_> {
     type Item = Result<DeviceBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        if let Err(error) = self.copier.check_not_forked() {
-            self.over = true;
-            return Some(Err(error));
-        }
-        let mut next = match self.step() {
-            Ok(Some(next)) => next,
-            Ok(None) => {
-                (self.over, self.state) = (true, self.end.take());
-                return None;
-            }
-            Err(error) => return self.fail(error),
-        };
-        self.state = next.state.take();
-        match self.copier.deliver(next) {
-            Ok(batch) => {
-                (self.failed, self.held) = (false, false);
-                Some(Ok(batch))
-            }
-            Err(error) => self.fail(error),
-        }
+        self.progress.next(&mut self.host, self.copier)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -130,7 +59,165 @@ impl<L: BatchLoader> Iterator for DevicePass<'_, L> {
     }
 }
 
-impl<L: BatchLoader> DevicePass<'_, L> {
+impl Drop for DevicePass<'_> {
+    fn drop(&mut self) {
+        self.progress.end();
+    }
+}
+
+impl fmt::Debug for DevicePass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePass")
+            .field("ended", &self.progress.ended)
+            .field("over", &self.progress.over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The host's side of a pass: a loader in one, or its [`Pass`], which gives it up when it is dropped.
+pub(crate) trait Host {
+    fn next(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>>;
+    fn next_or_held(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>>;
+    fn is_ready(&self) -> bool;
+    fn state(&self) -> State;
+}
+
+macro_rules! host {
+    ($host:ident, $type:ty, $next:path) => {
+        impl Host for $type {
+            fn next(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>> {
+                $next(self)
+            }
+
+            fn next_or_held(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>> {
+                $host::next_or_held(self)
+            }
+
+            fn is_ready(&self) -> bool {
+                $host::is_ready(self)
+            }
+
+            fn state(&self) -> State {
+                $host::state(self)
+            }
+        }
+    };
+}
+
+host!(Loader, Loader, Loader::next_batch);
+host!(Pass, Pass<'_>, Iterator::next);
+
+/// How far a pass is; by default there is none.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// There is a pass, and its `None` has not come yet.
+    open: bool,
+    /// Where the host's pass was when what was delivered last had been taken from it.
+    state: Option<State>,
+    /// The host's pass is over; and where its loader is then.
+    ended: bool,
+    end: Option<State>,
+    /// The host's next batch needs a slot of one that is being copied.
+    blocked: bool,
+    /// The last answer was an error that can come again and again.
+    failed: bool,
+    /// The last answer was `Held`.
+    held: bool,
+    /// Nothing more comes.
+    over: bool,
+}
+
+impl Progress {
+    /// Begins a pass, as the host's has just begun.
+    pub(crate) fn begin(&mut self, host: &impl Host, copier: &mut Copier) {
+        copier.begin();
+        let state = copier.resumable.then(|| host.state());
+        *self = Self { open: true, state, ..Self::default() };
+    }
+
+    /// Gives the pass up, if there is one.
+    pub(crate) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether there is a pass, whose end was not seen yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// The next batch, or the error in its place. The host's loader must be the one that the copier was made for.
+    pub(crate) fn next(&mut self, host: &mut impl Host, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
+        let next = if self.open && !self.over { self.advance(host, copier) } else { None };
+        self.open = next.is_some();
+        next
+    }
+
+    fn advance(&mut self, host: &mut impl Host, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
+        if let Err(error) = copier.check_not_forked() {
+            self.over = true;
+            return Some(Err(error));
+        }
+        let mut next = match self.step(host, copier) {
+            Ok(Some(next)) => next,
+            Ok(None) => {
+                (self.over, self.state) = (true, self.end.take());
+                return None;
+            }
+            Err(error) => return self.fail(error),
+        };
+        self.state = next.state.take();
+        match copier.deliver(next) {
+            Ok(batch) => {
+                (self.failed, self.held) = (false, false);
+                Some(Ok(batch))
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// What comes next.
+    fn step(&mut self, host: &mut impl Host, copier: &mut Copier) -> Result<Option<Next>, Error> {
+        copier.collect()?;
+        while copier.is_empty() && !self.ended {
+            copier.make_room()?;
+            self.take(host, copier)?;
+        }
+        while !self.ended && copier.has_room() && host.is_ready() {
+            self.take(host, copier)?;
+        }
+        Ok(copier.pop())
+    }
+
+    /// Takes the next batch from the host's pass, and has it copied.
+    fn take(&mut self, host: &mut impl Host, copier: &mut Copier) -> Result<(), Error> {
+        if self.blocked {
+            copier.end_copies()?;
+            self.blocked = false;
+        }
+        let taken = if copier.is_copying() {
+            let taken = host.next_or_held();
+            if matches!(taken, Some(Err(slotline::Error::Held { .. }))) {
+                // After an error in the place of a batch, those before it may have the slots of those behind it.
+                self.blocked = true;
+                return Ok(());
+            }
+            taken
+        } else {
+            host.next()
+        };
+        let state = copier.resumable.then(|| host.state());
+        match taken {
+            Some(Ok(batch)) => copier.copy(batch, state),
+            Some(Err(error)) => copier.fail(error, state),
+            None => (self.ended, self.end) = (true, state),
+        }
+        Ok(())
+    }
+
     /// Delivers an error. A loop that does not mind errors must not go round for ever.
     fn fail(&mut self, error: Error) -> Option<Result<DeviceBatch, Error>> {
         let held = matches!(error, Error::Held { .. });
@@ -138,11 +225,5 @@ impl<L: BatchLoader> DevicePass<'_, L> {
         let failed = std::mem::replace(&mut self.failed, error.can_repeat());
         self.over = if held { was_held } else { failed && self.failed };
         if held && was_held { None } else { Some(Err(error)) }
-    }
-}
-
-impl<'l, L: BatchLoader> fmt::Debug for DevicePass<'l, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DevicePass").field("ended", &self.ended).field("over", &self.over).finish_non_exhaustive()
     }
 }

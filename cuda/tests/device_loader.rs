@@ -4,7 +4,7 @@ mod support;
 
 use slotline::Loader;
 use slotline::dataset::from_fn;
-use slotline::loader::{BatchLoader, Overflow, State};
+use slotline::loader::{Overflow, State};
 use slotline::sample::Packed;
 use slotline_cuda::{Device, DeviceLoader, Error, Stream};
 use slotline_cuda_fake::{Fake, Options};
@@ -34,7 +34,7 @@ fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
 }
 
 /// Batches without indices: their first field says which samples they have.
-fn check_stream<L: BatchLoader>(loader: &mut DeviceLoader<L>, stream: &Stream, samples: usize) {
+fn check_stream(loader: &mut DeviceLoader, stream: &Stream, samples: usize) {
     for _ in 0..2 {
         let mut seen = Vec::new();
         for batch in loader.epoch().unwrap() {
@@ -435,7 +435,7 @@ fn another_loader_in_the_place_of_the_host_is_refused() {
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let mut loader = loader(&device, 40, 0, 2);
-    let build = |builder: slotline::loader::Builder<Things>| builder.batch_size(8).build().unwrap();
+    let build = |builder: slotline::loader::Builder<Things>| builder.batch_size(8).build().unwrap().untyped();
     let others = [Loader::builder(Things(40)), Loader::builder(Things(40)).memory(device.pinned())].map(build);
     for other in others {
         let own = std::mem::replace(loader.loader_mut(), other);
@@ -443,6 +443,55 @@ fn another_loader_in_the_place_of_the_host_is_refused() {
         *loader.loader_mut() = own;
         check_passes(&mut loader, &stream, 40, 1);
     }
+}
+
+#[test]
+fn a_host_that_is_exchanged_in_a_pass_ends_it() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let mut loader = loader(&device, 80, 0, 2);
+    loader.begin_epoch().unwrap();
+    drop(loader.next_batch().unwrap().unwrap());
+    let mut other = Loader::builder(Things(80)).batch_size(80).build().unwrap().untyped();
+    other.begin_epoch().unwrap();
+    // Its batches are larger than the slots, and not in page-locked memory.
+    *loader.loader_mut() = other;
+    assert!(loader.next_batch().is_none());
+    assert!(matches!(loader.begin_epoch(), Err(Error::Exchanged)));
+    assert!(loader.next_batch().is_none());
+    assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn batches_come_from_the_loader_itself_as_from_its_passes() {
+    let fake = Fake::load().session(Options::default());
+    let device = Device::new(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    for workers in 0..3 {
+        let mut passes = loader(&device, 50, workers, 2);
+        let mut loader = loader(&device, 50, workers, 2).resumable(true);
+        assert!(loader.next_batch().is_none(), "no pass was begun");
+        for kept in [usize::MAX, 3, 0, usize::MAX] {
+            loader.begin_epoch().unwrap();
+            let mut pass = passes.epoch().unwrap();
+            for expected in pass.by_ref().take(kept) {
+                let batch = loader.next_batch().unwrap().unwrap();
+                check(&batch, &stream);
+                let expected = expected.unwrap();
+                assert_eq!((batch.epoch(), batch.indices()), (expected.epoch(), expected.indices()));
+                assert_eq!(loader.state().unwrap().batches(), batch.task() + 1, "not what is copied ahead");
+            }
+            if kept == usize::MAX {
+                assert!(loader.next_batch().is_none());
+                assert_eq!(loader.state().unwrap(), loader.loader().state(), "at the end it is that of the next pass");
+                assert!(loader.next_batch().is_none());
+            }
+        }
+        // A pass that is given up leaves nothing to be taken.
+        drop(loader.epoch().unwrap().next());
+        assert!(loader.next_batch().is_none());
+    }
+    assert_eq!(fake.violations(), Vec::<String>::new());
 }
 
 #[test]

@@ -30,12 +30,11 @@ type Error = *mut *mut slotline_error;
 type Next = unsafe extern "C" fn(*mut slotline_loader, *mut *mut slotline_batch, Error) -> i32;
 type Field = unsafe extern "C" fn(*const slotline_batch, usize, *mut slotline_tensor, Error) -> i32;
 type Free = unsafe extern "C" fn(*mut slotline_batch);
-type Rows = TensorDataset<Vec<AnyArray>>;
 
-fn rust_pass(loader: &mut Loader<Rows>) -> usize {
+fn rust_pass(loader: &mut Loader) -> usize {
     let mut bytes = 0;
     for batch in loader.epoch().expect("a pass begins") {
-        let batch = batch.expect("a batch comes").untyped();
+        let batch = batch.expect("a batch comes");
         let columns = batch.columns();
         for i in 0..2 {
             let field = columns.get(i).expect("there are two fields");

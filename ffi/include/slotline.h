@@ -510,6 +510,12 @@ typedef struct {
 // `double`.
 #define SLOTLINE_F64 11
 
+// A 16-bit floating-point number of IEEE 754: `_Float16` where C has it.
+#define SLOTLINE_F16 12
+
+// The upper 16 bits of a `float`.
+#define SLOTLINE_BF16 13
+
 // All samples have the field's shape, and are stacked along a new first dimension.
 #define SLOTLINE_FIXED 0
 

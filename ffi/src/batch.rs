@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use slotline::Batch;
+use slotline::sample::Dynamic;
 
 use crate::boundary::{boundary, guarded};
 use crate::check;
@@ -42,22 +43,9 @@ const LENT: usize = 1 << (usize::BITS - 1);
 #[derive(Debug)]
 pub(crate) enum Made {
     /// Samples stacked in the loader's memory.
-    Stacked(Batch<()>),
+    Stacked(Batch<Dynamic>),
     /// What a collate callback made.
     Collated(Collated),
-}
-
-impl<S> From<Batch<S>> for Made {
-    #[inline]
-    fn from(batch: Batch<S>) -> Self {
-        Self::Stacked(batch.untyped())
-    }
-}
-
-impl From<Collated> for Made {
-    fn from(batch: Collated) -> Self {
-        Self::Collated(batch)
-    }
 }
 
 /// Handles of which a thread keeps the memory.
@@ -70,46 +58,25 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handle without a batch yet; `None` once it was given away.
-pub(crate) struct Empty(Option<Box<slotline_batch>>);
+/// A handle whose batch has gone, or goes: its memory is kept when this is dropped.
+struct Empty(Option<Box<slotline_batch>>);
 
-impl Empty {
-    /// One with these fields.
+impl slotline_batch {
+    /// A handle with one hold, which is the caller's.
     #[inline]
-    pub(crate) fn new(fields: &Arc<[About]>) -> Self {
+    pub(crate) fn boxed(made: Made, fields: &Arc<[About]>) -> *mut Self {
         // A thread that is about to end has no such memory any more.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-        let handle = match spare {
-            Some(mut spare) => {
-                if !Arc::ptr_eq(&spare.fields, fields) {
-                    spare.fields = fields.clone();
-                }
-                spare
-            }
-            None => {
-                let (holds, made) = (AtomicUsize::new(1), MaybeUninit::uninit());
-                Box::new(slotline_batch { holds, made, fields: fields.clone() })
-            }
+        let Some(mut spare) = spare else {
+            let (holds, made) = (AtomicUsize::new(1), MaybeUninit::new(made));
+            return Box::into_raw(Box::new(Self { holds, made, fields: fields.clone() }));
         };
-        Self(Some(handle))
-    }
-
-    /// Where its batch belongs.
-    #[inline]
-    pub(crate) fn place(&mut self) -> &mut MaybeUninit<Made> {
-        &mut self.0.as_mut().expect("it is given away last").made
-    }
-
-    /// The handle with one hold, which is the caller's.
-    ///
-    /// # Safety
-    ///
-    /// Its batch must be in its place.
-    #[inline]
-    pub(crate) unsafe fn full(mut self) -> *mut slotline_batch {
-        let mut handle = self.0.take().expect("it is given away last");
-        *handle.holds.get_mut() = 1;
-        Box::into_raw(handle)
+        if !Arc::ptr_eq(&spare.fields, fields) {
+            spare.fields = fields.clone();
+        }
+        *spare.holds.get_mut() = 1;
+        spare.made.write(made);
+        Box::into_raw(spare)
     }
 }
 
@@ -129,16 +96,9 @@ impl slotline_batch {
     /// What it is.
     #[inline]
     fn made(&self) -> &Made {
-        // SAFETY: `full` was called with the batch in its place, and only `release` of the last hold takes it out, after which
-        // there is no handle to call this with.
+        // SAFETY: `boxed` has put it there, and only `release` of the last hold takes it out, after which there is no handle to
+        // call this with.
         unsafe { self.made.assume_init_ref() }
-    }
-
-    /// The same, to be changed.
-    #[inline]
-    pub(crate) fn made_mut(&mut self) -> &mut Made {
-        // SAFETY: as of `made`.
-        unsafe { self.made.assume_init_mut() }
     }
 
     /// Field `i` as a tensor.
@@ -201,10 +161,13 @@ impl slotline_batch {
                 unsafe { (*batch).mend() };
             }
         }
-        // SAFETY: it was made by `Empty::full`, and nobody else has a hold.
+        // SAFETY: it was made by `boxed`, and nobody else has a hold.
         let mut empty = Empty(Some(unsafe { Box::from_raw(batch) }));
-        // SAFETY: it was there up to now, and nobody can ask for it any more. If dropping it panics, the handle is kept all the same.
-        unsafe { empty.place().assume_init_drop() };
+        if let Some(handle) = &mut empty.0 {
+            // SAFETY: it was there up to now, and nobody can ask for it any more. If dropping it panics, the memory is kept all the
+            // same.
+            unsafe { handle.made.assume_init_drop() };
+        }
     }
 }
 
@@ -228,7 +191,7 @@ impl fmt::Debug for slotline_batch {
 unsafe fn ask<T>(
     batch: *const slotline_batch,
     otherwise: T,
-    stacked: impl FnOnce(&Batch<()>) -> T,
+    stacked: impl FnOnce(&Batch<Dynamic>) -> T,
     collated: impl FnOnce(&Collated) -> T,
 ) -> T {
     // SAFETY: the caller's word.

@@ -16,10 +16,12 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use slotline::dtype::{DType, Kind};
+
 use crate::batch::slotline_batch;
 use crate::boundary::{boundary, guarded};
 use crate::check;
-use crate::dtype::*;
+use crate::dtype::{dtype, slotline_dtype};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::status::{SLOTLINE_OK, slotline_status};
@@ -42,7 +44,7 @@ const HOST: DLDevice = DLDevice { device_type: 1, device_id: 0 };
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLDataType {
-    /// 0 is signed, 1 unsigned, 2 floating, 6 bool.
+    /// 0 is signed, 1 unsigned, 2 floating, 4 bfloat, 6 bool.
     pub code: u8,
     /// The bits of one.
     pub bits: u8,
@@ -191,21 +193,16 @@ pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, de
 }
 
 /// A dtype in DLPack's words.
-fn data_type(dtype: slotline_dtype) -> DLDataType {
-    let (code, bits) = match dtype {
-        SLOTLINE_I8 => (0, 8),
-        SLOTLINE_I16 => (0, 16),
-        SLOTLINE_I32 => (0, 32),
-        SLOTLINE_I64 => (0, 64),
-        SLOTLINE_U8 => (1, 8),
-        SLOTLINE_U16 => (1, 16),
-        SLOTLINE_U32 => (1, 32),
-        SLOTLINE_U64 => (1, 64),
-        SLOTLINE_F32 => (2, 32),
-        SLOTLINE_F64 => (2, 64),
-        _ => (6, 8),
+fn data_type(number: slotline_dtype) -> DLDataType {
+    let dtype = dtype(number, "dtype").unwrap_or(DType::Bool);
+    let code = match dtype.kind() {
+        Kind::Signed => 0,
+        Kind::Unsigned => 1,
+        Kind::Float => 2,
+        Kind::BFloat => 4,
+        _ => 6,
     };
-    DLDataType { code, bits, lanes: 1 }
+    DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
 /// One hold on a batch.

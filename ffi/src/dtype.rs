@@ -29,6 +29,10 @@ pub const SLOTLINE_I64: slotline_dtype = 9;
 pub const SLOTLINE_F32: slotline_dtype = 10;
 /// `double`.
 pub const SLOTLINE_F64: slotline_dtype = 11;
+/// A 16-bit floating-point number of IEEE 754: `_Float16` where C has it.
+pub const SLOTLINE_F16: slotline_dtype = 12;
+/// The upper 16 bits of a `float`.
+pub const SLOTLINE_BF16: slotline_dtype = 13;
 
 /// All of them, in both directions.
 macro_rules! dtypes {
@@ -64,6 +68,8 @@ dtypes! {
     SLOTLINE_I64 I64,
     SLOTLINE_F32 F32,
     SLOTLINE_F64 F64,
+    SLOTLINE_F16 F16,
+    SLOTLINE_BF16 BF16,
 }
 
 /// Whether bytes are elements of a dtype, as any are but of `bool`.

@@ -22,7 +22,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use slotline::Error;
@@ -32,15 +32,15 @@ use crate::boundary::guarded;
 use crate::check;
 use crate::failure::Failure;
 use crate::field::About;
-use crate::running::{AnyLoader, Facts, Loads, Next, Running};
+use crate::running::{Facts, Loads, Next, Running};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, Step, step};
 
-/// A loader whose passes give `T`.
-pub(crate) struct Handle<T> {
+/// A loader, and who is in it.
+pub(crate) struct Handle<L> {
     /// Who is in it: see the [module](self).
     state: AtomicUsize,
     /// For the call that has set `BUSY`, until `GONE`.
-    inner: UnsafeCell<ManuallyDrop<Box<dyn AnyLoader<T>>>>,
+    inner: UnsafeCell<ManuallyDrop<Running<L>>>,
     pub(crate) fields: Arc<[About]>,
     pub(crate) facts: Facts,
     stopper: Stopper,
@@ -53,10 +53,10 @@ const GONE: usize = 1 << 2;
 const VISITOR: usize = 1 << 3;
 
 // SAFETY: the inner loader is Send, and used only by the call that has set `BUSY`; the rest is changed by atomics only.
-unsafe impl<T> Sync for Handle<T> {}
+unsafe impl<L: Send> Sync for Handle<L> {}
 
-impl<T: 'static> Handle<T> {
-    pub(crate) fn new<L: Loads<Item = T>>(loader: L) -> Self {
+impl<L: Loads> Handle<L> {
+    pub(crate) fn new(loader: L) -> Self {
         let mut facts = loader.facts();
         Self {
             state: AtomicUsize::new(0),
@@ -64,12 +64,12 @@ impl<T: 'static> Handle<T> {
             facts,
             stopper: loader.stopper(),
             stopped: AtomicBool::new(false),
-            inner: UnsafeCell::new(ManuallyDrop::new(Box::new(Running::new(loader)))),
+            inner: UnsafeCell::new(ManuallyDrop::new(Running::new(loader))),
         }
     }
 }
 
-impl<T> Handle<T> {
+impl<L> Handle<L> {
     /// Stops the loader. It need not be there any more.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -88,7 +88,7 @@ impl<T> Handle<T> {
     }
 }
 
-impl<T> fmt::Debug for Handle<T> {
+impl<L> fmt::Debug for Handle<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("facts", &self.facts).finish_non_exhaustive()
     }
@@ -96,10 +96,10 @@ impl<T> fmt::Debug for Handle<T> {
 
 /// A type that C knows a loader by.
 pub(crate) trait Handled {
-    /// What its passes give.
-    type Item;
+    /// The loader behind it.
+    type Loader: Loads;
 
-    fn handle(&self) -> &Handle<Self::Item>;
+    fn handle(&self) -> &Handle<Self::Loader>;
 }
 
 /// Comes to a loader, whether a call uses it or not: for what any thread may do at any time.
@@ -209,7 +209,7 @@ pub(crate) struct Visit<H: Handled> {
 
 impl<H: Handled> Visit<H> {
     #[inline]
-    pub(crate) fn handle(&self) -> &Handle<H::Item> {
+    pub(crate) fn handle(&self) -> &Handle<H::Loader> {
         // SAFETY: this visit is counted, and what is behind the handle is changed through cells only.
         unsafe { (*self.loader).handle() }
     }
@@ -245,25 +245,30 @@ pub(crate) struct Inside<H: Handled> {
 
 impl<H: Handled> Inside<H> {
     #[inline]
-    fn handle(&self) -> &Handle<H::Item> {
+    fn handle(&self) -> &Handle<H::Loader> {
         // SAFETY: `BUSY` keeps the handle, and what is behind it is changed through cells only.
         unsafe { (*self.loader).handle() }
     }
 
     #[inline]
-    pub(crate) fn any(&mut self) -> &mut dyn AnyLoader<H::Item> {
+    pub(crate) fn running(&mut self) -> &mut Running<H::Loader> {
         // SAFETY: this one has set `BUSY`, and so nobody else is here, nor has anybody dropped it.
-        unsafe { &mut ***self.handle().inner.get() }
+        unsafe { &mut *self.handle().inner.get() }
     }
 
-    /// Puts the next batch of the pass into `place`, which is then initialised; `false` at the pass's end.
+    /// The loader itself, to be asked about.
+    pub(crate) fn loader(&mut self) -> &H::Loader {
+        &self.running().loader
+    }
+
+    /// The next batch of the pass; `None` at its end.
     #[inline]
-    pub(crate) fn next(&mut self, place: &mut MaybeUninit<H::Item>) -> Result<bool, Failure> {
-        match self.any().next(place) {
-            Next::Batch => Ok(true),
+    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Failure> {
+        match self.running().next_batch() {
+            Next::Batch(batch) => Ok(Some(batch)),
             Next::Failed(failure) => Err(failure),
             _ if self.handle().stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
-            Next::End => Ok(false),
+            Next::End => Ok(None),
             Next::NoPass => Err(Failure::invalid("loader is in no pass; start one with epoch first")),
         }
     }

@@ -1,8 +1,8 @@
 //! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen makes of these sources, or
 //! `include/slotline.hpp`; this page is for those who change it.
 //!
-//! It is a thin layer: a loader behind a handle is a [`slotline::Loader`] or a [`slotline::loader::LaneLoader`], and its
-//! batches are theirs. What it adds is the boundary:
+//! It is a thin layer: a loader behind a handle is a [`slotline::Loader`], and its batches are that one's. What it adds is the
+//! boundary:
 //!
 //! - `boundary`, `failure`, [`error`], [`status`]: no panic crosses, and what fails is a status and an error object;
 //! - `check`, `versioned`: pointers, texts and structs from outside, looked at before they are used;

@@ -2,10 +2,10 @@
 
 use std::ptr::null_mut;
 
-use slotline::Loader;
-use slotline::loader::{BatchLoader, Builder};
+use slotline::arena::{Memory, Pages};
+use slotline::{BoxError, Loader};
 
-use crate::batch::{Empty, Made, slotline_batch};
+use crate::batch::{Made, slotline_batch};
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::dataset::{Data, slotline_dataset};
@@ -13,97 +13,58 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
 use crate::options::{Owned, slotline_options};
-use crate::running::{Facts, Loads};
+use crate::running::{Facts, HostLoader, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
 #[derive(Debug)]
-pub struct slotline_loader(Handle<Made>);
+pub struct slotline_loader(Handle<HostLoader>);
 
 impl Handled for slotline_loader {
-    type Item = Made;
+    type Loader = HostLoader;
 
     #[inline]
-    fn handle(&self) -> &Handle<Made> {
+    fn handle(&self) -> &Handle<HostLoader> {
         &self.0
     }
 }
 
-/// What is made of a loader.
-pub(crate) trait Make {
-    /// The type that C knows it by.
-    type Made;
+/// Memory that is allocated by the loader itself.
+pub(crate) const OWN_MEMORY: Option<fn(usize) -> Result<Pages, BoxError>> = None;
 
-    /// Tells the builder what else there is to be told.
-    fn prepare<D, C>(&self, builder: Builder<D, C>, options: &slotline_options) -> Builder<D, C>;
-
-    /// Makes it.
-    fn make<L>(self, loader: L) -> Result<Self::Made, Failure>
-    where
-        L: Loads<Item = Made> + BatchLoader,
-        for<'l> <L as BatchLoader>::Pass<'l>: Send;
-
-    /// Makes it of one whose batches a collate callback makes.
-    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<Self::Made, Failure>;
-}
-
-/// The loader itself.
-struct Plain;
-
-impl Make for Plain {
-    type Made = slotline_loader;
-
-    fn prepare<D, C>(&self, builder: Builder<D, C>, _: &slotline_options) -> Builder<D, C> {
-        builder
-    }
-
-    fn make<L>(self, loader: L) -> Result<slotline_loader, Failure>
-    where
-        L: Loads<Item = Made> + BatchLoader,
-    {
-        self.collated(loader)
-    }
-
-    fn collated<L: Loads<Item = Made>>(self, loader: L) -> Result<slotline_loader, Failure> {
-        Ok(slotline_loader(Handle::new(loader)))
-    }
-}
-
-/// Builds a loader of a dataset, and makes something of it.
+/// Builds a loader of a dataset; samples are stacked in memory from `memory`, if that is said.
 ///
 /// # Safety
 ///
 /// As of `slotline_loader_new`.
-pub(crate) unsafe fn build<M: Make>(
+pub(crate) unsafe fn build<M: Memory>(
     dataset: *const slotline_dataset,
     (options, owned): (slotline_options, Owned),
-    make: M,
-) -> Result<M::Made, Failure> {
+    memory: Option<impl FnOnce(usize) -> Result<M, BoxError> + Send + 'static>,
+) -> Result<HostLoader, Failure> {
     // SAFETY: the caller's word.
     unsafe {
         let data = &check::reference(dataset, "dataset")?.0;
-        // Each is a loader of its own type.
+        // Each builder is of its own type.
         macro_rules! build {
             ($builder:expr, $build:ident) => {{
                 let (builder, collator) = options.apply(owned, data, $builder)?;
-                match collator {
-                    Some(collator) => make.collated(builder.collate(collator.function()).$build()?),
-                    None => {
-                        let loader = make.prepare(builder, &options).$build()?;
-                        make.make(loader)
-                    }
+                match (collator, memory) {
+                    (Some(collator), _) => HostLoader::Collated(builder.collate(collator.function()).$build()?),
+                    (None, Some(memory)) => HostLoader::Stacked(builder.memory(memory).$build()?.untyped()),
+                    (None, None) => HostLoader::Stacked(builder.$build()?.untyped()),
                 }
             }};
         }
-        match (data, options.dealt != 0) {
+        Ok(match (data, options.dealt != 0) {
             (Data::Arrays(arrays), false) => build!(Loader::builder(arrays.clone()), build),
             (Data::Arrays(arrays), true) => build!(Loader::builder(arrays.clone()), build_dealt),
             (Data::Map(map), false) => build!(Loader::builder(map.clone()), build),
             (Data::Map(map), true) => build!(Loader::builder(map.clone()), build_dealt),
             // A stream's batches are dealt out in any case.
             (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
-        }
+        })
     }
 }
 
@@ -144,7 +105,8 @@ pub unsafe extern "C" fn slotline_loader_new(
             // First of all, since its callbacks are taken over in any case.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
-            *out = Box::into_raw(Box::new(build(dataset, options?, Plain)?));
+            let loader = build(dataset, options?, OWN_MEMORY)?;
+            *out = Box::into_raw(Box::new(slotline_loader(Handle::new(loader))));
             Ok(SLOTLINE_OK)
         })
     }
@@ -168,7 +130,7 @@ pub unsafe extern "C" fn slotline_loader_epoch(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            handle::enter(loader)?.any().epoch()?;
+            handle::enter(loader)?.running().begin_epoch()?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -197,17 +159,12 @@ pub unsafe extern "C" fn slotline_loader_next(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let mut empty = Empty::new(inside.fields());
-            if !inside.next(empty.place())? {
-                return Ok(SLOTLINE_END);
+            let Some(mut batch) = inside.next_batch()? else { return Ok(SLOTLINE_END) };
+            if let Made::Collated(batch) = &mut batch {
+                let running = inside.running();
+                (batch.task, batch.epoch) = (running.given() - 1, running.loader.next_epoch().wrapping_sub(1));
             }
-            // `next` has put one there.
-            let batch = empty.full();
-            if let Made::Collated(batch) = (*batch).made_mut() {
-                let any = inside.any();
-                (batch.task, batch.epoch) = (any.given() - 1, any.next_epoch().wrapping_sub(1));
-            }
-            *out = batch;
+            *out = slotline_batch::boxed(batch, inside.fields());
             Ok(SLOTLINE_OK)
         })
     }
@@ -265,7 +222,7 @@ pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader) -> u32 {
     // SAFETY: the caller's word.
-    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
+    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.loader().next_epoch()))
 }
 
 /// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with

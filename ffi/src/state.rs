@@ -11,6 +11,7 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
+use crate::running::Loads;
 use crate::status::{SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
 
 impl From<StateError> for Failure {
@@ -46,7 +47,7 @@ pub(crate) unsafe fn save<H: Handled>(
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            *out = to_bytes(&handle::enter(loader)?.any().state()?)?;
+            *out = to_bytes(&handle::enter(loader)?.loader().state()?)?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -67,7 +68,7 @@ pub(crate) unsafe fn load<H: Handled>(
     unsafe {
         boundary(error, || {
             let state = from_bytes(check::slice(data, len, "data")?)?;
-            handle::enter(loader)?.any().load_state(&state)?;
+            handle::enter(loader)?.running().load_state(&state)?;
             Ok(SLOTLINE_OK)
         })
     }

@@ -12,6 +12,7 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
+use crate::running::Loads;
 use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
 use crate::versioned::{self, Versioned};
 
@@ -139,7 +140,7 @@ pub(crate) unsafe fn figures<H: Handled>(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let stats = handle::enter(loader)?.any().stats();
+            let stats = handle::enter(loader)?.loader().stats();
             versioned::write(out, &slotline_stats::from(&stats), "out")?;
             Ok(SLOTLINE_OK)
         })
@@ -221,8 +222,8 @@ pub(crate) unsafe fn told<H: Handled>(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let any = inside.any();
-            *out = slotline_bytes::boxed(tell(any.stats(), any.warnings())?);
+            let loader = inside.loader();
+            *out = slotline_bytes::boxed(tell(loader.stats(), loader.warnings())?);
             Ok(SLOTLINE_OK)
         })
     }

@@ -179,7 +179,14 @@ handle! {
     slotline_device_loader {
         fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
             let struct_size = size_of::<slotline_device_options>();
-            let device = slotline_device_options { struct_size, ordinal: 0, slots: 2, timeout_ms: 0, resumable: 1 };
+            let device = slotline_device_options {
+                struct_size,
+                ordinal: 0,
+                slots: 2,
+                timeout_ms: 0,
+                resumable: 1,
+                reserved: [0; 7],
+            };
             let mut loader = null_mut();
             // SAFETY: all are there.
             call(|error| unsafe { slotline_device_loader_new(dataset, options, &device, &mut loader, error) }).unwrap();

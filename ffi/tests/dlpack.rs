@@ -8,7 +8,7 @@ use std::thread;
 
 use slotline_ffi::batch::*;
 use slotline_ffi::dlpack::*;
-use slotline_ffi::dtype::SLOTLINE_BOOL;
+use slotline_ffi::dtype::*;
 use slotline_ffi::field::SLOTLINE_FIXED;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
@@ -140,6 +140,36 @@ fn a_tensor_may_be_written_in_either_form() {
 unsafe extern "C" fn leave(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
     // SAFETY: the sample is lent to us.
     i32::from(unsafe { slotline_sample_row(sample, 0, null_mut()) }.is_null())
+}
+
+#[test]
+fn every_dtype_has_its_code() {
+    let dtypes = [
+        (SLOTLINE_BOOL, (6, 8)),
+        (SLOTLINE_U8, (1, 8)),
+        (SLOTLINE_I8, (0, 8)),
+        (SLOTLINE_U16, (1, 16)),
+        (SLOTLINE_I16, (0, 16)),
+        (SLOTLINE_U32, (1, 32)),
+        (SLOTLINE_I32, (0, 32)),
+        (SLOTLINE_U64, (1, 64)),
+        (SLOTLINE_I64, (0, 64)),
+        (SLOTLINE_F32, (2, 32)),
+        (SLOTLINE_F64, (2, 64)),
+        (SLOTLINE_F16, (2, 16)),
+        (SLOTLINE_BF16, (4, 16)),
+    ];
+    assert_eq!(dtypes.len(), slotline::dtype::DType::ALL.len());
+    for (dtype, code) in dtypes {
+        let fields = [field(c"x", dtype, SLOTLINE_FIXED, &[3])];
+        let dataset = map(2, &fields, Some(leave), &Drops::default());
+        let loader = map_loader(&dataset, &options(|options| options.batch_size = 2)).unwrap();
+        loader.epoch().unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        let exported = Versioned::of(batch.0, 0);
+        let found = exported.tensor().dtype;
+        assert_eq!((batch.field(0).dtype, (found.code, found.bits), found.lanes), (dtype, code, 1));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use slotline::dataset::{Context, Iterable, IterableDataset};
-use slotline::loader::{Budget, LaneLoader, OnError, State};
+use slotline::loader::{BatchOf, Budget, OnError, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged};
@@ -111,7 +111,7 @@ impl What {
     }
 
     /// A loader of it; `choices` are what must not matter.
-    fn build(&self, hold: usize, choices: &mut Choices<'_>) -> LaneLoader<Iterable<Stream>> {
+    fn build(&self, hold: usize, choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
         let mut builder = Loader::iterable(self.stream.clone()).batch_size(self.batch_size).drop_last(self.drop_last);
         builder = builder.num_workers(self.workers).hold(hold).in_order(self.in_order).on_error(self.on_error);
         builder = builder.generator(Generator::from_seed(self.seed)).persistent_workers(self.persistent);

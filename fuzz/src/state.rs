@@ -1,8 +1,8 @@
 //! States of loaders: whatever the bytes are, they are refused, or gone on from as they say.
 
 use serde_json::Value;
-use slotline::dataset::from_fn;
-use slotline::loader::State;
+use slotline::dataset::{Iterable, from_fn};
+use slotline::loader::{BatchOf, State};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, Error, Loader};
@@ -57,13 +57,13 @@ fn sample(index: usize, word: u64) -> (i64, u64) {
     (index as i64, word)
 }
 
-fn indexed(shuffle: bool, workers: usize) -> Loader<impl for<'a> slotline::Dataset<Sample<'a> = (i64, u64)>> {
+fn indexed(shuffle: bool, workers: usize) -> Loader<Batch<(i64, u64)>> {
     let items = from_fn(LEN, |index, cx| Ok(sample(index, cx.rng().next_u64())));
     let builder = Loader::builder(items).batch_size(BATCH).shuffle(shuffle).seed(SEED).num_workers(workers);
     builder.build().expect("a loader")
 }
 
-fn stream(saves: bool) -> slotline::loader::LaneLoader<slotline::dataset::Iterable<Stream>> {
+fn stream(saves: bool) -> Loader<BatchOf<Iterable<Stream>>> {
     let builder = Loader::iterable(Stream::good(LEN, saves)).batch_size(BATCH).seed(SEED);
     builder.build().expect("a loader")
 }

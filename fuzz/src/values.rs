@@ -1,5 +1,6 @@
 //! Values: samples whose types are known at run time only, collated beside the rules in their plainest form.
 
+use half::{bf16, f16};
 use slotline::array::{AnyArray, Array};
 use slotline::dtype::DType;
 use slotline::value::{MAX_DEPTH, Value, default_collate, default_convert};
@@ -177,6 +178,8 @@ fn array(dtype: DType, shape: &[usize], bytes: &[u8]) -> AnyArray {
         DType::I64 => numbers!(i64),
         DType::F32 => numbers!(f32),
         DType::F64 => numbers!(f64),
+        DType::F16 => numbers!(f16),
+        DType::BF16 => numbers!(bf16),
         other => unreachable!("{other} is not in DType::ALL"),
     }
 }

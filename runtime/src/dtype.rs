@@ -1,4 +1,16 @@
 //! What one element of an array is: named at run time by [`DType`], at compile time by an [`Element`] type.
+//!
+//! The types of 16-bit floating-point numbers are those of the crate `half`, which is used with the cargo feature `half`.
+//! Without it, arrays and batches have such elements all the same, as bytes.
+
+#[cfg(not(feature = "half"))]
+mod half;
+
+#[cfg(feature = "half")]
+pub(crate) use ::half::{bf16, f16};
+
+#[cfg(not(feature = "half"))]
+pub(crate) use self::half::{bf16, f16};
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +20,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names.
+/// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names: `bool`, the integers
+/// of 8 to 64 bits, `f32`, `f64`, and with the cargo feature `half` that crate's `f16` and `bf16`.
 ///
 /// Sealed: no other crate can implement it.
 ///
@@ -22,9 +35,26 @@ pub unsafe trait Element: Copy + Send + Sync + fmt::Debug + sealed::Sealed + 'st
     const DTYPE: DType;
 }
 
-/// The one table that the enum, its methods and the `Element` implementations are made from.
+/// What kind of number a [`DType`] is; together with [the size](DType::size) it says which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// An integer that is not negative.
+    Unsigned,
+    /// An integer, in two's complement.
+    Signed,
+    /// A floating-point number of IEEE 754.
+    Float,
+    /// The upper half of a 32-bit floating-point number.
+    BFloat,
+}
+
+/// The one table that the enum, its methods, the `Element` implementations and `for_dtype` are made from. It is given a
+/// dollar sign for the macro that it makes.
 macro_rules! dtypes {
-    ($($variant:ident $type:ident $about:literal),* $(,)?) => {
+    ($d:tt $($variant:ident $kind:ident $type:ident $about:literal),* $(,)?) => {
         /// The type of an array's elements.
         ///
         /// Displayed, and parsed, as the Rust name of the type: `u8`, `f32`, `bool`.
@@ -63,13 +93,32 @@ macro_rules! dtypes {
             pub const fn name(self) -> &'static str {
                 match self { $(DType::$variant => stringify!($type)),* }
             }
+
+            /// What kind of number it is.
+            pub const fn kind(self) -> Kind {
+                match self { $(DType::$variant => Kind::$kind),* }
+            }
+        }
+
+        /// Evaluates an expression with the element type of a dtype: `for_dtype!(dtype, T => size_of::<T>())`.
+        macro_rules! for_dtype {
+            ($d dtype:expr, $d T:ident => $d body:expr) => {
+                match $d dtype {
+                    $($crate::dtype::DType::$variant => {
+                        #[allow(unused_imports)] // Of the types that have no path.
+                        use $crate::dtype::{bf16, f16};
+                        type $d T = $type;
+                        $d body
+                    })*
+                }
+            };
         }
 
         $(
             impl sealed::Sealed for $type {}
 
-            // SAFETY: the table pairs each variant with its own primitive type. None has padding, and all of them
-            // but `bool` are numbers, for which any bits are a value.
+            // SAFETY: the table pairs each variant with its own type: a primitive one, or a transparent wrapper of a u16. None
+            // has padding, and all of them but `bool` are numbers, for which any bits are a value.
             unsafe impl Element for $type {
                 const DTYPE: DType = DType::$variant;
             }
@@ -78,18 +127,23 @@ macro_rules! dtypes {
 }
 
 dtypes! {
-    Bool bool "True or false; one byte, 0 or 1.",
-    U8 u8 "8-bit unsigned integer.",
-    I8 i8 "8-bit signed integer.",
-    U16 u16 "16-bit unsigned integer.",
-    I16 i16 "16-bit signed integer.",
-    U32 u32 "32-bit unsigned integer.",
-    I32 i32 "32-bit signed integer.",
-    U64 u64 "64-bit unsigned integer.",
-    I64 i64 "64-bit signed integer.",
-    F32 f32 "32-bit floating-point number.",
-    F64 f64 "64-bit floating-point number.",
+    $
+    Bool Bool bool "True or false; one byte, 0 or 1.",
+    U8 Unsigned u8 "8-bit unsigned integer.",
+    I8 Signed i8 "8-bit signed integer.",
+    U16 Unsigned u16 "16-bit unsigned integer.",
+    I16 Signed i16 "16-bit signed integer.",
+    U32 Unsigned u32 "32-bit unsigned integer.",
+    I32 Signed i32 "32-bit signed integer.",
+    U64 Unsigned u64 "64-bit unsigned integer.",
+    I64 Signed i64 "64-bit signed integer.",
+    F16 Float f16 "16-bit floating-point number; with the feature `half`, the type `half::f16`.",
+    BF16 BFloat bf16 "The upper half of a 32-bit floating-point number; with the feature `half`, the type `half::bf16`.",
+    F32 Float f32 "32-bit floating-point number.",
+    F64 Float f64 "64-bit floating-point number.",
 }
+
+pub(crate) use for_dtype;
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,13 +189,22 @@ mod tests {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
             assert_eq!(dtype.size() % dtype.align(), 0);
         }
-        assert_eq!(DType::ALL.len(), 11);
+        assert_eq!(DType::ALL.len(), 13);
     }
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let message = "f16".parse::<DType>().unwrap_err().to_string();
-        assert!(message.contains("\"f16\"") && message.contains("u8, i8, u16"), "{message}");
+        let message = "f8".parse::<DType>().unwrap_err().to_string();
+        assert!(message.contains("\"f8\"") && message.contains("u8, i8, u16"), "{message}");
+    }
+
+    #[test]
+    fn a_dtype_is_known_by_its_kind_and_size() {
+        for (i, dtype) in DType::ALL.iter().enumerate() {
+            assert!(DType::ALL[..i].iter().all(|other| (other.kind(), other.size()) != (dtype.kind(), dtype.size())));
+            assert_eq!(for_dtype!(*dtype, T => (T::DTYPE, size_of::<T>())), (*dtype, dtype.size()));
+        }
+        assert_eq!(DType::ALL.iter().filter(|dtype| dtype.kind() == Kind::Float).count(), 3);
     }
 
     #[test]

@@ -26,6 +26,16 @@
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory behind the batches.
 //! - [`torch`](mod@torch): where everything of `torch.utils.data` is, and what differs.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `npy`: NumPy's `.npy` files, read or memory-mapped ([`source`]).
+//! - `half`: the types `f16` and `bf16` of the crate `half` as [elements](dtype::Element). Without it, data of these types
+//!   can be loaded and handed on as bytes.
+
+#![cfg_attr(not(feature = "npy"), allow(rustdoc::broken_intra_doc_links))] // To what reads NumPy's files.
 
 pub mod arena;
 pub mod array;

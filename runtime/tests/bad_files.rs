@@ -131,7 +131,6 @@ fn fortran_order_says_what_to_do() {
 #[test]
 fn types_that_no_array_can_have_say_what_to_do() {
     for (descr, words) in [
-        ("'<f2'", ["float16", "astype('float32')"]),
         ("'<f16'", ["extended float", "astype('float64')"]),
         ("'<c8'", ["complex", "a.real"]),
         ("'<M8[ns]'", ["dates or times", "view('int64')"]),

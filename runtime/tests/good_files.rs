@@ -5,8 +5,10 @@ mod files;
 use std::path::Path;
 
 use files::{Folder, idx, npy, npy_header, npy_unpadded};
+use slotline::Loader;
 use slotline::array::AnyArray;
-use slotline::dtype::{DType, Element};
+use slotline::dataset::TensorDataset;
+use slotline::dtype::{DType, Element, Kind};
 use slotline::source::{Source, SourceError, parse_idx, parse_npy, read_idx, read_npy};
 
 fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
@@ -62,6 +64,31 @@ fn every_number_type_round_trips() {
     round_trip!(u32, None::<u8>, "u4", [0, 1, 2, 3, 0x0102_0304, u32::MAX]);
     round_trip!(u64, None::<u8>, "u8", [0, 1, 2, 3, 0x0102_0304_0506_0708, u64::MAX]);
     round_trip!(i64, None::<u8>, "i8", [0, 1, -1, i64::MAX, i64::MIN, 0x0102_0304_0506_0708]);
+}
+
+#[cfg(feature = "half")]
+#[test]
+fn numbers_of_16_bits_round_trip_as_the_type_of_half() {
+    use half::f16;
+    round_trip!(f16, None::<u8>, "f2", [0.0, 1.5, -1.0, 65_504.0, 6e-8, f32::INFINITY].map(f16::from_f32));
+}
+
+#[test]
+fn numbers_of_16_bits_are_read_with_and_without_a_type_for_them() {
+    let bits = [0x0000_u16, 0x3e00, 0xbc00, 0x7bff];
+    let folder = Folder::new();
+    for (order, bytes) in [("<", bits.map(u16::to_le_bytes)), (">", bits.map(u16::to_be_bytes))] {
+        let array = map_npy(folder.write("x.npy", &npy(&format!("{order}f2"), "(2, 2)", &bytes.concat()))).unwrap();
+        assert_eq!((array.dtype(), array.shape(), array.dtype().kind()), (DType::F16, &[2, 2][..], Kind::Float));
+        assert_eq!(array.is_mapped(), (order == "<") == cfg!(target_endian = "little"));
+        assert_eq!(array.row_bytes(1), bits[2..].iter().flat_map(|bits| bits.to_ne_bytes()).collect::<Vec<_>>());
+        assert!(array.typed::<u16>().is_none());
+        let dataset = TensorDataset::new(vec![array]).unwrap();
+        let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
+        let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+        let column = batch.tensors().get(0).unwrap();
+        assert_eq!((column.dtype(), column.bytes()), (DType::F16, &*bits.map(u16::to_ne_bytes).concat()));
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use slotline::dataset::{Context, IterableDataset, Loadable, from_fn, iter_fn};
-use slotline::loader::{Collate, LaneLoader};
+use slotline::dataset::{Context, IterableDataset, from_fn, iter_fn};
+use slotline::loader::Collated;
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Loader, WorkerInfo};
 use support::prefetch;
@@ -115,10 +115,7 @@ impl Drop for Bomb {
 }
 
 /// Leaves a pass half-way with bombs in the rings, and then counts the batches of a whole one.
-fn batches_after_bombs<D: Loadable, C: Collate<D, Batch = Bomb>>(
-    armed: &AtomicBool,
-    mut loader: LaneLoader<D, C>,
-) -> usize {
+fn batches_after_bombs(armed: &AtomicBool, mut loader: Loader<Collated<Bomb>>) -> usize {
     let mut left = loader.epoch().unwrap();
     drop(left.next().unwrap().unwrap());
     // Else there may be nothing yet to be thrown away.

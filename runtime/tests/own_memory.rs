@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotline::arena::{ALIGN, Memory, Pages};
 use slotline::dataset::from_fn;
-use slotline::loader::{BatchLoader, BatchPass, BuildError, Overflow};
+use slotline::loader::{Batch, BuildError, Overflow};
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
 use support::OneByOne;
@@ -82,11 +82,11 @@ fn batches_are_in_the_memory_that_was_given_until_the_last_of_them_is_dropped() 
     );
 }
 
-fn hold_one<L: BatchLoader>(mut loader: L, alive: &AtomicUsize) {
+fn hold_one<S>(mut loader: Loader<Batch<S>>, alive: &AtomicUsize) {
     let (most, size) = (loader.batch_bytes(), loader.batch_size());
-    assert!((loader.memory() as &dyn std::any::Any).is::<Heap>());
-    assert_eq!(loader.fields().map(|field| field.name()).collect::<Vec<_>>(), ["0", "1"]);
-    let memory = (loader.memory().start(), loader.memory().len());
+    assert!((loader.memory().unwrap() as &dyn std::any::Any).is::<Heap>());
+    assert_eq!(loader.fields().unwrap().map(|field| field.name()).collect::<Vec<_>>(), ["0", "1"]);
+    let memory = loader.memory().map(|memory| (memory.start(), memory.len())).unwrap();
     let mut pass = loader.epoch().unwrap();
     let mut kept = None;
     for task in 0..5 {

@@ -35,12 +35,12 @@ fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
         for workers in [0, 2] {
             let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 0 };
             let (mut loader, mut came, mut again) = (build(&what, &how), Vec::new(), Vec::new());
-            let state = loader.run(&what, (2, false), &mut came).unwrap();
-            assert_eq!(loader.run(&what, WHOLE, &mut Vec::new()), None);
+            let state = run(&mut loader, &what, (2, false), &mut came).unwrap();
+            assert_eq!(run(&mut loader, &what, WHOLE, &mut Vec::new()), None);
             for _ in 0..2 {
                 again.clone_from(&came);
-                loader.load(&state).unwrap();
-                assert_eq!(loader.run(&what, WHOLE, &mut again), None);
+                loader.load_state(&state).unwrap();
+                assert_eq!(run(&mut loader, &what, WHOLE, &mut again), None);
                 assert_eq!(again, uninterrupted(&what), "{from:?}");
             }
         }
@@ -52,7 +52,7 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
     for from in FORGETFUL {
         let (what, state) = state_of(from);
         let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
-        let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
+        let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(matches!(loader.warnings(), [Warning::FastForward { .. }]), "{:?}", loader.warnings());
         assert!(loader.epoch().unwrap().next().is_some());
@@ -63,7 +63,7 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
     for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
         let (what, state) = state_of(from);
         let how = How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
-        let Any::Shared(mut loader) = build(&what, &how) else { unreachable!("not dealt") };
+        let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(loader.warnings().is_empty(), "{from:?}: {:?}", loader.warnings());
     }

@@ -7,7 +7,8 @@ mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slotline::loader::State;
+use slotline::Loader;
+use slotline::loader::{BatchOf, State};
 
 use resumed::*;
 
@@ -31,26 +32,24 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Takes a pass's first batches; what comes must be what comes there in a run that nobody disturbs.
-macro_rules! pass {
-    ($loader:expr, $whole:expr, $at:expr, $most:expr, $leaks:expr) => {{
-        let epoch = $loader.next_epoch();
-        let mut pass = $loader.epoch().unwrap();
-        let rest: Vec<Came> = $whole.iter().filter(|came| came.key().0 == epoch).skip($at).cloned().collect();
-        for want in rest.iter().take($most) {
-            assert_eq!(&Came::new(epoch, pass.next().unwrap()), want);
-        }
-        if rest.len() < $most {
-            assert!(pass.next().is_none());
-        }
-        let state = pass.state();
-        if $leaks {
-            std::mem::forget(pass);
-        } else {
-            drop(pass);
-        }
-        assert_eq!($loader.state(), state);
-        state
-    }};
+fn pass(loader: &mut Loader<BatchOf<Items>>, whole: &[Came], at: usize, most: usize, leaks: bool) -> State {
+    let epoch = loader.next_epoch();
+    let mut pass = loader.epoch().unwrap();
+    let rest: Vec<Came> = whole.iter().filter(|came| came.key().0 == epoch).skip(at).cloned().collect();
+    for want in rest.iter().take(most) {
+        assert_eq!(&Came::new(epoch, pass.next().unwrap()), want);
+    }
+    if rest.len() < most {
+        assert!(pass.next().is_none());
+    }
+    let state = pass.state();
+    if leaks {
+        std::mem::forget(pass);
+    } else {
+        drop(pass);
+    }
+    assert_eq!(loader.state(), state);
+    state
 }
 
 proptest! {
@@ -73,11 +72,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Pass(most, leaks) => {
-                    let state = match &mut loader {
-                        Any::Shared(loader) => pass!(loader, whole, at, most, leaks),
-                        Any::Dealt(loader) => pass!(loader, whole, at, most, leaks),
-                    };
-                    states.push(state);
+                    states.push(pass(&mut loader, &whole, at, most, leaks));
                     at = 0;
                 }
                 Step::Save => states.push(loader.state()),
@@ -86,7 +81,7 @@ proptest! {
                         loader = build(&what, &hows.next().unwrap());
                     }
                     let state = &states[state % states.len()];
-                    loader.load(state).unwrap();
+                    loader.load_state(state).unwrap();
                     prop_assert_eq!(&loader.state(), state);
                     at = state.batches();
                 }

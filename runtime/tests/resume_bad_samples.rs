@@ -7,7 +7,7 @@ mod support;
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
-use slotline::loader::{Budget, OnError, Overflow};
+use slotline::loader::{BatchOf, Budget, OnError, Overflow};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{BoxError, Loader};
@@ -125,7 +125,7 @@ fn bad(budget: impl Strategy<Value = usize>) -> impl Strategy<Value = Bad> {
 }
 
 /// Builds loaders of samples of which some are bad.
-fn over(bad: &Bad) -> impl Fn(&What, &How) -> Any<Sheets> + use<> {
+fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
     let bad = bad.clone();
     move |what, how| {
         let (dawdles, many) = (!how.in_order, how.prefetch == 2);

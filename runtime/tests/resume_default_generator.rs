@@ -2,13 +2,13 @@
 //! alone in its process: others would draw between its loaders' draws.
 
 use slotline::dataset::from_fn;
-use slotline::loader::{Builder, State};
+use slotline::loader::{Batch, Builder, State};
 use slotline::rng::{Generator, default_generator, manual_seed};
 use slotline::sampler::{RandomSampler, SubsetRandomSampler, WeightedRandomSampler};
 use slotline::{Dataset, Loader};
 
 /// The batches of so many passes, or the rest of the first one and those after it; each with its pass and number.
-fn passes<D: Dataset>(loader: &mut Loader<D>, until: u32) -> Vec<(u32, usize, Vec<i64>)> {
+fn passes<S>(loader: &mut Loader<Batch<S>>, until: u32) -> Vec<(u32, usize, Vec<i64>)> {
     let mut came = Vec::new();
     while loader.next_epoch() < until {
         let batches = loader.epoch().unwrap().map(Result::unwrap);

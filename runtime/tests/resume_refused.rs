@@ -191,13 +191,10 @@ proptest! {
         let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
         let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1 };
         let mut loader = build(&what, &how);
-        if loader.load(&state).is_err() {
+        if loader.load_state(&state).is_err() {
             return Ok(());
         }
-        let pass = match &mut loader {
-            Any::Shared(loader) => loader.epoch().map(|pass| pass.count()),
-            Any::Dealt(loader) => loader.epoch().map(|pass| pass.count()),
-        };
+        let pass = loader.epoch().map(|pass| pass.count());
         match pass {
             Ok(batches) => prop_assert!(batches <= 43, "{}", batches),
             Err(error) => prop_assert!(matches!(error, Error::State(_) | Error::Order(_)), "{}", error),

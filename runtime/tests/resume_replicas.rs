@@ -7,7 +7,7 @@ use slotline::dataset::from_fn;
 use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
 use slotline::sampler::DistributedSampler;
-use slotline::{Dataset, Loader};
+use slotline::{Batch, Loader};
 
 #[derive(Clone, Debug)]
 struct What {
@@ -18,7 +18,7 @@ struct What {
     epoch: u64,
 }
 
-fn loader(what: &What, replicas: usize, rank: usize) -> Loader<impl for<'a> Dataset<Sample<'a> = Came> + use<>> {
+fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Came>> {
     let sampler = DistributedSampler::new(what.len, replicas, rank).unwrap();
     let sampler = sampler.shuffle(what.shuffle).drop_last(what.drop_last).seed(3);
     sampler.set_epoch(what.epoch);

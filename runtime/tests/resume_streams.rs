@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slotline::dataset::{ChainDataset, Context, Iterable, IterableDataset};
-use slotline::loader::{Batch, LaneLoader, State, Warning};
+use slotline::dataset::{ChainDataset, Context, IterableDataset};
+use slotline::loader::{Batch, State, Warning};
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Error, Loader, WorkerInfo};
 
@@ -73,9 +73,7 @@ struct What {
     epochs: u32,
 }
 
-type Chain = ChainDataset<Numbers>;
-
-fn build(what: &What, prefetch_factor: usize) -> (LaneLoader<Iterable<Chain>>, Arc<AtomicUsize>) {
+fn build(what: &What, prefetch_factor: usize) -> (Loader<Batch<(i64, u64)>>, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let numbers = |(i, &len)| Numbers { from: 100 * i, len, saves: what.saves, reads: reads.clone() };
     let chain = ChainDataset::new(what.lens.iter().enumerate().map(numbers).collect::<Vec<_>>());

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use slotline::dataset::{Context, Dataset, from_fn};
-use slotline::loader::{Batch, BatchLoader, BatchPass, Error};
+use slotline::loader::{Batch, Error};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::sampler::{Order, Sampler, SamplerError};
@@ -70,7 +70,7 @@ fn panics<T>(run: impl FnOnce() -> T) -> Option<String> {
 }
 
 /// The numbers in each batch of a pass, or its error.
-fn pass<L: BatchLoader>(loader: &mut L) -> Vec<Result<Vec<i64>, Error>> {
+fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     loader.epoch().unwrap().map(|batch| batch.map(numbers)).collect()
 }
@@ -91,7 +91,7 @@ macro_rules! with_each {
 
 #[test]
 fn a_sample_that_panics_when_it_is_dropped_fails_its_batch() {
-    fn check<L: BatchLoader>(loader: &mut L) {
+    fn check<S>(loader: &mut Loader<Batch<S>>) {
         let got = pass(loader);
         let failed = |got: &Result<_, Error>| match got {
             Err(Error::Panic { message, .. }) => message.contains("a bomb"),
@@ -107,7 +107,7 @@ fn a_sample_that_panics_when_it_is_dropped_fails_its_batch() {
 
 #[test]
 fn errors_that_nobody_took_are_dropped_without_a_word() {
-    fn leave<L: BatchLoader>(loader: &mut L) {
+    fn leave<S>(loader: &mut Loader<Batch<S>>) {
         for _ in 0..3 {
             let mut pass = loader.epoch().unwrap();
             if let Some(Err(error)) = pass.next() {
@@ -257,7 +257,7 @@ impl Sampler for EveryOther {
 #[test]
 fn a_sampler_that_panics_may_draw_the_next_time() {
     let builder = || Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).sampler(EveryOther(0));
-    fn check<L: BatchLoader>(mut loader: L) {
+    fn check<S>(mut loader: Loader<Batch<S>>) {
         for _ in 0..2 {
             assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("no order"));
             let got: Vec<_> = pass(&mut loader).into_iter().flat_map(Result::unwrap).collect();

@@ -115,7 +115,12 @@ fn every_dtype_comes_back_from_every_kind_of_sample() {
     every_kind(|i| i as i64 + i64::MIN);
     every_kind(|i| i as f32 + 0.5);
     every_kind(|i| i as f64 * 1e300);
-    assert_eq!(DType::ALL.len(), 11, "all of them");
+    #[cfg(feature = "half")]
+    {
+        every_kind(|i| half::f16::from_f32(i as f32 + 0.5));
+        every_kind(|i| half::bf16::from_f32(i as f32 * 1e30));
+    }
+    assert_eq!(DType::ALL.len(), 13, "all of them");
 }
 
 /// Borrows from itself and from the context.
@@ -329,4 +334,61 @@ fn no_array_is_written_into_the_fields_of_the_dataset_beside_it() {
     let mut loader = Loader::builder(stack).batch_size(2).build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
+}
+
+#[test]
+fn arrays_are_samples_of_their_own_shape() {
+    let of = |index: usize| Array::new((0..6).map(|i| (index * 6 + i) as f32).collect(), &[2, 3]);
+    let dataset = from_fn(7, move |index, _| Ok((of(index)?, AnyArray::from(of(index)?))));
+    for workers in [0, 2] {
+        let mut loader = Loader::builder(dataset.clone()).batch_size(7).num_workers(workers).build().unwrap();
+        let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+        let (arrays, any) = batch.tensors();
+        assert_eq!(arrays.shape(), [7, 2, 3]);
+        assert!(arrays.as_slice().iter().copied().eq((0..42).map(|i| i as f32)));
+        assert_eq!(any.typed::<f32>().unwrap(), arrays);
+    }
+}
+
+#[test]
+fn an_array_of_another_shape_is_an_error_that_names_both() {
+    let dataset = from_fn(2, |index, _| Ok(Array::new(vec![0_u8; 6], if index == 0 { &[2, 3] } else { &[3, 2] })?));
+    let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
+    let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("[2, 3]") && source.contains("[3, 2]"), "{source}");
+}
+
+#[test]
+fn rows_of_arrays_can_be_read_by_a_collate_function() {
+    let images = Array::new((0..60_u16).collect(), &[10, 2, 3]).unwrap();
+    let typed = TensorDataset::new((images.clone(), (0..10).collect::<Vec<i64>>())).unwrap();
+    let any = TensorDataset::new(vec![AnyArray::from(images.clone())]).unwrap();
+    let typed = Loader::builder(typed).batch_size(4).num_workers(2).collate(|samples| {
+        let mut rows = Vec::new();
+        while let Some(sample) = samples.next() {
+            let (image, label) = sample?;
+            let tensor = image.tensor();
+            assert_eq!((image.dtype(), image.shape(), tensor.shape()), (DType::U16, &[2, 3][..], &[2, 3][..]));
+            assert_eq!((image.as_slice(), image.bytes().len()), (tensor.as_slice(), 12));
+            rows.push((label, image.as_slice().to_vec()));
+        }
+        Ok(rows)
+    });
+    let any = Loader::builder(any).batch_size(4).num_workers(2).collate(|samples| {
+        let mut rows = Vec::new();
+        while let Some(sample) = samples.next() {
+            let sample = sample?;
+            assert!((sample.len(), sample.is_empty()) == (1, false) && sample.get(1).is_none());
+            let image = sample.get(0).unwrap();
+            assert_eq!((image.dtype(), image.shape(), sample.tensors().len()), (DType::U16, &[2, 3][..], 1));
+            rows.push(image.typed::<u16>().unwrap().as_slice().to_vec());
+        }
+        Ok(rows)
+    });
+    let (mut typed, mut any) = (typed.build().unwrap(), any.build().unwrap());
+    let typed: Vec<_> = typed.epoch().unwrap().flat_map(|batch| batch.unwrap()).collect();
+    let any: Vec<_> = any.epoch().unwrap().flat_map(|batch| batch.unwrap()).collect();
+    let want: Vec<_> = (0..10).map(|i| images.row_slice(i).to_vec()).collect();
+    assert_eq!((any, typed), (want.clone(), (0..).zip(want).collect()));
 }

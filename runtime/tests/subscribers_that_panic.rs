@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use slotline::loader::{Batch, BatchLoader, Budget, By, Error, OnError};
+use slotline::loader::{Batch, Budget, By, Error, OnError};
 use slotline::{BoxError, Loader};
 use support::{LONG, Latch, OneByOne, items};
 use tracing::span;
@@ -138,7 +138,7 @@ const LEN: usize = 12;
 const ROWS: usize = 3;
 
 /// The numbers of the samples of each batch of a pass, or its error.
-fn pass<L: BatchLoader>(loader: &mut L) -> Vec<Result<Vec<i64>, Error>> {
+fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     let pass = loader.epoch().unwrap().map(|batch| batch.map(numbers));
     // An endless pass is cut short.
@@ -146,7 +146,7 @@ fn pass<L: BatchLoader>(loader: &mut L) -> Vec<Result<Vec<i64>, Error>> {
 }
 
 /// A pass with the subscriber aimed at `name`, and one without. What an error replaces is missing, and nothing else.
-fn check<L: BatchLoader>(build: impl FnOnce() -> L, workers: usize, target: (&'static str, Call, usize)) {
+fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&'static str, Call, usize)) {
     aim(Some(target));
     let mut loader = build();
     let got = pass(&mut loader);

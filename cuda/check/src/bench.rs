@@ -27,7 +27,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// A loader of this data whose batches go to the device, as measurements want it: shuffled.
-    pub(crate) fn device_loader<D: Dataset + 'static>(&self, data: D, slots: usize) -> Result<DeviceLoader<Loader<D>>> {
+    pub(crate) fn device_loader<D: Dataset>(&self, data: D, slots: usize) -> Result<DeviceLoader> {
         let device = &self.gpu.device;
         let builder = Loader::builder(data).batch_size(ROWS).shuffle(true).seed(0).num_workers(self.scale.workers);
         Ok(DeviceLoader::with_slots(builder.hold(slots).memory(device.pinned()).build()?, device, slots)?)

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use cudarc::driver::sys;
 use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
-use slotline::loader::BatchLoader;
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, DeviceTensor, Error, Stream, leaked};
@@ -125,18 +124,13 @@ pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usi
 }
 
 /// A loader of [`Things`] to a device.
-pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usize) -> DeviceLoader<Loader<Things>> {
+pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usize) -> DeviceLoader {
     let builder = Loader::builder(Things(samples)).batch_size(8).shuffle(true).seed(7).num_workers(workers).hold(slots);
     DeviceLoader::with_slots(builder.memory(device.pinned()).build().unwrap(), device, slots).unwrap()
 }
 
 /// Runs passes and compares all batches.
-pub(crate) fn check_passes<L: BatchLoader>(
-    loader: &mut DeviceLoader<L>,
-    stream: &Stream,
-    samples: usize,
-    passes: usize,
-) {
+pub(crate) fn check_passes(loader: &mut DeviceLoader, stream: &Stream, samples: usize, passes: usize) {
     for _ in 0..passes {
         let mut seen = BTreeSet::new();
         for (task, batch) in loader.epoch().unwrap().enumerate() {

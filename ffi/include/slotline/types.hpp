@@ -8,6 +8,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if defined(__STDCPP_FLOAT16_T__) || defined(__STDCPP_BFLOAT16_T__)
+#include <stdfloat>
+#endif
 
 #include "../slotline.h"
 
@@ -26,6 +29,8 @@ enum class dtype : std::uint32_t {
   i64 = SLOTLINE_I64,
   f32 = SLOTLINE_F32,
   f64 = SLOTLINE_F64,
+  f16 = SLOTLINE_F16,
+  bf16 = SLOTLINE_BF16,
 };
 
 namespace detail {
@@ -41,10 +46,18 @@ constexpr dtype dtype_of() {
     return dtype::f32;
   } else if constexpr (std::is_same_v<U, double>) {
     return dtype::f64;
+#ifdef __STDCPP_FLOAT16_T__
+  } else if constexpr (std::is_same_v<U, std::float16_t>) {
+    return dtype::f16;
+#endif
+#ifdef __STDCPP_BFLOAT16_T__
+  } else if constexpr (std::is_same_v<U, std::bfloat16_t>) {
+    return dtype::bf16;
+#endif
   } else if constexpr (std::is_same_v<U, std::byte>) {
     return dtype::u8;
   } else {
-    static_assert(std::is_integral_v<U> && sizeof(U) <= 8, "no dtype of slotline: use bool, an integer, float or double");
+    static_assert(std::is_integral_v<U> && sizeof(U) <= 8, "no dtype of slotline: use bool, an integer, float or double, or specialize slotline::dtype_of");
     if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? dtype::i8 : dtype::u8;
     else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? dtype::i16 : dtype::u16;
     else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? dtype::i32 : dtype::u32;
@@ -54,7 +67,9 @@ constexpr dtype dtype_of() {
 
 }  // namespace detail
 
-/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`.
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are known; of
+/// another type with the bits of one, such as `at::Half`, say so before it is used:
+/// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();
 
@@ -72,6 +87,8 @@ inline const char* name_of(dtype type) noexcept {
     case dtype::i64: return "i64";
     case dtype::f32: return "f32";
     case dtype::f64: return "f64";
+    case dtype::f16: return "f16";
+    case dtype::bf16: return "bf16";
   }
   return "unknown";
 }

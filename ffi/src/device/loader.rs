@@ -1,14 +1,12 @@
 //! Device loaders.
 
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use slotline::loader::{BatchLoader, Builder, State, Stats, Stopper, Warning};
-use slotline_cuda::{Device, DeviceBatch, DeviceLoader, DevicePass, probe};
+use slotline::loader::{State, Stats, Stopper, Warning};
+use slotline_cuda::{Device, DeviceBatch, DeviceLoader, probe};
 
 use super::batch::slotline_device_batch;
-use crate::batch::Made;
 use crate::boundary::{boundary, guarded};
 use crate::bytes::slotline_bytes;
 use crate::check;
@@ -16,9 +14,9 @@ use crate::dataset::slotline_dataset;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
-use crate::loader::{Make, build, take};
+use crate::loader::{build, take};
 use crate::options::slotline_options;
-use crate::running::{Facts, Loads, Passes};
+use crate::running::{Facts, HostLoader, Loads};
 use crate::state;
 use crate::stats::{self, slotline_stats};
 use crate::status::{SLOTLINE_BUILD, SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
@@ -27,13 +25,13 @@ use crate::versioned::{self, Versioned};
 /// A loader whose batches come out on a device. One thread at a time may use it, unless a function says otherwise; it may be
 /// another one each time.
 #[derive(Debug)]
-pub struct slotline_device_loader(Handle<DeviceBatch>);
+pub struct slotline_device_loader(Handle<DeviceLoader>);
 
 impl Handled for slotline_device_loader {
-    type Item = DeviceBatch;
+    type Loader = DeviceLoader;
 
     #[inline]
-    fn handle(&self) -> &Handle<DeviceBatch> {
+    fn handle(&self) -> &Handle<DeviceLoader> {
         &self.0
     }
 }
@@ -69,49 +67,15 @@ unsafe impl Versioned for slotline_device_options {
     }
 }
 
-/// Makes a device loader of a host's one.
-struct OnDevice {
-    device: Device,
-    slots: usize,
-    timeout: Duration,
-    resumable: bool,
-}
-
-impl Make for OnDevice {
-    type Made = slotline_device_loader;
-
-    fn prepare<D, C>(&self, builder: Builder<D, C>, options: &slotline_options) -> Builder<D, C> {
-        builder.hold(options.hold.max(self.slots)).memory(self.device.pinned())
-    }
-
-    fn make<L>(self, loader: L) -> Result<slotline_device_loader, Failure>
-    where
-        L: Loads<Item = Made> + BatchLoader,
-        for<'l> <L as BatchLoader>::Pass<'l>: Send,
-    {
-        let loader = DeviceLoader::with_slots(loader, &self.device, self.slots)?;
-        let loader = loader.timeout(self.timeout).resumable(self.resumable);
-        Ok(slotline_device_loader(Handle::new(loader)))
-    }
-
-    fn collated<L: Loads<Item = Made>>(self, _: L) -> Result<slotline_device_loader, Failure> {
-        Err(Failure::new(
-            SLOTLINE_BUILD,
-            "what a collate callback makes is not copied to a device; leave collate out, or use slotline_loader_new",
-        ))
-    }
-}
-
-impl<L> Loads for DeviceLoader<L>
-where
-    L: Loads<Item = Made> + BatchLoader,
-    for<'l> <L as BatchLoader>::Pass<'l>: Send,
-{
+impl Loads for DeviceLoader {
     type Item = DeviceBatch;
-    type Pass<'l> = DevicePass<'l, L>;
 
-    fn epoch(&mut self) -> Result<DevicePass<'_, L>, Failure> {
-        Ok(DeviceLoader::epoch(self)?)
+    fn begin_epoch(&mut self) -> Result<(), Failure> {
+        Ok(Self::begin_epoch(self)?)
+    }
+
+    fn next_batch(&mut self) -> Option<Result<DeviceBatch, Failure>> {
+        Some(Self::next_batch(self)?.map_err(Failure::from))
     }
 
     fn next_epoch(&self) -> u32 {
@@ -119,35 +83,11 @@ where
     }
 
     fn facts(&self) -> Facts {
-        self.loader().facts()
+        Facts::of(self.loader())
     }
 
     fn stopper(&self) -> Stopper {
-        Loads::stopper(self.loader())
-    }
-
-    fn state(&self) -> Result<State, Failure> {
-        self.loader().state()
-    }
-
-    fn load_state(&mut self, state: &State) -> Result<(), Failure> {
-        self.loader_mut().load_state(state)
-    }
-
-    fn stats(&self) -> Stats {
-        self.loader().stats()
-    }
-
-    fn warnings(&self) -> &[Warning] {
-        self.loader().warnings()
-    }
-}
-
-impl<L: BatchLoader> Passes for DevicePass<'_, L> {
-    type Item = DeviceBatch;
-
-    fn next(&mut self) -> Option<Result<DeviceBatch, Failure>> {
-        Some(Iterator::next(self)?.map_err(Failure::from))
+        self.loader().stopper()
     }
 
     fn state(&self) -> Result<State, Failure> {
@@ -157,15 +97,19 @@ impl<L: BatchLoader> Passes for DevicePass<'_, L> {
                 "the loader keeps no states of its pass; make it with resumable set in slotline_device_options",
             )
         };
-        DevicePass::state(self).cloned().ok_or_else(unknown)
+        Self::state(self).ok_or_else(unknown)
+    }
+
+    fn load_state(&mut self, state: &State) -> Result<(), Failure> {
+        Ok(self.loader_mut().load_state(state)?)
     }
 
     fn stats(&self) -> Stats {
-        DevicePass::stats(self)
+        self.loader().stats()
     }
 
     fn warnings(&self) -> &[Warning] {
-        DevicePass::warnings(self)
+        self.loader().warnings()
     }
 }
 
@@ -219,20 +163,25 @@ pub unsafe extern "C" fn slotline_device_loader_new(
             // First of all, since its callbacks are taken over in any case.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
-            let options = options?;
+            let (mut options, owned) = options?;
             // Before the device is looked for.
             check::reference(dataset, "dataset")?;
-            let device = match device.is_null() {
+            let wanted = match device.is_null() {
                 true => slotline_device_options::defaults(),
                 false => versioned::read(device, "device", |_| ())?.0,
             };
-            let make = OnDevice {
-                device: Device::new(device.ordinal)?,
-                slots: if device.slots == 0 { 3 } else { device.slots },
-                timeout: Duration::from_millis(device.timeout_ms),
-                resumable: device.resumable != 0,
+            let device = Device::new(wanted.ordinal)?;
+            let slots = if wanted.slots == 0 { 3 } else { wanted.slots };
+            options.hold = options.hold.max(slots);
+            let HostLoader::Stacked(host) = build(dataset, (options, owned), Some(device.pinned()))? else {
+                return Err(Failure::new(
+                    SLOTLINE_BUILD,
+                    "what a collate callback makes is not copied to a device; leave collate out, or use slotline_loader_new",
+                ));
             };
-            *out = Box::into_raw(Box::new(build(dataset, options, make)?));
+            let loader = DeviceLoader::with_slots(host, &device, slots)?;
+            let loader = loader.timeout(Duration::from_millis(wanted.timeout_ms)).resumable(wanted.resumable != 0);
+            *out = Box::into_raw(Box::new(slotline_device_loader(Handle::new(loader))));
             Ok(SLOTLINE_OK)
         })
     }
@@ -255,7 +204,7 @@ pub unsafe extern "C" fn slotline_device_loader_epoch(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            handle::enter(loader)?.any().epoch()?;
+            handle::enter(loader)?.running().begin_epoch()?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -284,12 +233,8 @@ pub unsafe extern "C" fn slotline_device_loader_next(
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut inside = handle::enter(loader)?;
-            let mut batch = MaybeUninit::uninit();
-            if !inside.next(&mut batch)? {
-                return Ok(SLOTLINE_END);
-            }
-            // `next` has put one there.
-            *out = slotline_device_batch::boxed(batch.assume_init(), inside.fields());
+            let Some(batch) = inside.next_batch()? else { return Ok(SLOTLINE_END) };
+            *out = slotline_device_batch::boxed(batch, inside.fields());
             Ok(SLOTLINE_OK)
         })
     }
@@ -403,7 +348,7 @@ pub unsafe extern "C" fn slotline_device_loader_len(loader: *const slotline_devi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_next_epoch(loader: *mut slotline_device_loader) -> u32 {
     // SAFETY: the caller's word.
-    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.any().next_epoch()))
+    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.loader().next_epoch()))
 }
 
 /// Frees a loader; NULL is fine. Its batches live on; see `slotline_loader_free`. It waits for copies that are on their way, at

@@ -158,7 +158,11 @@ struct waiting {
 
 static void *wait_in_next(void *of) {
   struct waiting *waiting = of;
-  waiting->gave = slotline_loader_next(waiting->loader, &waiting->batch, &waiting->error);
+  /* Refused while the other thread asks whether the loader is in use. */
+  do {
+    slotline_error_free(waiting->error);
+    waiting->gave = slotline_loader_next(waiting->loader, &waiting->batch, &waiting->error);
+  } while (waiting->gave == SLOTLINE_INVALID);
   return NULL;
 }
 

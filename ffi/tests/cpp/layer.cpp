@@ -43,6 +43,13 @@ static_assert(std::is_nothrow_move_constructible_v<slotline::loader> && !std::is
 static_assert(slotline::dtype_of<long> == slotline::dtype_of<long long> || sizeof(long) == 4);
 static_assert(slotline::dtype_of<const float> == slotline::dtype::f32);
 
+/// The bits of a 16-bit floating-point number, as a framework has them.
+struct half {
+  std::uint16_t bits;
+};
+template <>
+inline constexpr slotline::dtype slotline::dtype_of<half> = slotline::dtype::f16;
+
 #if __cplusplus >= 202002L
 #include <ranges>
 static_assert(std::ranges::input_range<slotline::loader> && std::ranges::input_range<slotline::pass>);
@@ -153,6 +160,17 @@ void mistakes_in_a_dataset_are_errors_that_name_the_field() {
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.row<float>(1); }), "ragged"));
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(1, std::vector<float>(4)); }), "ragged"));
   CHECK(has(error_of([](std::size_t, slotline::sample&) { throw 5; }), "no std::exception"));
+}
+
+void elements_of_16_bits_have_the_type_that_was_said() {
+  const std::vector<half> ones(8, half{0x3c00});
+  auto dataset = slotline::dataset::of({slotline::array("ones", ones, {4, 2})});
+  slotline::loader loader(dataset, Options().batch_size(4));
+  for (auto& batch : loader) {
+    const auto view = batch.field<half>(0);
+    CHECK(view.dtype() == slotline::dtype::f16 && view.data()[7].bits == 0x3c00);
+    CHECK(has(thrown([&] { batch.field<std::uint16_t>(0); }).what(), "ones is f16, not u16"));
+  }
 }
 
 void without_exceptions_a_status_says_it_all() {
@@ -454,6 +472,7 @@ int main() {
   fields_are_typed_spans_with_shapes();
   exceptions_of_a_dataset_come_out_in_the_place_of_their_batch();
   mistakes_in_a_dataset_are_errors_that_name_the_field();
+  elements_of_16_bits_have_the_type_that_was_said();
   without_exceptions_a_status_says_it_all();
   batches_and_datasets_outlive_whom_they_came_from();
   held_batches_are_an_error_and_options_that_clash_too();

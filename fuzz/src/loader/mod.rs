@@ -3,10 +3,11 @@
 mod expected;
 mod what;
 
-use slotline::loader::{BuildError, OnError, State, StateError};
+use slotline::Loader;
+use slotline::loader::{BatchOf, BuildError, OnError, State};
 
 use self::expected::Expected;
-use self::what::{Any, How, What, build};
+use self::what::{How, Items, What, build};
 use crate::came::{Given, Hands, Schema};
 use crate::choices::Choices;
 
@@ -16,8 +17,8 @@ pub fn loader(data: &[u8]) {
     let mut choices = Choices::new(data);
     let what = What::choose(&mut choices);
     let mut how = How::choose(&what, &mut choices);
-    let mut any = match build(&what, &how) {
-        Ok(any) => any,
+    let mut loader = match build(&what, &how) {
+        Ok(loader) => loader,
         Err(error) => return refused(&what, &error),
     };
     let mut hands = Hands::new(how.hold, &mut choices);
@@ -25,10 +26,10 @@ pub fn loader(data: &[u8]) {
     for epoch in 0..what.epochs {
         let mut left = expected.pass();
         loop {
-            assert_eq!(any.next_epoch(), epoch);
+            assert_eq!(loader.next_epoch(), epoch);
             let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
             hands.all_came &= !what.is_feed() && !matches!(what.on_error, OnError::Skip(_));
-            let (Given { came, ended }, state) = any.pass(&mut hands, most, &mut choices);
+            let (Given { came, ended }, state) = pass(&mut loader, &mut hands, most, &mut choices);
             for it in came {
                 let place = left.iter().position(|other| other.task() == it.task());
                 assert!(!how.in_order || place.is_none_or(|place| place == 0), "{it:?} before {:?}", left[0]);
@@ -40,17 +41,17 @@ pub fn loader(data: &[u8]) {
                 break;
             }
             hands.empty(&mut choices);
-            drop(any);
+            drop(loader);
             how = How::choose(&what, &mut choices);
-            any = build(&what, &how).expect("the same as before");
+            loader = build(&what, &how).expect("the same as before");
             hands = Hands::new(how.hold, &mut choices);
-            any.load(&stored(&state)).expect("of such a loader");
+            loader.load_state(&stored(&state)).expect("of such a loader");
             if ended {
                 break;
             }
         }
     }
-    drop(any);
+    drop(loader);
     hands.empty(&mut choices);
 }
 
@@ -70,36 +71,17 @@ fn refused(what: &What, error: &BuildError) {
     }
 }
 
-impl Any {
-    fn next_epoch(&self) -> u32 {
-        match self {
-            Self::Shared(loader) => loader.next_epoch(),
-            Self::Dealt(loader) => loader.next_epoch(),
-        }
-    }
-
-    fn load(&mut self, state: &State) -> Result<(), StateError> {
-        match self {
-            Self::Shared(loader) => loader.load_state(state),
-            Self::Dealt(loader) => loader.load_state(state),
-        }
-    }
-
-    /// Takes up to `most` batches of a pass, which is then given up if there are more. What came, and where that is.
-    fn pass(&mut self, hands: &mut Hands<Schema>, most: usize, choices: &mut Choices<'_>) -> (Given, State) {
-        macro_rules! pass {
-            ($loader:expr) => {{
-                let mut pass = $loader.epoch().expect("a pass");
-                let given = hands.take(&mut pass, most, true, choices);
-                let state = pass.state();
-                drop(pass);
-                assert_eq!($loader.state(), state, "a pass that is dropped stays where it was");
-                (given, state)
-            }};
-        }
-        match self {
-            Self::Shared(loader) => pass!(loader),
-            Self::Dealt(loader) => pass!(loader),
-        }
-    }
+/// Takes up to `most` batches of a pass, which is then given up if there are more. What came, and where that is.
+fn pass(
+    loader: &mut Loader<BatchOf<Items>>,
+    hands: &mut Hands<Schema>,
+    most: usize,
+    choices: &mut Choices<'_>,
+) -> (Given, State) {
+    let mut pass = loader.epoch().expect("a pass");
+    let given = hands.take(&mut pass, most, true, choices);
+    let state = pass.state();
+    drop(pass);
+    assert_eq!(loader.state(), state, "a pass that is dropped stays where it was");
+    (given, state)
 }

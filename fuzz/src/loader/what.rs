@@ -1,7 +1,7 @@
 //! What a loader of the target is made of: what decides its batches, and what must not.
 
 use slotline::dataset::{Context, Dataset};
-use slotline::loader::{Budget, BuildError, Builder, LaneLoader, OnError};
+use slotline::loader::{BatchOf, Budget, BuildError, Builder, OnError};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Ragged};
@@ -161,33 +161,24 @@ impl How {
     }
 }
 
-/// A loader of either kind.
-pub(super) enum Any {
-    Shared(Loader<Items>),
-    Dealt(LaneLoader<Items>),
-}
-
 /// Makes the loader; with a limit that is too low, one without it.
-pub(super) fn build(what: &What, how: &How) -> Result<Any, BuildError> {
-    let any = match build_once(what, how) {
+pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
+    let loader = match build_once(what, how) {
         Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
             assert!(needed > limit);
             build_once(what, &How { memory_limit: None, ..how.clone() })?
         }
         outcome => {
-            let any = outcome?;
-            let ceiling = match &any {
-                Any::Shared(loader) => loader.memory_ceiling(),
-                Any::Dealt(loader) => loader.memory_ceiling(),
-            };
+            let loader = outcome?;
+            let ceiling = loader.memory_ceiling();
             assert!(how.memory_limit.is_none_or(|limit| ceiling <= limit), "{ceiling} bytes");
-            any
+            loader
         }
     };
-    Ok(any)
+    Ok(loader)
 }
 
-fn build_once(what: &What, how: &How) -> Result<Any, BuildError> {
+fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
     let mut builder = sampled(Loader::builder(what.items.clone()), what);
     builder = builder.num_workers(how.workers).hold(how.hold).in_order(how.in_order).wait_strategy(how.wait);
     builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
@@ -204,7 +195,7 @@ fn build_once(what: &What, how: &How) -> Result<Any, BuildError> {
     if let Some(limit) = how.memory_limit {
         builder = builder.memory_limit(limit);
     }
-    Ok(if how.dealt { Any::Dealt(builder.build_dealt()?) } else { Any::Shared(builder.build()?) })
+    if how.dealt { builder.build_dealt() } else { builder.build() }
 }
 
 /// Says in which order, and in which batches.

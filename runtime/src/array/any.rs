@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
+#[cfg(feature = "npy")]
 use memmap2::Mmap;
 
 use super::pinned::locked_copy;
@@ -48,6 +49,7 @@ impl AnyArray {
     ///
     /// `None` if that can't be read in place: it isn't aligned to `dtype`; the file is too short; or `dtype` is
     /// `Bool`, whose bytes are not all valid.
+    #[cfg(feature = "npy")]
     pub(crate) fn from_map(map: Mmap, offset: usize, dtype: DType, shape: Shape) -> Option<Self> {
         let size = shape.elements()?.checked_mul(dtype.size())?;
         let storage = Storage::file(map, offset, size)?;

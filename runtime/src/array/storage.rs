@@ -12,6 +12,7 @@
 use std::any::Any;
 use std::ptr::NonNull;
 
+#[cfg(feature = "npy")]
 use memmap2::Mmap;
 
 use crate::arena::{Memory, Pages};
@@ -30,6 +31,7 @@ enum Owner {
     /// Whatever keeps memory of another's in place, kept only to be dropped.
     Foreign(#[expect(dead_code)] Box<dyn Any + Send + Sync>),
     /// Kept only to be dropped.
+    #[cfg(feature = "npy")]
     File(#[expect(dead_code)] Mmap),
     /// Locked pages, kept only to be dropped.
     Pinned(#[expect(dead_code)] Pages),
@@ -48,6 +50,7 @@ impl Storage {
     }
 
     /// The `len` bytes that start `offset` into the file; `None` if it has fewer.
+    #[cfg(feature = "npy")]
     pub(super) fn file(map: Mmap, offset: usize, len: usize) -> Option<Self> {
         let start = NonNull::from(map.get(offset..)?.get(..len)?).cast();
         Some(Storage { start, len, owner: Owner::File(map) })
@@ -78,8 +81,15 @@ impl Storage {
     }
 
     /// Whether the bytes are a mapped file's.
+    #[cfg(feature = "npy")]
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::File(_))
+    }
+
+    /// Without the feature no file is mapped.
+    #[cfg(not(feature = "npy"))]
+    pub(super) fn is_mapped(&self) -> bool {
+        false
     }
 
     /// All bytes.

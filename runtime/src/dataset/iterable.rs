@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Chain2, Context, WorkerInfo};
+use super::{Chain2, Context, Map, WorkerInfo};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 
@@ -74,7 +74,7 @@ pub trait IterableDataset: Send + Sync + 'static {
     ) -> Result<Option<Self::Sample<'a>>, BoxError>;
 
     /// Writes what [`resume`](Self::resume) needs to go on from where this cursor is, for the [state of a
-    /// loader](crate::loader::LaneLoader::state); whether it can.
+    /// loader](crate::loader::Loader::state); whether it can.
     ///
     /// It is asked after each batch, by the worker. `to` is empty, with the memory of what was saved before. A dataset that
     /// cannot, as none can unless it says so, is read again from its start when a state is loaded, and the loader warns.
@@ -169,6 +169,30 @@ pub trait IterableDataset: Send + Sync + 'static {
         B: for<'a> IterableDataset<Sample<'a> = Self::Sample<'a>>,
     {
         Chain2::new(self, other)
+    }
+
+    /// The dataset of what `function` makes of each sample, as [`Dataset::map`](super::Dataset::map).
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::{IterableDataset, iter_fn};
+    ///
+    /// let lines = iter_fn(|_| Ok(["1 2", "3 4"].map(|line| Ok(line.as_bytes().to_vec()))));
+    /// let numbers = lines.map(|line, _| {
+    ///     let numbers: Result<Vec<i64>, _> = str::from_utf8(&line)?.split(' ').map(str::parse).collect();
+    ///     Ok(numbers?)
+    /// });
+    /// let mut loader = Loader::iterable(numbers).batch_size(2).build()?;
+    /// assert_eq!(loader.epoch()?.next().expect("a batch")?.tensors().as_slice(), [1, 2, 3, 4]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    fn map<S, F>(self, function: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        F: for<'a> Fn(Self::Sample<'a>, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
+        S: Sample + 'static,
+    {
+        Map::new(self, function)
     }
 }
 

@@ -4,14 +4,13 @@ use super::{Context, Dataset};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
-use crate::sample::{AnyRow, Fields, Sample};
-use crate::tensor::Tensor;
+use crate::sample::{AnyRow, ArrayRow, Sample};
 use crate::tuples::up_to_eight;
 
 /// Something with rows, each of which can be a sample or a part of one.
 ///
-/// Arrays give tensors of one dimension less, a `Vec` of numbers gives the numbers, a `Vec` of [`AnyArray`] gives a row
-/// of each, and a tuple of these gives tuples.
+/// An [`Array`] gives its rows ([`ArrayRow`]), tensors of one dimension less; a `Vec` of numbers gives the numbers; a `Vec` of
+/// [`AnyArray`] gives a row of each ([`AnyRow`]); and a tuple of these gives tuples.
 pub trait Rows: Send + Sync + 'static {
     /// One row.
     type Row<'a>: Sample;
@@ -72,33 +71,6 @@ impl<T: Element> Rows for Vec<T> {
     }
 }
 
-/// A row of an [`Array`]: its elements and their shape, both borrowed, so that making one costs nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct ArrayRow<'a, T> {
-    data: &'a [T],
-    shape: &'a [usize],
-}
-
-impl<'a, T: Element> ArrayRow<'a, T> {
-    /// The row as a tensor.
-    pub(crate) fn view(&self) -> Tensor<'a, T> {
-        Tensor::new(self.data, self.shape).expect("a row is as long as its shape says")
-    }
-}
-
-impl<T: Element> Sample for ArrayRow<'_, T> {
-    type Schema = T;
-
-    fn declare(&self, fields: &mut Fields) {
-        fields.fixed(T::DTYPE, self.shape);
-    }
-
-    #[inline(always)]
-    fn write(self, row: &mut crate::sample::Row<'_>) -> Result<(), BoxError> {
-        Ok(row.write(self.data, self.shape)?)
-    }
-}
-
 impl<T: Element> Rows for Array<T> {
     type Row<'a> = ArrayRow<'a, T>;
 
@@ -108,7 +80,7 @@ impl<T: Element> Rows for Array<T> {
 
     #[inline]
     fn row(&self, index: usize) -> ArrayRow<'_, T> {
-        ArrayRow { data: self.row_slice(index), shape: self.shape().get(1..).unwrap_or_default() }
+        ArrayRow::from_checked(self.row_slice(index), self.shape().get(1..).unwrap_or_default())
     }
 
     #[inline]
@@ -126,7 +98,7 @@ impl Rows for Vec<AnyArray> {
 
     #[inline]
     fn row(&self, index: usize) -> AnyRow<'_> {
-        AnyRow { arrays: self, index }
+        AnyRow::new(self, index)
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 //! | the rows of arrays | [`TensorDataset`] |
 //! | what a function makes of an index | [`from_fn`] |
 //! | anything else | your own [`Dataset`], with a [`Context`] for random numbers and memory |
+//! | what a function makes of each sample of a dataset | [`Dataset::map`], [`IterableDataset::map`] |
 //! | some samples of a dataset | [`Subset`] |
 //! | a dataset in random parts | [`random_split`] |
 //! | one dataset after the other | [`ConcatDataset`], or [`Dataset::concat`] where their types differ |
@@ -21,6 +22,7 @@ mod function;
 mod iter_fn;
 mod iterable;
 mod loadable;
+mod map;
 mod memory;
 pub(crate) mod reading;
 mod split;
@@ -39,7 +41,7 @@ pub use self::function::{FnDataset, from_fn};
 pub use self::iter_fn::{IterFn, iter_fn};
 pub use self::iterable::IterableDataset;
 pub use self::loadable::{Iterable, Loadable};
-pub(crate) use self::memory::ArrayRow;
+pub use self::map::Map;
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::reading::reading;
 pub use self::split::{SplitError, SplitLength, random_split};
@@ -201,6 +203,46 @@ pub trait Dataset: Send + Sync + 'static {
         B: for<'a> Dataset<Sample<'a> = Self::Sample<'a>>,
     {
         Concat2::new(self, other)
+    }
+
+    /// The dataset of what `function` makes of each sample: decoding, conversion, augmentation.
+    ///
+    /// The function runs where the sample is read, in the workers. Its result must own what it holds; for samples that
+    /// borrow, implement [`Dataset`]. An error or a panic of the function counts as the sample's own.
+    ///
+    /// Since the sample may borrow from the [`Context`] that it was read with, the dataset and the function each get a
+    /// [part](Context::parts) of the context, with memory and random numbers of their own. The random numbers belong to the
+    /// sample, and are the same for any number of workers.
+    ///
+    /// ```
+    /// use slotline::array::Array;
+    /// use slotline::dataset::TensorDataset;
+    /// use slotline::rng::rand_core::Rng;
+    /// use slotline::{Dataset, Loader};
+    ///
+    /// let waves = Array::new((0..32).map(|x| x as f32).collect(), &[8, 4])?;
+    /// let noisy = TensorDataset::new((waves, vec![0_i64; 8]))?.map(|(wave, label), cx| {
+    ///     let mut wave = wave.as_slice().to_vec();
+    ///     for x in &mut wave {
+    ///         *x = *x / 32.0 + 0.1 * (cx.rng().next_u32() as f32 / u32::MAX as f32 - 0.5);
+    ///     }
+    ///     Ok((wave, label))
+    /// });
+    /// let mut loader = Loader::builder(noisy).batch_size(8).shuffle(true).num_workers(2).build()?;
+    /// for batch in loader.epoch()? {
+    ///     let batch = batch?;
+    ///     let (waves, labels) = batch.tensors();
+    ///     assert_eq!((waves.shape(), labels.len()), (&[8, 4][..], 8));
+    /// }
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    fn map<S, F>(self, function: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        F: for<'a> Fn(Self::Sample<'a>, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
+        S: Sample + 'static,
+    {
+        Map::new(self, function)
     }
 }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::collate::Region;
 use super::lease::Lease;
 use crate::dataset::Loadable;
-use crate::sample::{Columns, Schema};
+use crate::sample::{Columns, Dynamic, Schema};
 
 /// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
 ///
@@ -34,11 +34,6 @@ pub struct Tag {
 }
 
 impl<S: Schema> Batch<S> {
-    #[inline]
-    pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
-        Self { lease, tag, schema: PhantomData }
-    }
-
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
     /// there are no batches ([`batch_size(None)`](super::Builder::batch_size)), `[…]` and `[]`.
     ///
@@ -54,9 +49,14 @@ impl<S: Schema> Batch<S> {
 }
 
 impl<S> Batch<S> {
+    #[inline]
+    pub(super) fn new(lease: Lease<Region>, tag: Tag) -> Self {
+        Self { lease, tag, schema: PhantomData }
+    }
+
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
     /// any loader.
-    pub fn untyped(self) -> Batch<()> {
+    pub fn untyped(self) -> Batch<Dynamic> {
         Batch { lease: self.lease, tag: self.tag, schema: PhantomData }
     }
 

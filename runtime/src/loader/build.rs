@@ -6,9 +6,10 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
-use super::Loader;
+use super::backend::Backend;
 use super::block::Block;
 use super::builder::Builder;
+use super::collate::Storage;
 use super::crew::{Crew, usable_cores, worker_cores};
 use super::draw::{Batching, Origin};
 use super::engine::Engine;
@@ -21,14 +22,17 @@ use super::on_error::Ledger;
 use super::options::{Kind, Options, ring_slots};
 use super::overflow::Spills;
 use super::pacer::Pacer;
+use super::passes::Orders;
 use super::payloads::{Payloads, Request, fields_of};
 use super::plan::Feed;
 use super::resume::Log;
-use super::ring::{Ring, Shared};
+use super::ring::{Filler, Helper, Ring, Shared};
+use super::shared::SharedRing;
 use super::spans;
 use super::stats::Tally;
 use super::watch::Watchdog;
 use super::work::Work;
+use super::{Inner, Loader, Progress};
 use crate::arena::available_memory;
 use crate::dataset::Dataset;
 use crate::wait::Waiter;
@@ -43,7 +47,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     ///
     /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
     /// them.
-    pub fn build(mut self) -> Result<Loader<D, C>, BuildError> {
+    pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
@@ -92,8 +96,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
         // Who said how much to claim wants no other pace.
         let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
-        let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
-        let block = Block::of::<D, C>(&made.payloads);
+        let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
+        let block = Block::of(&made.payloads);
         let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
@@ -113,20 +117,22 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
-        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers);
-        let mut engine = engine.on_error(on_error);
-        if let Origin::Feed(_) = draw.from {
-            engine.plan_mut().feed = Some(Feed::new(slots, rows, in_order));
-        }
+        let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(slots, rows, in_order));
+        let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
+        let engine = engine.on_error(on_error);
+        let (board, stride) = (engine.board.clone(), engine.stride);
+        let (abandoned, activities) = (engine.abandoned.clone(), engine.activities.clone());
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
-        let fate = Fate::new(workers);
-        let shared = Arc::new(Shared { engine, ring: ring.clone(), part_rows, gate, shares, fate, untouched });
-        let watchdog = watchdog(self.options.watchdog, &shared.engine.activities)?;
+        let fate = Arc::new(Fate::new(workers));
+        let shared = Shared { ring, abandoned, part_rows, gate, shares, fate: fate.clone(), untouched };
+        let shared = Arc::new(shared);
+        let filler = Arc::new(Filler { engine, shared: shared.clone() });
+        let watchdog = watchdog(self.options.watchdog, &activities)?;
         let hands = (0..workers).map(|id| {
-            let (shared, mut reader) = (shared.clone(), shared.engine.reader(Some(id), watching.clone()));
+            let (filler, mut reader) = (filler.clone(), filler.engine.reader(Some(id), watching.clone()));
             move || {
-                let worker = Worker::new(shared.ring.clone());
-                shared.work(&worker, &mut reader);
+                let worker = Worker::new(filler.shared.ring.clone());
+                filler.work(&worker, &mut reader);
             }
         });
         let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
@@ -138,18 +144,26 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         for warning in &warnings {
             spans::tell(|| tracing::warn!("{warning}"));
         }
-        Ok(Loader {
-            own: Worker::new(ring),
-            reader: shared.engine.reader(None, pacer.clone()),
-            shared,
-            consumer,
+        let batching = draw.batching;
+        let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
+        let helper = Helper { reader: filler.engine.reader(None, pacer), worker, filler: filler.clone() };
+        let helps = workers == 0 || shares;
+        let (helper, abandoned) = (Box::new(helper), shared.abandoned.clone());
+        let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, board: board.clone() };
+        let end = SharedRing { shared, consumer, sweeper, board, rows, stride, helper, helps };
+        Ok(Loader::new(Inner {
+            backend: Backend::Shared(end),
+            passes: Box::new(orders),
+            abandoned,
+            activities,
+            fate,
             crew: crew.writes_into(block.as_ref()),
-            draw,
             generator: self.options.generator,
+            seed: 0,
+            batching,
             hold: slots - ahead,
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             in_order,
-            helps: workers == 0 || shares,
             waits_for_release: self.options.wait_for_release,
             persistent,
             ledger: Ledger::new(on_error, false),
@@ -157,11 +171,12 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             memory_ceiling,
             warnings,
             epochs: 0,
-            pass: super::Progress::default(),
+            passes_begun: 0,
+            pass: Progress::default(),
             log: Log::new(if in_order { 0 } else { slots }),
             tally: Tally::new(sample_bytes, spills),
             watchdog,
-        })
+        }))
     }
 }
 

@@ -1,6 +1,8 @@
 //! How samples become a batch: stacked in the slot's memory, or by a function of the user's.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
@@ -19,18 +21,14 @@ use crate::sync::Mutex;
 
 /// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
 pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
-    /// What a pass gives.
-    type Batch;
+    /// What a loader gives: [`Batch`] or [`Collated`].
+    type Output: Output<Payload = Self::Payload>;
     /// What a slot holds.
     #[doc(hidden)]
-    type Payload: Send + Sync + 'static;
+    type Payload: Storage;
 
     #[doc(hidden)]
     fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
-
-    /// Drops what the slot holds of a batch that nobody will get.
-    #[doc(hidden)]
-    fn discard(payload: &Self::Payload);
 
     /// Whether each sample is written into its row, and a failure is then that of a sample.
     #[doc(hidden)]
@@ -43,41 +41,55 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
     /// The row must be the claim's own, and there must be one.
     #[doc(hidden)]
     unsafe fn leave_empty(payload: &Self::Payload, row: usize);
+}
+
+/// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
+pub trait Output: sealed::Sealed {
+    /// What a pass gives: of [`Batch<S>`](Batch) itself, of [`Collated<T>`](Collated) the `T`.
+    type Item;
+    /// What a slot holds.
+    #[doc(hidden)]
+    type Payload: Storage;
+
+    #[doc(hidden)]
+    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Item;
+}
+
+/// What a slot holds of a batch.
+#[doc(hidden)]
+pub trait Storage: Send + Sync + 'static {
+    /// Drops what the slot holds of a batch that nobody will get.
+    fn discard(&self);
 
     /// Takes rows that were left empty, in ascending order, out of a batch of `rows`.
     ///
     /// # Safety
     ///
     /// The batch must be the caller's alone, and have these rows, written or left empty.
-    #[doc(hidden)]
-    unsafe fn close_up(payload: &Self::Payload, empty: &[usize], rows: usize);
+    unsafe fn close_up(&self, empty: &[usize], rows: usize);
 
-    /// The memory of the batch that a slot holds, if it is the loader's.
-    #[doc(hidden)]
-    fn region(_: &Self::Payload) -> Option<&Region> {
+    /// The memory of the batch, if it is the loader's.
+    fn region(&self) -> Option<&Region> {
         None
     }
 
-    /// Bytes of one sample's fields, if that is the same for all; 0 if it is not known.
-    #[doc(hidden)]
-    fn sample_bytes(_: &Self::Payload) -> Option<usize> {
+    /// Bytes of one sample's fields; `None` if samples differ in that, 0 if it is not known.
+    fn sample_bytes(&self) -> Option<usize> {
         Some(0)
     }
 
-    /// Bytes of the batch that a slot holds; counts what of it is on the heap.
-    #[doc(hidden)]
-    fn weigh(_: &Self::Payload, _: Tag, _: &mut Spills) -> usize {
+    /// Bytes of the batch; counts what of it is on the heap.
+    fn weigh(&self, _: Tag, _: &mut Spills) -> usize {
         0
     }
-
-    #[doc(hidden)]
-    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Batch;
 }
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Stack {}
     impl<F, T> Sealed for super::With<F, T> {}
+    impl<S> Sealed for super::Batch<S> {}
+    impl<T> Sealed for super::Collated<T> {}
 }
 
 /// Stacks samples along a new first dimension: each writes itself into its row of the batch.
@@ -177,7 +189,7 @@ impl Region {
 }
 
 impl<D: Loadable> Collate<D> for Stack {
-    type Batch = BatchOf<D>;
+    type Output = BatchOf<D>;
     type Payload = Region;
 
     #[inline(always)] // As `MapJob::next`.
@@ -191,40 +203,47 @@ impl<D: Loadable> Collate<D> for Stack {
         Ok(())
     }
 
-    fn discard(_: &Region) {}
-
     const STACKS: bool = true;
 
     unsafe fn leave_empty(region: &Region, row: usize) {
         // SAFETY: the caller's word.
         unsafe { Row::new(&region.layout, region.start.as_ptr(), row) }.leave_empty();
     }
+}
 
-    unsafe fn close_up(region: &Region, empty: &[usize], rows: usize) {
+impl Storage for Region {
+    fn discard(&self) {}
+
+    unsafe fn close_up(&self, empty: &[usize], rows: usize) {
         // SAFETY: the caller's word.
-        unsafe { close_up(&region.layout, region.start.as_ptr(), empty, rows) };
+        unsafe { close_up(&self.layout, self.start.as_ptr(), empty, rows) };
     }
 
-    fn region(region: &Region) -> Option<&Region> {
-        Some(region)
+    fn region(&self) -> Option<&Region> {
+        Some(self)
     }
 
-    fn sample_bytes(region: &Region) -> Option<usize> {
-        let columns = region.layout.columns.iter();
-        (!region.layout.is_sequential()).then(|| columns.map(|column| column.stride).sum())
+    fn sample_bytes(&self) -> Option<usize> {
+        let columns = self.layout.columns.iter();
+        (!self.layout.is_sequential()).then(|| columns.map(|column| column.stride).sum())
     }
 
     #[cold]
-    fn weigh(region: &Region, tag: Tag, spills: &mut Spills) -> usize {
+    fn weigh(&self, tag: Tag, spills: &mut Spills) -> usize {
         // SAFETY: as of `Batch::columns`.
-        let columns = unsafe { region.columns(tag) };
+        let columns = unsafe { self.columns(tag) };
         spills.count(tag, columns);
         (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()
     }
+}
+
+impl<S> Output for Batch<S> {
+    type Item = Self;
+    type Payload = Region;
 
     #[inline]
-    fn deliver(lease: Lease<Region>, tag: Tag) -> BatchOf<D> {
-        Batch::new(lease, tag)
+    fn deliver(lease: Lease<Region>, tag: Tag) -> Self {
+        Self::new(lease, tag)
     }
 }
 
@@ -256,7 +275,7 @@ where
     T: Send + 'static,
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
-    type Batch = T;
+    type Output = Collated<T>;
     // The ring makes the lock superfluous; uncontended, it is cheaper than a proof.
     type Payload = Mutex<Option<T>>;
 
@@ -272,19 +291,37 @@ where
         Ok(())
     }
 
-    fn discard(slot: &Mutex<Option<T>>) {
-        drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-
     const STACKS: bool = false;
 
     /// The function has not seen the sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
+}
 
-    unsafe fn close_up(_: &Self::Payload, _: &[usize], _: usize) {}
+/// Names a loader whose batches a [collate function](super::Builder::collate) makes: `Loader<Collated<T>>` gives `T`. There
+/// are no values of it.
+pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
 
+impl<T> fmt::Debug for Collated<T> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {}
+    }
+}
+
+impl<T: Send + 'static> Output for Collated<T> {
+    type Item = T;
+    type Payload = Mutex<Option<T>>;
+
+    #[inline]
     fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
         let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();
         batch.expect("a published slot without a failure has a batch")
     }
+}
+
+impl<T: Send + 'static> Storage for Mutex<Option<T>> {
+    fn discard(&self) {
+        drop(self.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    unsafe fn close_up(&self, _: &[usize], _: usize) {}
 }

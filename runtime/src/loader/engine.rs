@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use super::collate::Collate;
+use super::collate::{Collate, Storage};
 use super::draw::Batching;
 use super::error::By;
 use super::job::{Abandoned, Activity, MapJob, Reader};
 use super::on_error::OnError;
 use super::pacer::Pacer;
-use super::plan::{Indices, Plan};
+use super::plan::{Feed, Indices, Plan};
 use super::tolerant::Tolerant;
 use super::work::{Cause, Failure, Work, dispose, guarded, quietly};
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
@@ -31,27 +31,31 @@ pub(super) struct Engine<D: Loadable, C: Collate<D>> {
     pub(super) single: bool,
     /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
     bulk: usize,
-    /// Written by the loader between two passes, read by the threads that have a claim.
-    plan: Board<Plan>,
+    pub(super) board: Arc<Board>,
     pub(super) abandoned: Arc<Abandoned>,
     on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(super) activities: Arc<[CachePadded<Activity>]>,
 }
 
-/// What one thread writes from time to time, and many read in between.
+/// Where the plan of a pass is: written by the loader between two passes, read by the threads that have a claim.
 #[derive(Debug, Default)]
-struct Board<T>(UnsafeCell<T>);
+pub(super) struct Board(UnsafeCell<Plan>);
 
-// SAFETY: the value is reached through `Engine::plan` and `Engine::draft` only, whose callers see to it that nobody reads it
-// while it is written; the rings order the two. Readers share the value, and writers send it from thread to thread.
-unsafe impl<T: Send + Sync> Sync for Board<T> {}
+// SAFETY: the plan is reached through `plan` and `draft` only, whose callers see to it that nobody reads it while it is written;
+// the rings order the two. Readers share it, and writers send it from thread to thread, which is checked below.
+unsafe impl Sync for Board {}
 
-/// A plan in the making. It is taken out of the engine and put back when this is dropped: drawing a plan runs code of the
-/// user's, which may do anything, and so no reference into the engine is alive meanwhile.
-pub(super) struct Draft<'e> {
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Plan>();
+};
+
+/// A plan in the making. It is taken off the board and put back when this is dropped: drawing a plan runs code of the
+/// user's, which may do anything, and so no reference into the board is alive meanwhile.
+pub(super) struct Draft<'b> {
     plan: Plan,
-    to: &'e Board<Plan>,
+    to: &'b Board,
 }
 
 impl Deref for Draft<'_> {
@@ -70,9 +74,37 @@ impl DerefMut for Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `Engine::draft`). What comes
+        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `Board::draft`). What comes
         // back is the empty plan that was left there, and dropping that runs no code of the user's.
         unsafe { std::ptr::swap(self.to.0.get(), &mut self.plan) };
+    }
+}
+
+impl Board {
+    /// A board with a plan that has this feed.
+    pub(super) fn new(feed: Option<Feed>) -> Self {
+        Self(UnsafeCell::new(Plan { feed, ..Plan::default() }))
+    }
+
+    /// The plan, to be made that of the next pass.
+    ///
+    /// # Safety
+    ///
+    /// As long as the draft is there no claim may be out and none be had, and nobody may call this or [`plan`](Self::plan).
+    pub(super) unsafe fn draft(&self) -> Draft<'_> {
+        // SAFETY: nobody else has a reference to the plan (the caller's word), and this one ends here.
+        let plan = unsafe { std::mem::take(&mut *self.0.get()) };
+        Draft { plan, to: self }
+    }
+
+    /// The plan of this pass.
+    ///
+    /// # Safety
+    ///
+    /// While it is used, a claim must be out, or the caller be the only one who may call `draft`.
+    pub(super) unsafe fn plan(&self) -> &Plan {
+        // SAFETY: nobody writes the plan now (the caller's word).
+        unsafe { &*self.0.get() }
     }
 }
 
@@ -95,12 +127,20 @@ pub(super) struct Task<'a> {
 }
 
 impl<D: Dataset, C: Collate<D>> Engine<D, C> {
-    pub(super) fn new(dataset: D, collate: C, rows: usize, batching: Batching, bulk: usize, workers: usize) -> Self {
+    pub(super) fn new(
+        dataset: D,
+        collate: C,
+        rows: usize,
+        batching: Batching,
+        bulk: usize,
+        workers: usize,
+        feed: Option<Feed>,
+    ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan, abandoned) = (Board::default(), Arc::default());
+        let (board, abandoned) = (Arc::new(Board::new(feed)), Arc::default());
         let on_error = OnError::Raise;
-        Self { dataset, collate, rows, stride, single, bulk, plan, abandoned, on_error, activities }
+        Self { dataset, collate, rows, stride, single, bulk, board, abandoned, on_error, activities }
     }
 
     /// With bad samples treated so.
@@ -116,32 +156,6 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// How many workers there are.
     pub(super) fn workers(&self) -> usize {
         self.activities.len() - 1
-    }
-
-    /// The plan, of an engine that nobody shares yet.
-    pub(super) fn plan_mut(&mut self) -> &mut Plan {
-        self.plan.0.get_mut()
-    }
-
-    /// The plan, to be made that of the next pass.
-    ///
-    /// # Safety
-    ///
-    /// As long as the draft is there no claim may be out and none be had, and nobody may call this or [`plan`](Self::plan).
-    pub(super) unsafe fn draft(&self) -> Draft<'_> {
-        // SAFETY: nobody else has a reference to the plan (the caller's word), and this one ends here.
-        let plan = unsafe { std::mem::take(&mut *self.plan.0.get()) };
-        Draft { plan, to: &self.plan }
-    }
-
-    /// The plan of this pass.
-    ///
-    /// # Safety
-    ///
-    /// While it is used, a claim must be out, or the caller be the only one who may call `draft`.
-    pub(super) unsafe fn plan(&self) -> &Plan {
-        // SAFETY: nobody writes the plan now (the caller's word).
-        unsafe { &*self.plan.0.get() }
     }
 
     /// Gives up some rows of a batch because of a panic outside of the code that is guarded sample by sample: the batch fails,
@@ -331,7 +345,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if nothing {
             dispose(outcome);
             // A panic there is reported as any panic is.
-            quietly(|| C::discard(&work.payload));
+            quietly(|| work.payload.discard());
             return Ok(());
         }
         outcome

@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use super::work::{Cause, dispose_each, guarded};
 use crate::BoxError;
@@ -76,12 +75,11 @@ impl Gate {
 
     /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
     /// long, or the gate was closed.
-    pub(super) fn begin(&self, seed: u64, timeout: Option<Duration>) -> Option<Vec<(usize, BoxError)>> {
-        let deadline = Until::after(timeout);
+    pub(super) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         let mut state = self.lock();
         // A pass that nobody waited for: its workers may still be in their code.
         if state.passes > 0 {
-            state = self.wait_for_all(state, &deadline)?;
+            state = self.wait_for_all(state, deadline)?;
         }
         state.passes += 1;
         (state.seed, state.arrived) = (seed, state.gone);
@@ -90,7 +88,7 @@ impl Gate {
         // Not under the lock: these are the user's, who may do anything when they are dropped.
         drop(state);
         dispose_each(unheard);
-        let mut state = self.wait_for_all(self.lock(), &deadline)?;
+        let mut state = self.wait_for_all(self.lock(), deadline)?;
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         Some(failures)

@@ -23,8 +23,12 @@
 //! (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level); where nobody
 //! listens they cost next to nothing. With a [`watchdog`](Builder::watchdog) there is one thread more.
 //!
-//! A dataset without an index ([`Loader::iterable`]) goes through a [`LaneLoader`], whose workers each have a ring of their
-//! own; what is said here holds for it but for what its documentation names.
+//! # Two ways from the workers
+//!
+//! Batches of a dataset by index come through one ring that all workers share, as said above. Where there is no index
+//! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`build_dealt`](Builder::build_dealt)), each worker has
+//! a ring of its own, and these differ: each batch is made by one worker; the calling thread loads only if there are no workers;
+//! and it does not matter which batches are held, but only how many.
 //!
 //! # When things go wrong
 //!
@@ -43,7 +47,7 @@
 //! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from `epoch`, for ever; workers end at their current sample; batches in hand stay good |
 //! | a loader dropped | the same, and the threads end. One that is stuck in user code, which includes destructors of thread-locals and subscribers of `tracing`, is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends by itself |
-//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or in a [`LaneLoader`] at the first one: [`Error::WorkerDied`], then and from every `epoch` |
+//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or each worker has a ring of its own, at the first one: [`Error::WorkerDied`], then and from every `epoch` |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
 //!
@@ -87,7 +91,7 @@
 //! A child has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
 //!
 //! - Of a loader with workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once. A [`Stopper`] stops
-//!   only what has no workers, or a [`LaneLoader`].
+//!   only what has no workers, or workers with a ring each.
 //! - A loader without workers goes on. Its memory is not locked any more: `mlock` ends with a fork.
 //! - A loader in memory that [`Builder::memory`] was given (page-locked for a device, say), with workers or without, is
 //!   [`Error::Forked`] from `next` and `epoch` at once, since the child may not have that memory, or may share it. To read a batch
@@ -101,6 +105,7 @@
 //! This holds for forks by the C library's `fork`, which `std` and others use too: of a bare `clone` nobody hears. What others
 //! have locked at the fork stays locked: a subscriber of `tracing`, `stdout`, a dataset's own mutex. glibc sees to the allocator.
 
+mod backend;
 mod batch;
 mod block;
 mod build;
@@ -115,6 +120,7 @@ mod facts;
 mod fate;
 mod figures;
 mod gate;
+mod inner;
 mod job;
 mod lanes;
 mod lease;
@@ -124,12 +130,14 @@ mod options;
 mod overflow;
 mod pacer;
 mod pass;
+mod passes;
 mod payloads;
 mod plan;
 mod rest;
 mod resume;
 mod ring;
 mod samples;
+mod shared;
 mod spans;
 mod state;
 mod stats;
@@ -141,43 +149,28 @@ mod watch;
 mod work;
 
 use std::fmt;
-use std::sync::Arc;
+use std::marker::PhantomData;
 use std::time::Duration;
-
-use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 pub use self::batch::{Batch, BatchOf};
 use self::block::Block;
-pub use self::block::{BatchLoader, BatchPass};
 pub use self::builder::{Builder, Values};
-pub use self::collate::{Collate, Stack, With};
+pub use self::collate::{Collate, Collated, Output, Stack, With};
 pub use self::crew::Affinity;
-use self::crew::{Crew, grace};
-use self::draw::Draw;
 pub use self::error::{BuildError, By, Error, Warning};
-use self::job::Reader;
-pub use self::lanes::{LaneLoader, LanePass};
+use self::inner::{Inner, Progress};
 pub use self::limit::Fits;
-use self::on_error::Ledger;
 pub use self::on_error::{BadSample, Budget, OnError};
 pub use self::overflow::Overflow;
 pub use self::pass::Pass;
-use self::resume::Log;
-use self::ring::{Ring, Shared};
 pub use self::samples::Samples;
 pub use self::state::{State, StateError};
-use self::stats::{Known, Tally};
 pub use self::stats::{Slow, Stats, StatsReader, Stuck, WorkerStats};
 pub use self::stop::Stopper;
 pub use self::verdict::{Bound, Verdict};
-use self::watch::Watchdog;
 use crate::arena::Memory;
-use crate::dataset::{Dataset, Loadable};
-use crate::fork::Process;
-use crate::rng::SharedGenerator;
-use crate::sample::Field;
-use crate::sync::Instant;
-use crate::wait::Until;
+use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::sample::{Dynamic, Field};
 
 /// How long a dropped loader waits, in all, for its threads to come out of user code and to end.
 pub const GRACE: Duration = Duration::from_secs(5);
@@ -186,71 +179,104 @@ const MOST_WORKERS: usize = 4096;
 
 /// Feeds a training loop with the batches of a dataset, pass after pass.
 ///
-/// See [`builder`](Self::builder) for the options and the [module](self) for what it does.
-pub struct Loader<D: Loadable, C: Collate<D> = Stack> {
-    shared: Arc<Shared<D, C>>,
-    consumer: Consumer<Arc<Ring<C::Payload>>>,
-    /// The consumer's own hands.
-    own: Worker<Arc<Ring<C::Payload>>>,
-    reader: Reader,
-    crew: Crew,
-    draw: Draw,
-    /// `None`: the process's default generator.
-    generator: Option<SharedGenerator>,
-    /// How many batches can be held with all the others still there to be filled.
-    hold: usize,
-    timeout: Option<Duration>,
-    in_order: bool,
-    helps: bool,
-    waits_for_release: bool,
-    persistent: bool,
-    ledger: Ledger,
-    block: Option<Block>,
-    memory_ceiling: usize,
-    warnings: Vec<Warning>,
-    /// Passes begun so far.
-    epochs: u32,
-    pass: Progress,
-    log: Log,
-    tally: Tally,
-    /// Ends after the crew has.
-    watchdog: Option<Watchdog>,
+/// See [`builder`](Self::builder) for the options and the [module](self) for what it does. Its type names what it gives and
+/// nothing else: `Loader<Batch<(u8, i64)>>` is any loader of images of bytes with a label each, whatever its dataset, and
+/// `Loader<Collated<T>>` one whose batches are made by a [collate function](Builder::collate). `Loader` by itself is one whose
+/// batches are read by their [columns](Batch::columns): what [`untyped`](Self::untyped) makes of any loader that stacks samples.
+///
+/// ```
+/// use slotline::loader::Batch;
+/// use slotline::Loader;
+/// use slotline::dataset::from_fn;
+///
+/// struct Trainer {
+///     train: Loader<Batch<(f32, i64)>>,
+///     total: f32,
+/// }
+///
+/// impl Trainer {
+///     fn step(&mut self, batch: &Batch<(f32, i64)>) {
+///         let (inputs, _labels) = batch.tensors();
+///         self.total += inputs.as_slice().iter().sum::<f32>();
+///     }
+/// }
+///
+/// let dataset = from_fn(100, |index, _| Ok((index as f32, index as i64)));
+/// let mut trainer = Trainer { train: Loader::builder(dataset).batch_size(10).build()?, total: 0.0 };
+/// trainer.train.begin_epoch()?;
+/// while let Some(batch) = trainer.train.next_batch() {
+///     trainer.step(&batch?);
+/// }
+/// assert_eq!(trainer.total, 4950.0);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct Loader<B: Output = Batch<Dynamic>> {
+    inner: Inner<B::Payload>,
+    output: PhantomData<fn() -> B>,
 }
 
-/// How far the current pass is.
-#[derive(Debug, Default)]
-struct Progress {
-    /// Its number.
-    epoch: u32,
-    /// How many batches it has; `None` as long as that is not known.
-    tasks: Option<usize>,
-    /// How many samples it has, if `tasks` is known.
-    positions: usize,
-    delivered: usize,
-    /// Batches that were thrown away, since nobody wanted the rest of the pass.
-    thrown_away: usize,
-    /// Whether batches are not delivered just one after the other, so that there is more to note than their number.
-    gaps: bool,
-    /// Whether the ring's run is open.
-    running: bool,
-}
-
-impl Progress {
-    /// Whether there may be batches to come.
-    #[inline]
-    fn has_more(&self) -> bool {
-        self.running && self.tasks != Some(self.delivered + self.thrown_away)
-    }
-}
-
-impl<D: Dataset> Loader<D> {
+impl Loader {
     /// The options of a loader over `dataset`, all at their defaults.
-    pub fn builder(dataset: D) -> Builder<D> {
+    pub fn builder<D: Dataset>(dataset: D) -> Builder<D> {
         Builder::new(dataset)
     }
+
+    /// The options of a loader over an iterable dataset, all at their defaults.
+    ///
+    /// Each worker reads and batches what it is given ([`IterableDataset`] says how to share), so that the batches depend on the
+    /// number of workers, too; random numbers from [`Context::rng`](crate::dataset::Context::rng) are a function of the worker's
+    /// seed, the epoch and the sample's number in what the worker reads.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::iter_fn;
+    ///
+    /// let letters = iter_fn(|_| Ok("slotline".bytes().map(Ok)));
+    /// let mut loader = Loader::iterable(letters).batch_size(3).build()?;
+    /// let words: Result<Vec<_>, _> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().to_vec())).collect();
+    /// let words: Result<_, slotline::Error> = words;
+    /// assert_eq!(words?, [&b"slo"[..], b"tli", b"ne"]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn iterable<D: IterableDataset>(dataset: D) -> Builder<Iterable<D>> {
+        Builder::new(Iterable(dataset))
+    }
 }
 
-impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+impl<S> Loader<Batch<S>> {
+    /// The loader without the type of its samples, to be read by their [columns](Batch::columns): for code that takes any
+    /// loader, or keeps several.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let numbers = Loader::builder(TensorDataset::new(vec![1_u8, 2, 3])?).build()?;
+    /// let pairs = Loader::builder(TensorDataset::new((vec![0.5_f32], vec![7_i64]))?).build()?;
+    /// let mut all: Vec<Loader> = vec![numbers.untyped(), pairs.untyped()];
+    /// let fields = all.iter().map(|loader| loader.fields().expect("samples are stacked").len());
+    /// assert!(fields.eq([1, 2]));
+    /// for loader in &mut all {
+    ///     let batch = loader.epoch()?.next().expect("a batch")?;
+    ///     println!("{:?}", batch.columns());
+    /// }
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn untyped(self) -> Loader {
+        Loader { inner: self.inner, output: PhantomData }
+    }
+
+    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    pub fn batch_bytes(&self) -> usize {
+        self.inner.block.as_ref().map_or(0, Block::batch_bytes)
+    }
+}
+
+impl<B: Output> Loader<B> {
+    fn new(inner: Inner<B::Payload>) -> Self {
+        Self { inner, output: PhantomData }
+    }
+
     /// Starts a pass over the dataset. A pass before it that is not over is given up.
     ///
     /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
@@ -264,61 +290,60 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
     /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
-    /// [`Error::Stopped`]; [`Error::Forked`].
-    pub fn epoch(&mut self) -> Result<Pass<'_, D, C>, Error> {
-        if self.crew.is_lost() {
-            return Err(Error::Forked);
-        }
-        // One that was leaked.
-        self.tally.end();
-        let begun = Instant::now();
-        self.drain()?;
-        let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
-            Some(tasks) => tasks,
-            None => self.draw()?,
-        };
-        let plan = self.plan();
-        let (positions, seed) = (plan.positions, plan.seed);
-        let bad = self.log.state().map_or(0, |state| state.bad_samples);
-        self.ledger.begin(tasks.map(|_| positions), bad);
-        self.shared.fate.begin(0);
-        let failures = match &self.shared.gate {
-            Some(gate) => match gate.begin(seed, self.timeout) {
-                Some(failures) => failures,
-                None => {
-                    self.put_off(tasks);
-                    return Err(self.late());
-                }
-            },
-            None => Vec::new(),
-        };
-        let delivered = self.log.state().map_or(0, State::batches);
-        if let Err(error) = self.consumer.open(tasks.map(|tasks| tasks - delivered)) {
-            if error == OpenError::Closed {
-                self.put_off(tasks);
-                return Err(self.closed());
-            }
-            debug_assert_eq!(error, OpenError::TooMany);
-            return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() });
-        }
-        self.log.gaps.start(self.log.resume.as_ref().map(|resume| &resume.state));
-        self.log.resume = None;
-        self.pass = Progress {
-            epoch: self.epochs,
-            tasks,
-            positions,
-            delivered,
-            thrown_away: 0,
-            gaps: !self.in_order || !self.log.gaps.missing.is_empty(),
-            running: true,
-        };
-        self.epochs = self.epochs.wrapping_add(1);
-        if let Some(gate) = &self.shared.gate {
-            gate.open();
-        }
-        self.tally.begin(begun);
-        let nobody_left = self.shared.fate.begin(failures.len());
-        Ok(Pass::new(self, failures, nobody_left))
+    /// [`Error::WorkerDied`]; [`Error::Stopped`]; [`Error::Forked`].
+    pub fn epoch(&mut self) -> Result<Pass<'_, B>, Error> {
+        self.begin_epoch()?;
+        Ok(Pass::new(self, None))
+    }
+
+    /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
+    /// [`Pass`], which borrows the loader, is in the way.
+    ///
+    /// # Errors
+    ///
+    /// As [`epoch`](Self::epoch).
+    pub fn begin_epoch(&mut self) -> Result<(), Error> {
+        self.inner.begin()
+    }
+
+    /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// // Steps, and not epochs: a pass begins when the one before is over.
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
+    /// for _step in 0..5 {
+    ///     let batch = match loader.next_batch() {
+    ///         Some(batch) => batch?,
+    ///         None => {
+    ///             loader.begin_epoch()?;
+    ///             loader.next_batch().expect("a pass has two batches")?
+    ///         }
+    ///     };
+    ///     println!("{:?}", batch.tensors());
+    /// }
+    /// assert_eq!(loader.next_epoch(), 3);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    #[inline]
+    pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
+        let next = self.inner.next()?;
+        Some(next.map(|(lease, tag)| B::deliver(lease, tag)))
+    }
+
+    /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
+    pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
+        let waits = std::mem::take(&mut self.inner.waits_for_release);
+        let next = self.next_batch();
+        (self.inner.waits_for_release, self.inner.pass.held) = (waits, false);
+        next
+    }
+
+    /// Whether the next batch of the pass, or an error in its place, is there already: see [`Pass::is_ready`].
+    pub fn is_ready(&self) -> bool {
+        self.inner.is_ready()
     }
 
     /// The number of the pass that the next [`epoch`](Self::epoch) gives.
@@ -334,13 +359,13 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn next_epoch(&self) -> u32 {
-        self.epochs
+        self.inner.epochs
     }
 
-    /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler.
+    /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler. Of an iterable dataset
+    /// by its own [`len`](IterableDataset::len), and with several workers there may be more that are not full.
     pub fn len(&self) -> Option<usize> {
-        let samples = self.draw.len(self.shared.engine.dataset.len())?;
-        Some(self.draw.batching.batches(samples))
+        self.inner.len()
     }
 
     /// Whether a pass surely has no batches.
@@ -348,19 +373,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
         self.len() == Some(0)
     }
 
-    /// The dataset.
-    pub fn dataset(&self) -> &D {
-        &self.shared.engine.dataset
-    }
-
     /// The most samples a batch has.
     pub fn batch_size(&self) -> usize {
-        self.draw.batching.batch_size
+        self.inner.batching.batch_size
     }
 
     /// How many batches there can be at once: those being filled, those ready, and those held.
     pub fn depth(&self) -> usize {
-        self.shared.ring.depth()
+        self.inner.backend.depth()
+    }
+
+    /// How many batches can be held while the next one is asked for, at most, so that it is not [refused](Error::Held).
+    pub fn most_held(&self) -> usize {
+        self.inner.most_held()
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
@@ -371,17 +396,17 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// what [spills](Overflow::Spill), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
     /// draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
-        self.memory_ceiling
+        self.inner.memory_ceiling
     }
 
     /// The fields of a batch; `None` if a [collate function](Builder::collate) makes batches.
     pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
-        self.block.as_ref().map(Block::fields)
+        self.inner.block.as_ref().map(Block::fields)
     }
 
     /// The memory that all batches are in, one beside the other; `None` if a [collate function](Builder::collate) makes them.
     pub fn memory(&self) -> Option<&dyn Memory> {
-        self.block.as_ref().map(Block::memory)
+        self.inner.block.as_ref().map(Block::memory)
     }
 
     /// What the loader has done since it was built, and what held it back.
@@ -417,19 +442,12 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stats_reader(&self) -> StatsReader {
-        self.tally.reader(Known {
-            activities: &self.shared.engine.activities,
-            watchdog: self.watchdog.as_ref(),
-            depth: self.depth(),
-            ledger: &self.ledger,
-            in_order: self.in_order,
-            dealt: false,
-        })
+        self.inner.stats_reader()
     }
 
-    /// What was noticed when the loader was built.
+    /// What was noticed when the loader was built, and since.
     pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
+        &self.inner.warnings
     }
 
     /// What stops this loader, from whatever thread.
@@ -448,125 +466,39 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stopper(&self) -> Stopper {
-        let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
-        Stopper::new(move || {
-            // Workers that were lost cannot be stopped, and may have held the gate's lock.
-            let stoppable = |shared: &Arc<Shared<D, C>>| shared.gate.is_none() || process.is_this();
-            shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
-        })
-    }
-
-    /// Fills some rows in the consumer's own thread, if any are to be claimed.
-    #[inline]
-    fn help(&mut self) -> bool {
-        // Whoever waits for the workers must see that they are awake.
-        self.consumer.call_workers();
-        match self.own.try_claim(self.reader.pacer.parts()) {
-            Ok(claim) => {
-                self.shared.fill(claim, &mut self.reader);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Gives up the current pass.
-    fn abandon(&mut self) {
-        self.shared.engine.abandoned.set(true);
-        self.shared.ring.seal();
-    }
-
-    /// Sees the pass before to its end.
-    fn drain(&mut self) -> Result<(), Error> {
-        if self.pass.has_more() {
-            self.abandon();
-        }
-        let deadline = Until::after(self.timeout);
-        loop {
-            match self.consumer.try_next() {
-                Ok(lease) => {
-                    self.pass.thrown_away += 1;
-                    drop(lease.take_trouble()); // Does not panic, whatever is in it.
-                    C::discard(&lease.payload);
-                }
-                Err(NextError::Failed { .. }) => self.pass.thrown_away += 1,
-                // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
-                // that the batch comes by here with the failures that its other parts may have left in the slot.
-                Err(NextError::Empty) => match self.own.try_claim(usize::MAX) {
-                    Ok(claim) => claim.publish(),
-                    Err(_) if self.consumer.wait(&deadline) => {}
-                    Err(_) => return Err(self.late()),
-                },
-                Err(NextError::Closed) => return Err(self.closed()),
-                Err(NextError::Ended | NextError::Held) => break,
-            }
-        }
-        // Who stopped it may not have come to close the ring.
-        if self.shared.engine.abandoned.is_stopped() {
-            return Err(Error::Stopped);
-        }
-        self.shared.engine.abandoned.set(false);
-        self.pass = Progress::default();
-        Ok(())
-    }
-
-    /// Why a wait for the workers came to nothing.
-    #[cold]
-    fn late(&self) -> Error {
-        if self.shared.engine.abandoned.is_stopped() {
-            return Error::Stopped;
-        }
-        self.shared.fate.error().filter(|_| self.shared.ring.is_closed()).unwrap_or_else(|| self.timed_out())
-    }
-
-    /// Why the ring is closed.
-    #[cold]
-    fn closed(&self) -> Error {
-        let stopped = self.shared.engine.abandoned.is_stopped();
-        self.shared.fate.error().filter(|_| !stopped).unwrap_or(Error::Stopped)
-    }
-
-    #[cold]
-    fn timed_out(&self) -> Error {
-        let workers = &self.shared.engine.activities[..self.crew.len()];
-        // In order it is the next one; as they arrive, the first of those that are begun.
-        let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| !self.in_order);
-        let task = begun.unwrap_or_else(|| {
-            let tickets = &self.plan().tickets;
-            tickets.task((self.pass.delivered + self.pass.thrown_away).saturating_sub(tickets.done))
-        });
-        let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(task)?))).collect();
-        Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy }
-    }
-
-    #[cold]
-    fn held(&self) -> Error {
-        Error::Held { depth: self.depth(), hold: self.hold }
+        self.inner.backend.stopper()
     }
 }
 
-impl<D: Loadable, C: Collate<D>> Drop for Loader<D, C> {
-    fn drop(&mut self) {
-        self.shared.engine.abandoned.set(true);
-        if self.crew.is_lost() {
-            return self.crew.forget();
-        }
-        self.shared.close();
-        let deadline = grace();
-        self.crew.end(&deadline);
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.end(&deadline);
-        }
+/// A pass; an error of [`epoch`](Loader::epoch) is its only item.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline::dataset::TensorDataset;
+///
+/// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
+/// for batch in &mut loader {
+///     println!("{:?}", batch?.tensors());
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+impl<'a, B: Output> IntoIterator for &'a mut Loader<B> {
+    type Item = Result<B::Item, Error>;
+    type IntoIter = Pass<'a, B>;
+
+    fn into_iter(self) -> Pass<'a, B> {
+        let refused = self.begin_epoch().err();
+        Pass::new(self, refused)
     }
 }
 
-impl<D: Dataset, C: Collate<D>> fmt::Debug for Loader<D, C> {
+impl<B: Output> fmt::Debug for Loader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
-            .field("batch_size", &self.draw.batching.batch_size)
-            .field("num_workers", &self.crew.len())
+            .field("batch_size", &self.batch_size())
+            .field("num_workers", &self.inner.crew.len())
             .field("depth", &self.depth())
-            .field("epochs", &self.epochs)
+            .field("epochs", &self.next_epoch())
             .finish_non_exhaustive()
     }
 }

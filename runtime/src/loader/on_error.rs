@@ -6,14 +6,13 @@ use std::sync::{Arc, PoisonError, TryLockError};
 use serde::Serialize;
 
 use super::batch::Tag;
-use super::collate::Collate;
+use super::collate::Storage;
 use super::error::{BuildError, By, Error};
 use super::lease::Lease;
 use super::options::{Kind, clash};
 use super::spans;
 use super::stats::Tally;
 use super::work::{Bad, Failure, Trouble, dispose, dispose_each, quietly};
-use crate::dataset::Loadable;
 use crate::fork::Process;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -216,26 +215,26 @@ impl Ledger {
 
     /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
     /// nothing. Counts its bad samples.
-    pub(super) fn settle<D: Loadable, C: Collate<D>>(
+    pub(super) fn settle<P: Storage>(
         &mut self,
-        lease: Lease<C::Payload>,
+        lease: Lease<P>,
         tag: Tag,
         tally: &mut Tally,
-    ) -> Option<Result<(C::Batch, usize), Error>> {
+    ) -> Option<Result<(Lease<P>, Tag), Error>> {
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
-                unsafe { C::close_up(lease.payload(), &empty, tag.rows) };
+                unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let tag = Tag { rows: tag.rows - empty.len(), ..tag };
                 if tag.rows == 0 {
                     return None;
                 }
-                tally.count::<D, C>(lease.payload(), tag);
-                Some(Ok((C::deliver(lease, tag), tag.rows)))
+                tally.count(lease.payload(), tag);
+                Some(Ok((lease, tag)))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.
-                quietly(|| C::discard(lease.payload()));
+                quietly(|| lease.payload().discard());
                 tally.fail();
                 Some(Err(error))
             }

@@ -1,16 +1,14 @@
 //! What a loader keeps so that it can say where it is, and what it was told to go on from.
 
-#[cfg(doc)]
-use super::Pass;
-use super::collate::Collate;
+use super::backend::Backend;
+use super::collate::{Output, Storage};
 use super::draw::{Draw, Origin, draw_base_seed};
 use super::error::{Error, Warning};
 use super::facts::{Before, Facts};
 use super::on_error::Ledger;
-use super::plan::Plan;
+use super::passes::Pass;
 use super::state::{State, StateError, Streams};
-use super::{Loader, Progress, spans};
-use crate::dataset::Dataset;
+use super::{Inner, Loader, Progress, spans};
 use crate::rng::{Generator, Place, SharedGenerator};
 
 /// A loader's memory of where its passes begin.
@@ -149,12 +147,12 @@ impl Facts<'_> {
     }
 }
 
-impl<D: Dataset, C: Collate<D>> Loader<D, C> {
+impl<B: Output> Loader<B> {
     /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
     ///
-    /// In a pass it is [`Pass::state`].
+    /// In a pass it is [`Pass::state`](super::Pass::state).
     pub fn state(&self) -> State {
-        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |_| None)
+        self.inner.state()
     }
 
     /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
@@ -174,6 +172,10 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for all that came
     /// before, however long that takes, and cannot go back in the loader in which it was asked already; this is a
     /// [warning](Self::warnings).
+    ///
+    /// Of an iterable dataset the number of workers must be the same, as each reads a part of its own. A cursor goes on from
+    /// what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker reads again,
+    /// for nobody, what it had read.
     ///
     /// ```
     /// use slotline::Loader;
@@ -204,8 +206,19 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     ///
     /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
     pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.inner.load_state(state)
+    }
+}
+
+impl<P: Storage> Inner<P> {
+    fn state(&self) -> State {
+        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |running| self.streams(running))
+    }
+
+    fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.facts().check(state)?;
-        self.log.load(state, &mut self.generator, Some(&mut self.draw), &mut self.warnings)?;
+        self.give_up();
+        self.log.load(state, &mut self.generator, self.passes.draw_mut(), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
         Ok(())
     }
@@ -213,48 +226,44 @@ impl<D: Dataset, C: Collate<D>> Loader<D, C> {
     /// Leaves the pass that was drawn for the next `epoch` to begin.
     #[cold]
     pub(super) fn put_off(&mut self, tasks: Option<usize>) {
-        let state = self.facts().state(self.epochs, &self.log.before);
+        let state = State { streams: self.streams(false), ..self.facts().state(self.epochs, &self.log.before) };
         self.log.put_off(state, tasks);
     }
 
     /// What its states depend on.
     fn facts(&self) -> Facts<'_> {
         Facts {
-            dataset_len: Some(self.shared.engine.dataset.len()),
-            batching: self.draw.batching,
+            dataset_len: self.passes.dataset_len(),
+            batching: self.batching,
             generator: self.generator.as_ref(),
             adopted: self.log.adopted,
             default: self.log.default.as_ref(),
             persistent: self.persistent,
-            base_seed: (self.epochs > 0).then(|| self.plan().seed),
-            draw: Some(&self.draw),
+            base_seed: (self.epochs > 0).then_some(self.seed),
+            draw: self.passes.draw(),
             num_workers: self.crew.len(),
         }
     }
 
-    /// The plan of the pass.
-    #[inline]
-    pub(super) fn plan(&self) -> &Plan {
-        // SAFETY: nobody else calls `draft`, and it is not called while `self` is borrowed.
-        unsafe { self.shared.engine.plan() }
+    /// How far the workers of an iterable dataset are; or at the start of a pass.
+    fn streams(&self, running: bool) -> Option<Streams> {
+        match &self.backend {
+            Backend::PerWorker(end) if self.passes.draw().is_none() => {
+                Some(end.streams(self.crew.len(), running.then_some(self.pass.samples)))
+            }
+            _ => None,
+        }
     }
 
     /// Draws the next pass, or again the one that a state is in.
     pub(super) fn draw(&mut self) -> Result<Option<usize>, Error> {
-        self.log.prepare(Some(&mut self.draw))?;
+        self.log.prepare(self.passes.draw_mut())?;
         let text = std::mem::take(&mut self.log.before.text);
         self.log.before = self.facts().begin(&self.log, text);
-        let engine = &self.shared.engine;
-        // SAFETY: the run is over with everything taken, and the next one is opened later. Of the loader's own methods, which
-        // look at the plan, none can be called by a sampler, as the loader is borrowed.
-        let mut plan = unsafe { engine.draft() };
         let keeps = self.persistent && self.epochs > 0;
-        plan.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(plan.seed));
-        plan.epoch = self.epochs;
-        plan.tickets.start(self.log.state());
-        let default = self.log.default.as_ref();
-        let tasks = self.draw.begin(engine.dataset.len(), engine.rows, &mut plan, default, self.log.state())?;
-        drop(plan);
+        self.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(self.seed));
+        let pass = Pass { epoch: self.epochs, seed: self.seed };
+        let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
         if let Some(resume) = &mut self.log.resume {
             resume.drawn = Some(tasks);
         }

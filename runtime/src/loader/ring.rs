@@ -12,7 +12,7 @@ use super::collate::Collate;
 use super::engine::{Engine, Task};
 use super::fate::Fate;
 use super::gate::{Gate, Visitor};
-use super::job::Reader;
+use super::job::{Abandoned, Reader};
 use super::payloads::Untouched;
 use super::plan::{Drawn, Feed, Indices, Plan};
 use super::rest::Rest;
@@ -25,25 +25,57 @@ use crate::wait::Waiter;
 /// The ring of a loader whose slots hold `P`.
 pub(super) type Ring<P> = ordered::Ring<Box<[Slot<Work<P>>]>, Waiter>;
 
-/// What the threads at one ring share.
-pub(super) struct Shared<D: Loadable, C: Collate<D>> {
-    pub(super) engine: Engine<D, C>,
-    pub(super) ring: Arc<Ring<C::Payload>>,
+/// What the threads at one ring share, whatever their dataset.
+pub(super) struct Shared<P> {
+    pub(super) ring: Arc<Ring<P>>,
+    pub(super) abandoned: Arc<Abandoned>,
     /// Rows of a part, at least 1.
     pub(super) part_rows: usize,
     /// Where workers run the user's code before each pass.
     pub(super) gate: Option<Gate>,
     /// Whether the consumer makes batches, too, so that workers can leave them to it.
     pub(super) shares: bool,
-    pub(super) fate: Fate,
+    pub(super) fate: Arc<Fate>,
     pub(super) untouched: Option<Untouched>,
 }
 
-impl<D: Loadable, C: Collate<D>> Shared<D, C> {
+/// What fills the slots of a ring.
+pub(super) struct Filler<D: Loadable, C: Collate<D>> {
+    pub(super) engine: Engine<D, C>,
+    pub(super) shared: Arc<Shared<C::Payload>>,
+}
+
+/// The consumer's own hands.
+pub(super) trait Help: Send {
+    /// Fills some rows, if any are to be claimed.
+    fn help(&mut self) -> bool;
+}
+
+/// A consumer that does a worker's work.
+pub(super) struct Helper<D: Loadable, C: Collate<D>> {
+    pub(super) filler: Arc<Filler<D, C>>,
+    pub(super) worker: Worker<Arc<Ring<C::Payload>>>,
+    pub(super) reader: Reader,
+}
+
+impl<D: Dataset, C: Collate<D>> Help for Helper<D, C> {
+    #[inline]
+    fn help(&mut self) -> bool {
+        match self.worker.try_claim(self.reader.pacer.parts()) {
+            Ok(claim) => {
+                self.filler.fill(claim, &mut self.reader);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+impl<P> Shared<P> {
     /// Stops the loader, from whatever thread.
     pub(super) fn stop(&self) {
         // First: who finds the ring closed must know why.
-        self.engine.abandoned.stop();
+        self.abandoned.stop();
         self.close();
     }
 
@@ -56,27 +88,27 @@ impl<D: Loadable, C: Collate<D>> Shared<D, C> {
     }
 }
 
-impl<D: Dataset, C: Collate<D>> Shared<D, C> {
+impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// A worker's whole life.
     pub(super) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
-        let (place, mut visit) = (reader.place, self.gate.as_ref().map(|gate| gate.visitor(reader.place)));
+        let (place, mut visit) = (reader.place, self.shared.gate.as_ref().map(|gate| gate.visitor(reader.place)));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
         let Err(panic) = outcome else { return };
         // A consumer that loads, too, needs no workers. Any other one must not wait for what nobody will make.
-        if self.fate.ends(place, last_words(panic)) && !self.shares {
-            self.close();
+        if self.shared.fate.ends(place, last_words(panic)) && !self.shared.shares {
+            self.shared.close();
         }
     }
 
     fn load(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader, visit: Option<&mut Visitor<'_>>) {
-        if let Some(untouched) = &self.untouched {
-            untouched.touch(reader.place, self.engine.workers(), || self.ring.is_closed());
+        if let Some(untouched) = &self.shared.untouched {
+            untouched.touch(reader.place, self.engine.workers(), || self.shared.ring.is_closed());
         }
         let (mut rest, figures) = (Rest::default(), &self.engine.activities[reader.place].figures);
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
-            if self.shares && reader.pacer.is_tiny() {
-                figures.rested(rest.nap(|| self.ring.claimed()));
+            if self.shared.shares && reader.pacer.is_tiny() {
+                figures.rested(rest.nap(|| self.shared.ring.claimed()));
             }
         };
         let Some(visit) = visit else {
@@ -144,7 +176,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     #[inline(never)]
     fn spoil(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, cause: Cause) {
         // SAFETY: a claim is out.
-        let plan = unsafe { self.engine.plan() };
+        let plan = unsafe { self.engine.board.plan() };
         let Some(feed) = &plan.feed else {
             let task = self.task(claim, plan);
             let rows = self.rows(claim, plan.positions - task.first);
@@ -172,7 +204,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     #[inline(always)] // As without `fill_apart`, where it would be by itself.
     fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
-        let plan = unsafe { self.engine.plan() };
+        let plan = unsafe { self.engine.board.plan() };
         match &plan.feed {
             None => {
                 let task = self.task(claim, plan);
@@ -194,8 +226,8 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     #[inline(always)]
     fn rows(&self, claim: &Claim<'_, Ring<C::Payload>>, rows: usize) -> Range<usize> {
         let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
-        let begin = (parts.start * self.part_rows).min(rows);
-        begin..parts.end.saturating_mul(self.part_rows).min(rows)
+        let begin = (parts.start * self.shared.part_rows).min(rows);
+        begin..parts.end.saturating_mul(self.shared.part_rows).min(rows)
     }
 
     /// Fills a claim whose indices come from a feed. Apart, so that it costs the other way nothing.
@@ -217,7 +249,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
                 return self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
             }
             // The consumer passes over tickets that were claimed beyond the end.
-            Drawn::End => return self.ring.seal(),
+            Drawn::End => return self.shared.ring.seal(),
             Drawn::Failed(message) => Cause::Sampler(message.clone()),
             Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
         };
@@ -238,7 +270,7 @@ impl<D: Dataset, C: Collate<D>> Shared<D, C> {
     }
 }
 
-impl<D: Loadable, C: Collate<D>> fmt::Debug for Shared<D, C> {
+impl<P> fmt::Debug for Shared<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("ring", &self.ring).finish_non_exhaustive()
     }

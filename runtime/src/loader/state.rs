@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Warning;
 #[cfg(doc)]
-use super::{LaneLoader, Loader};
+use super::Loader;
+use super::error::Warning;
 use crate::BoxError;
 use crate::rng::Place;
 
@@ -23,7 +23,7 @@ const MOST_COUNTED: usize = usize::MAX / 2;
 
 /// Where a loader is: which batches of which pass were delivered, and what it takes to go on with exactly the next one.
 ///
-/// [`Loader::state`] makes it, at any time, and [`Loader::load_state`] goes on from it; so do those of a [`LaneLoader`]. It
+/// [`Loader::state`] makes it, at any time, and [`Loader::load_state`] goes on from it. It
 /// is small (a few hundred bytes as JSON; of an iterable dataset some for each worker, and what its cursors save), and made
 /// to be stored: serde serialises it, with its version in it. It can be read back on any machine.
 ///

@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use serde::{Serialize, Serializer};
 
 use super::batch::Tag;
-use super::collate::Collate;
+use super::collate::Storage;
 use super::crew::usable_cores;
 use super::error::By;
 use super::figures::{Base, SLOWEST, add, nanos};
@@ -18,7 +18,6 @@ use super::on_error::{BadSample, Ledger, Report};
 use super::overflow::Spills;
 use super::verdict::Verdict;
 use super::watch::{Reports, Watchdog};
-use crate::dataset::Loadable;
 use crate::sync::Instant;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -380,17 +379,17 @@ impl Tally {
 
     /// Counts a batch that is delivered.
     #[inline]
-    pub(super) fn count<D: Loadable, C: Collate<D>>(&mut self, payload: &C::Payload, tag: Tag) {
+    pub(super) fn count(&mut self, payload: &impl Storage, tag: Tag) {
         add(&self.counted.batches, 1);
         add(&self.counted.samples, tag.rows as u64);
         if self.weighs {
-            self.weigh::<D, C>(payload, tag);
+            self.weigh(payload, tag);
         }
     }
 
-    fn weigh<D: Loadable, C: Collate<D>>(&mut self, payload: &C::Payload, tag: Tag) {
+    fn weigh(&mut self, payload: &impl Storage, tag: Tag) {
         let counted = &*self.counted;
-        add(&counted.bytes, C::weigh(payload, tag, &mut self.spills) as u64);
+        add(&counted.bytes, payload.weigh(tag, &mut self.spills) as u64);
         counted.spilled_batches.store(self.spills.batches, Ordering::Relaxed);
         counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Columns, Dynamic, Fields, Row, Sample, Schema};
+use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
-use crate::array::AnyArray;
+use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::tuples::up_to_eight;
@@ -60,19 +60,33 @@ dense! {
     {T: Element} &[T], T, |it| it, &[it.len()];
     {T: Element} Vec<T>, T, |it| it, &[it.len()];
     {T: Element} Tensor<'_, T>, T, |it| it.as_slice(), it.shape();
+    {T: Element} Array<T>, T, |it| it.as_slice(), it.shape();
+    {T: Element} &Array<T>, T, |it| it.as_slice(), it.shape();
 }
 
-impl Sample for AnyTensor<'_> {
-    type Schema = AnyTensor<'static>;
+/// Samples that are a tensor whose dtype is known at run time.
+macro_rules! any {
+    ($($type:ty, |$it:ident| $view:expr;)*) => {$(
+        impl Sample for $type {
+            type Schema = AnyTensor<'static>;
 
-    fn declare(&self, fields: &mut Fields) {
-        fields.fixed(self.dtype(), self.shape());
-    }
+            fn declare(&self, fields: &mut Fields) {
+                fields.fixed(self.dtype(), self.shape());
+            }
 
-    #[inline]
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        Ok(row.write_any(&self)?)
-    }
+            #[inline]
+            fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+                let $it = &self;
+                Ok(row.write_any($view)?)
+            }
+        }
+    )*};
+}
+
+any! {
+    AnyTensor<'_>, |it| it;
+    AnyArray, |it| &it.view();
+    &AnyArray, |it| &it.view();
 }
 
 impl Schema for AnyTensor<'static> {
@@ -80,26 +94,6 @@ impl Schema for AnyTensor<'static> {
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> AnyTensor<'b> {
         columns.take_any()
-    }
-}
-
-/// One row of each of several arrays whose types are known at run time.
-#[derive(Clone, Copy, Debug)]
-pub struct AnyRow<'a> {
-    pub(crate) arrays: &'a [AnyArray],
-    pub(crate) index: usize,
-}
-
-impl Sample for AnyRow<'_> {
-    type Schema = Dynamic;
-
-    fn declare(&self, fields: &mut Fields) {
-        fields.run(self.arrays.iter().map(|array| array.row(self.index)));
-    }
-
-    #[inline]
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        row.write_run(|row| self.arrays.iter().try_for_each(|array| Ok(row.write_any(&array.row(self.index))?)))
     }
 }
 

@@ -8,6 +8,8 @@
 //! | a number, a `bool` | dtype, shape `[]` | [`Tensor`] `[B]` |
 //! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
 //! | [`Tensor`], [`AnyTensor`] | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
+//! | [`Array`], [`AnyArray`], or a reference to one | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
+//! | [`ArrayRow`], of a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`Tensor`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
 //! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`Tensor`] `[B, 3, height, width]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
@@ -55,6 +57,7 @@ mod misfit;
 mod packed;
 mod ragged;
 mod row;
+mod rows;
 mod spill;
 #[cfg(test)]
 mod tests;
@@ -64,14 +67,17 @@ pub(crate) use self::close_up::close_up;
 pub use self::columns::{Columns, Place};
 #[doc(inline)]
 pub use self::derive::Sample;
-pub use self::kinds::{AnyRow, Lazy};
+pub use self::kinds::Lazy;
 pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::misfit::Misfit;
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
 pub use self::row::Row;
+pub use self::rows::{AnyRow, ArrayRow};
 use crate::BoxError;
+#[cfg(doc)]
+use crate::array::{AnyArray, Array};
 #[cfg(doc)]
 use crate::tensor::{AnyTensor, Tensor};
 

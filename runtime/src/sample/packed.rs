@@ -68,6 +68,18 @@ impl<'a, T: Element> Packed<'a, T> {
     pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
         Self { data, item: trailing, room }
     }
+
+    /// All elements, item after item.
+    #[inline]
+    pub fn as_slice(&self) -> &'a [T] {
+        self.data
+    }
+
+    /// The shape of an item.
+    #[inline]
+    pub fn item_shape(&self) -> &'a [usize] {
+        self.item
+    }
 }
 
 impl<T: Element> Sample for Packed<'_, T> {
@@ -144,6 +156,12 @@ impl<'a> PackedText<'a> {
     /// see [`Packed`].
     pub fn new(text: &'a str, room: usize) -> Self {
         Self { text, room }
+    }
+
+    /// The string.
+    #[inline]
+    pub fn as_str(&self) -> &'a str {
+        self.text
     }
 }
 

@@ -17,6 +17,12 @@ impl<'a, T: Element> Ragged<'a, T> {
     pub fn new(data: &'a [T], max: usize) -> Self {
         Self { data, max }
     }
+
+    /// The elements, without padding.
+    #[inline]
+    pub fn as_slice(&self) -> &'a [T] {
+        self.data
+    }
 }
 
 impl<T: Element> Sample for Ragged<'_, T> {
@@ -84,6 +90,12 @@ impl<'a> Text<'a> {
     /// written.
     pub fn new(text: &'a str, max: usize) -> Self {
         Self { text, max }
+    }
+
+    /// The string.
+    #[inline]
+    pub fn as_str(&self) -> &'a str {
+        self.text
     }
 }
 

@@ -8,7 +8,7 @@ use super::layout::{Column, INDICES, Kind, Layout};
 use super::misfit::{Misfit, Problem};
 use super::spill::Spill;
 use crate::BoxError;
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::Shape;
 use crate::tensor::AnyTensor;
 
@@ -140,19 +140,7 @@ impl<'a> Row<'a> {
             }
         }
         let column = self.column()?;
-        match column.field.dtype {
-            DType::Bool => typed::<bool>(self, column, data),
-            DType::U8 => typed::<u8>(self, column, data),
-            DType::I8 => typed::<i8>(self, column, data),
-            DType::U16 => typed::<u16>(self, column, data),
-            DType::I16 => typed::<i16>(self, column, data),
-            DType::U32 => typed::<u32>(self, column, data),
-            DType::I32 => typed::<i32>(self, column, data),
-            DType::U64 => typed::<u64>(self, column, data),
-            DType::I64 => typed::<i64>(self, column, data),
-            DType::F32 => typed::<f32>(self, column, data),
-            DType::F64 => typed::<f64>(self, column, data),
-        }
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column, data))
     }
 
     /// Writes the next field, a ragged one: `data`, then zeros up to the declared maximum, and its length.

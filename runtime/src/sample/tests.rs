@@ -84,6 +84,14 @@ fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
     });
     let any = AnyTensor::from(Tensor::new(&[true, false], &[1, 2]).unwrap());
     alone((any, ()), |(any, ()), _| check(&any.typed::<bool>().unwrap(), &[1, 2], &[true, false]));
+    let array = Array::new(vec![1_i16, 2, 3, 4], &[2, 2]).unwrap();
+    let any = AnyArray::from(array.clone());
+    alone((&array, array.clone(), &any), |(borrowed, owned, any), _| {
+        check(&borrowed, &[2, 2], &[1, 2, 3, 4]);
+        check(&owned, &[2, 2], &[1, 2, 3, 4]);
+        check(&any.typed().unwrap(), &[2, 2], &[1_i16, 2, 3, 4]);
+    });
+    alone(any, |any, _| check(&any.typed().unwrap(), &[2, 2], &[1_i16, 2, 3, 4]));
     let lazy = Lazy::new([2, 2], |out: &mut [f64]| {
         out.copy_from_slice(&[0.5, 1.5, 2.5, 3.5]);
         Ok(())
@@ -100,7 +108,7 @@ fn a_run_of_arrays_that_is_not_batched_is_one_sample_of_each() {
         AnyArray::from(Array::new(vec![1_i64, 2, 3], &[3]).unwrap()),
         AnyArray::from(Array::new((0..12_u8).collect(), &[3, 2, 2]).unwrap()),
     ];
-    alone((AnyRow { arrays: &arrays, index: 2 }, 9_i64), |(run, number), _| {
+    alone((AnyRow::new(&arrays, 2), 9_i64), |(run, number), _| {
         assert_eq!((run.len(), run.get(0).unwrap().shape(), run.get(1).unwrap().shape()), (2, &[][..], &[2, 2][..]));
         assert_eq!(run.get(0).unwrap().typed::<i64>().unwrap().as_slice(), [3]);
         assert_eq!(run.get(1).unwrap().bytes(), [8, 9, 10, 11]);

@@ -133,6 +133,7 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
 ];
 
 /// The first line of a text, cut to a length that fits into a message.
+#[cfg(feature = "npy")]
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     let line = text.lines().next().unwrap_or_default();

@@ -56,6 +56,7 @@ impl<'a> Source<'a> {
     }
 
     /// The file, to be mapped.
+    #[cfg(feature = "npy")]
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -2,7 +2,7 @@
 
 use super::error::{FormatError, FormatErrorKind};
 use crate::array::{AnyArray, Array};
-use crate::dtype::DType;
+use crate::dtype::{DType, for_dtype};
 use crate::shape::{MAX_DIMS, Shape};
 
 /// The order of bytes within an element.
@@ -64,30 +64,36 @@ impl Layout {
 
     /// The array of these `data_len` bytes, copied to memory in the machine's byte order.
     pub(super) fn decode(self, data: &[u8]) -> Result<AnyArray, FormatError> {
-        /// The bytes as numbers of one type. A last, incomplete number is left to the check of the length.
-        macro_rules! numbers {
-            ($type:ident) => {{
-                let (words, _) = data.as_chunks::<{ size_of::<$type>() }>();
-                let numbers: Vec<$type> = match self.order {
-                    ByteOrder::Little => words.iter().map(|word| $type::from_le_bytes(*word)).collect(),
-                    ByteOrder::Big => words.iter().map(|word| $type::from_be_bytes(*word)).collect(),
-                };
-                array(numbers, self.shape)
-            }};
-        }
         match self.dtype {
-            DType::Bool => array(bools(data)?, self.shape),
-            DType::U8 => array(data.to_vec(), self.shape),
-            DType::I8 => numbers!(i8),
-            DType::U16 => numbers!(u16),
-            DType::I16 => numbers!(i16),
-            DType::U32 => numbers!(u32),
-            DType::I32 => numbers!(i32),
-            DType::U64 => numbers!(u64),
-            DType::I64 => numbers!(i64),
-            DType::F32 => numbers!(f32),
-            DType::F64 => numbers!(f64),
+            DType::Bool => check_bools(data)?,
+            DType::U8 => return array(data.to_vec(), self.shape),
+            _ => {}
         }
+        for_dtype!(self.dtype, T => {
+            // A last, incomplete number is left to the check of the length.
+            let (words, _) = data.as_chunks::<{ size_of::<T>() }>();
+            let numbers: Vec<T> = match self.order {
+                ByteOrder::Little => words.iter().map(|word| T::from_le_bytes(*word)).collect(),
+                ByteOrder::Big => words.iter().map(|word| T::from_be_bytes(*word)).collect(),
+            };
+            array(numbers, self.shape)
+        })
+    }
+}
+
+/// What all numbers have without a trait.
+trait FromBytes {
+    fn from_le_bytes(bytes: [u8; 1]) -> Self;
+    fn from_be_bytes(bytes: [u8; 1]) -> Self;
+}
+
+impl FromBytes for bool {
+    fn from_le_bytes([byte]: [u8; 1]) -> Self {
+        byte == 1
+    }
+
+    fn from_be_bytes([byte]: [u8; 1]) -> Self {
+        byte == 1
     }
 }
 
@@ -98,17 +104,17 @@ fn array<T: crate::dtype::Element>(data: Vec<T>, shape: Shape) -> Result<AnyArra
     Array::with_shape(data, shape).map(AnyArray::from).map_err(wrong)
 }
 
-/// The bytes as truth values; anything but 0 and 1 isn't one.
-fn bools(data: &[u8]) -> Result<Vec<bool>, FormatError> {
-    if let Some(at) = data.iter().position(|&byte| byte > 1) {
-        return Err(FormatError::new(
+/// Checks that the bytes are truth values: 0 or 1.
+fn check_bools(data: &[u8]) -> Result<(), FormatError> {
+    match data.iter().position(|&byte| byte > 1) {
+        None => Ok(()),
+        Some(at) => Err(FormatError::new(
             FormatErrorKind::Value,
             "0 or 1 in an array of bool",
             format!("{} as element {at}", data[at]),
             "save it as uint8",
-        ));
+        )),
     }
-    Ok(data.iter().map(|&byte| byte == 1).collect())
 }
 
 fn shape_of(dims: &[u64]) -> Result<Shape, FormatError> {

@@ -7,6 +7,8 @@
 //! | [`read_idx`] | IDX, as MNIST and its relatives use it | in memory |
 //! | [`digits()`] | 1797 handwritten digits that come with this crate | in memory |
 //!
+//! NumPy's files need the cargo feature `npy`: the crate that parses their headers brings two dozen others.
+//!
 //! A [`Source`] is one of these by name (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and [`parse_idx`] read
 //! the same formats from bytes. Nothing that a file says is believed before it is
 //! checked against the file's real size: a bad file is an error that names the file, what was expected, what was
@@ -21,11 +23,14 @@ mod file;
 mod idx;
 mod layout;
 mod named;
+#[cfg(feature = "npy")]
 mod npy;
+#[cfg(feature = "npy")]
 mod npy_header;
 
 pub use digits::digits;
 pub use error::{FormatError, FormatErrorKind, SourceError};
 pub use idx::{parse_idx, read_idx};
 pub use named::{LoadError, ParseSourceError, Source};
+#[cfg(feature = "npy")]
 pub use npy::{map_npy, parse_npy, read_npy};

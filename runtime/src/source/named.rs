@@ -1,11 +1,13 @@
 //! Sources by name, as a command line or a C program gives them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::error::SourceError;
-use super::{digits, map_npy, read_idx, read_npy};
+use super::{digits, read_idx};
+#[cfg(feature = "npy")]
+use super::{map_npy, read_npy};
 use crate::array::AnyArray;
 use crate::dataset::{LengthMismatch, TensorDataset};
 
@@ -28,7 +30,8 @@ pub enum Source {
     Digits,
     /// IDX files, [read](read_idx) into memory.
     Idx(Vec<PathBuf>),
-    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy).
+    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy); with the feature `npy`.
+    #[cfg(feature = "npy")]
     Npy(Vec<PathBuf>),
 }
 
@@ -39,7 +42,15 @@ impl Source {
     ///
     /// If a file cannot be read, or the arrays have different numbers of rows.
     pub fn load(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
-        self.arrays(|path| read_npy(path))
+        self.dataset(match self {
+            Self::Digits => {
+                let (images, labels) = digits();
+                Ok(vec![images.into(), labels.into()])
+            }
+            Self::Idx(files) => files.iter().map(read_idx).collect(),
+            #[cfg(feature = "npy")]
+            Self::Npy(files) => files.iter().map(read_npy).collect(),
+        })
     }
 
     /// The same with NumPy's files memory-mapped, so that a row is read from the disk when it is first used.
@@ -52,22 +63,15 @@ impl Source {
     ///
     /// Nobody may change these files as long as their arrays live, as [`map_npy`] says.
     pub unsafe fn map(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
-        // SAFETY: the caller's word.
-        self.arrays(|path| unsafe { map_npy(path) })
+        #[cfg(feature = "npy")]
+        if let Self::Npy(files) = self {
+            // SAFETY: the caller's word.
+            return self.dataset(files.iter().map(|path| unsafe { map_npy(path) }).collect());
+        }
+        self.load()
     }
 
-    fn arrays(
-        &self,
-        npy: impl Fn(&Path) -> Result<AnyArray, SourceError>,
-    ) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
-        let arrays = match self {
-            Self::Digits => {
-                let (images, labels) = digits();
-                Ok(vec![images.into(), labels.into()])
-            }
-            Self::Idx(files) => files.iter().map(read_idx).collect(),
-            Self::Npy(files) => files.iter().map(|path| npy(path)).collect::<Result<Vec<AnyArray>, _>>(),
-        };
+    fn dataset(&self, arrays: Result<Vec<AnyArray>, SourceError>) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
         let arrays = arrays.map_err(|source| LoadError::File { name: self.clone(), source: Box::new(source) })?;
         TensorDataset::new(arrays).map_err(|source| LoadError::Lengths { name: self.clone(), source })
     }
@@ -105,6 +109,10 @@ pub enum ParseSourceError {
     /// A list of files with a gap.
     #[error("expected the path of a file before and after each comma")]
     Path,
+    /// NumPy's files, in a build that cannot read them.
+    #[cfg(not(feature = "npy"))]
+    #[error("npy:FILE needs slotline's cargo feature `npy`; build with it")]
+    Feature,
 }
 
 impl FromStr for Source {
@@ -119,7 +127,10 @@ impl FromStr for Source {
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
             Some(("idx", list)) => files(list).map(Self::Idx),
+            #[cfg(feature = "npy")]
             Some(("npy", list)) => files(list).map(Self::Npy),
+            #[cfg(not(feature = "npy"))]
+            Some(("npy", _)) => Err(ParseSourceError::Feature),
             _ => Err(ParseSourceError::Kind),
         }
     }
@@ -130,6 +141,7 @@ impl fmt::Display for Source {
         let (kind, files) = match self {
             Self::Digits => return f.write_str("digits"),
             Self::Idx(files) => ("idx", files),
+            #[cfg(feature = "npy")]
             Self::Npy(files) => ("npy", files),
         };
         let list: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
@@ -143,7 +155,7 @@ mod tests {
 
     #[test]
     fn sources_are_read_and_written_the_same() {
-        for text in ["digits", "idx:a", "idx:a,b", "npy:/x/y.npy,z.npy"] {
+        for text in ["digits", "idx:a", "idx:/x/y,z"] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         for (text, error) in [
@@ -154,10 +166,23 @@ mod tests {
             ("csv:a", ParseSourceError::Kind),
             ("idx:", ParseSourceError::Path),
             ("idx:a,", ParseSourceError::Path),
-            ("npy:,a", ParseSourceError::Path),
         ] {
             assert_eq!(text.parse::<Source>(), Err(error), "{text}");
         }
+    }
+
+    #[cfg(feature = "npy")]
+    #[test]
+    fn numpys_files_are_a_source() {
+        assert_eq!("npy:/x/y.npy,z.npy".parse::<Source>().unwrap().to_string(), "npy:/x/y.npy,z.npy");
+        assert_eq!("npy:,a".parse::<Source>(), Err(ParseSourceError::Path));
+    }
+
+    #[cfg(not(feature = "npy"))]
+    #[test]
+    fn numpys_files_are_an_error_that_names_the_feature() {
+        let error = "npy:a".parse::<Source>().unwrap_err();
+        assert!(error.to_string().contains("feature `npy`"), "{error}");
     }
 
     #[test]
@@ -168,9 +193,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_loaded_is_named_with_its_cause() {
-        let error = Source::Npy(vec!["/none/a.npy".into()]).load().unwrap_err();
-        assert_eq!(error.to_string(), "cannot load npy:/none/a.npy");
+        let error = Source::Idx(vec!["/none/a".into()]).load().unwrap_err();
+        assert_eq!(error.to_string(), "cannot load idx:/none/a");
         let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.contains("/none/a.npy"), "{cause}");
+        assert!(cause.contains("/none/a"), "{cause}");
     }
 }

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 
 /// Maps a .npy file into memory: rows are read from disk when they are first used, and the system may drop them again.
 ///
-/// Versions 1 to 3 of the format, any dtype that [`DType`] names, C order. Data that can't be used where it is gets
+/// Versions 1 to 3 of the format, any dtype that [`DType`] names (NumPy itself has no bfloat16), C order. Data that can't be used where it is gets
 /// copied into memory instead, as by [`read_npy`]: big-endian elements (on a little-endian machine), elements that
 /// aren't aligned to their size (in files not written by NumPy itself), and bool, whose bytes must be checked.
 /// [`AnyArray::is_mapped`] tells which it was.
@@ -64,12 +64,12 @@ pub unsafe fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 
 /// Reads a .npy file into memory.
 ///
-/// Versions 1 to 3 of the format, any dtype that [`DType`] names, C order. While elements of more than one byte are read, the
+/// Versions 1 to 3 of the format, any dtype that [`DType`] names (NumPy itself has no bfloat16), C order. While elements of more than one byte are read, the
 /// data is in memory twice. Later changes of the file don't matter.
 ///
 /// # Errors
 ///
-/// If the file can't be opened or read; isn't a .npy file; holds another type (float16, complex, dates, text,
+/// If the file can't be opened or read; isn't a .npy file; holds another type (complex, dates, text,
 /// objects, records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions; or isn't exactly as
 /// long as its header says.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {

@@ -8,7 +8,7 @@ use npyz::{DType as Written, Endianness, NpyHeader, Order, TypeChar, TypeStr};
 
 use super::error::{FormatError, FormatErrorKind, excerpt};
 use super::layout::{ByteOrder, Layout};
-use crate::dtype::DType;
+use crate::dtype::{DType, Kind};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -151,29 +151,23 @@ fn element_type(written: &Written) -> Result<(DType, ByteOrder), FormatError> {
             "save each field as a file of its own, as in `np.save('x.npy', a['x'])`",
         ));
     };
-    let dtype = match (plain.type_char(), plain.size_field()) {
-        (TypeChar::Bool, 1) => DType::Bool,
-        (TypeChar::Uint, 1) => DType::U8,
-        (TypeChar::Uint, 2) => DType::U16,
-        (TypeChar::Uint, 4) => DType::U32,
-        (TypeChar::Uint, 8) => DType::U64,
-        (TypeChar::Int, 1) => DType::I8,
-        (TypeChar::Int, 2) => DType::I16,
-        (TypeChar::Int, 4) => DType::I32,
-        (TypeChar::Int, 8) => DType::I64,
-        (TypeChar::Float, 4) => DType::F32,
-        (TypeChar::Float, 8) => DType::F64,
+    let kind = match plain.type_char() {
+        TypeChar::Bool => Kind::Bool,
+        TypeChar::Uint => Kind::Unsigned,
+        TypeChar::Int => Kind::Signed,
+        TypeChar::Float => Kind::Float,
         _ => return Err(other_type(plain)),
     };
+    let known = |dtype: &&DType| dtype.kind() == kind && dtype.size() as u64 == plain.size_field();
+    let &dtype = DType::ALL.iter().find(known).ok_or_else(|| other_type(plain))?;
     let order = if plain.endianness() == Endianness::Big { ByteOrder::Big } else { ByteOrder::Little };
     Ok((dtype, order))
 }
 
-const EXPECTED_TYPES: &str = "bool, an integer of 8 to 64 bits, float32 or float64";
+const EXPECTED_TYPES: &str = "bool, an integer of 8 to 64 bits, or a float of 16 to 64 bits";
 
 fn other_type(plain: &TypeStr) -> FormatError {
     let (name, advice) = match (plain.type_char(), plain.size_field()) {
-        (TypeChar::Float, 2) => ("float16", "save it again as `a.astype('float32')`"),
         (TypeChar::Float, _) => ("an extended float", "save it again as `a.astype('float64')`"),
         (TypeChar::Complex, _) => {
             ("complex numbers", "save real and imaginary parts: `np.stack([a.real, a.imag], axis=-1)`")

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::stack::joined;
 use super::{Custom, CustomValue, Items, Map, Named, Value};
 use crate::array::{AnyArray, Array};
-use crate::dataset::ArrayRow;
 use crate::dtype::Element;
-use crate::sample::AnyRow;
+use crate::sample::{AnyRow, ArrayRow};
 use crate::shape::Shape;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::tuples::up_to_eight;
@@ -51,6 +50,12 @@ from! {
     (), |_it| Self::Tuple(Items::default());
 }
 
+#[cfg(feature = "half")]
+from! {
+    half::f16, |it| Self::Float(it.into());
+    half::bf16, |it| Self::Float(it.into());
+}
+
 impl<T: CustomValue> From<Arc<T>> for Value {
     fn from(value: Arc<T>) -> Self {
         Self::Custom(value.into())
@@ -92,7 +97,7 @@ dense! {
     {T: Element, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
     {T: Element, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
     {T: Element} Tensor<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
-    {T: Element} ArrayRow<'_, T>, |it| it.view().into();
+    {T: Element} ArrayRow<'_, T>, |it| it.tensor().into();
 }
 
 impl From<AnyTensor<'_>> for Value {
@@ -107,7 +112,7 @@ impl From<AnyTensor<'_>> for Value {
 
 impl From<AnyRow<'_>> for Value {
     fn from(row: AnyRow<'_>) -> Self {
-        Self::tuple(row.arrays.iter().map(|array| array.row(row.index)))
+        Self::tuple(row.tensors())
     }
 }
 
@@ -143,6 +148,11 @@ mod tests {
             [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN, 255, 65_535, 4_294_967_295];
         assert!(ints.iter().map(|value| value.as_int().unwrap()).eq(expected));
         assert_eq!(Value::from(0.5_f32).as_float(), Some(0.5));
+        #[cfg(feature = "half")]
+        assert_eq!(
+            [half::f16::MAX.into(), half::bf16::MIN.into()].map(|v: Value| v.as_float().unwrap()),
+            [65_504.0, -3.3895313892515355e38]
+        );
         let large = Value::from(u64::MAX);
         assert_eq!((large.typed::<u64>().unwrap()[[]], large.as_tensor().unwrap().shape()), (u64::MAX, &[][..]));
     }

@@ -5,7 +5,7 @@ use std::collections::TryReserveError;
 use super::{CollateError, Collation, Value};
 use crate::arena::has_room;
 use crate::array::{AnyArray, Array};
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::{Shape, ShapeError};
 use crate::tensor::AnyTensor;
 
@@ -45,19 +45,7 @@ pub(super) fn joined<'v>(
     shape: Shape,
     parts: impl Iterator<Item = AnyTensor<'v>>,
 ) -> Result<AnyArray, TryReserveError> {
-    match dtype {
-        DType::Bool => typed::<bool>(shape, parts),
-        DType::U8 => typed::<u8>(shape, parts),
-        DType::I8 => typed::<i8>(shape, parts),
-        DType::U16 => typed::<u16>(shape, parts),
-        DType::I16 => typed::<i16>(shape, parts),
-        DType::U32 => typed::<u32>(shape, parts),
-        DType::I32 => typed::<i32>(shape, parts),
-        DType::U64 => typed::<u64>(shape, parts),
-        DType::I64 => typed::<i64>(shape, parts),
-        DType::F32 => typed::<f32>(shape, parts),
-        DType::F64 => typed::<f64>(shape, parts),
-    }
+    for_dtype!(dtype, T => typed::<T>(shape, parts))
 }
 
 fn typed<'v, T: Element>(
@@ -73,6 +61,7 @@ fn typed<'v, T: Element>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::{bf16, f16};
     use crate::value::default_collate;
 
     #[test]
@@ -95,6 +84,8 @@ mod tests {
 
     #[test]
     fn every_dtype_is_stacked() {
+        let f16 = |bits: u16| f16::from_le_bytes(bits.to_le_bytes());
+        let bf16 = |bits: u16| bf16::from_le_bytes(bits.to_le_bytes());
         macro_rules! check {
             ($($type:ident $a:expr, $b:expr, $c:expr;)*) => {$(
                 let batch = default_collate([[$a, $b], [$c, $a]] as [[$type; 2]; 2]).unwrap();
@@ -106,6 +97,7 @@ mod tests {
             bool true, false, false;
             u8 1, 2, 255; i8 1, 2, -128; u16 1, 2, u16::MAX; i16 1, 2, i16::MIN; u32 1, 2, u32::MAX; i32 1, 2, i32::MIN;
             u64 1, 2, u64::MAX; i64 1, 2, i64::MIN; f32 1.0, 0.5, f32::MAX; f64 1.0, 0.5, f64::MAX;
+            f16 f16(1), f16(2), f16(0x7bff); bf16 bf16(1), bf16(2), bf16(0x7f7f);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 /// Made by `From` of whatever it may hold, or by [`map`](Self::map), [`named`](Self::named), [`tuple`](Self::tuple),
 /// [`list`](Self::list), [`bytes`](Self::bytes) and [`custom`](Self::custom).
 ///
-/// Signed integers, and unsigned ones of up to 32 bits, are an `Int`; `f32` and `f64` a `Float`. A `u64`, which may be
+/// Signed integers, and unsigned ones of up to 32 bits, are an `Int`; floating-point numbers a `Float`. A `u64`, which may be
 /// more than an i64 holds, is a u64 tensor without dimensions. Arrays, slices and vectors of numbers are tensors.
 ///
 /// Two values are equal if their kinds and contents are: tensors by dtype, shape and elements (so a NaN is not equal to

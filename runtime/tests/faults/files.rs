@@ -7,6 +7,7 @@ use std::path::Path;
 use slotline::Loader;
 use slotline::array::AnyArray;
 use slotline::dataset::TensorDataset;
+use slotline::loader::BatchOf;
 use slotline::source::{map_npy, read_npy};
 
 use crate::child::{self, Process};
@@ -40,7 +41,7 @@ fn other(index: usize) -> u8 {
     !row(index)
 }
 
-type Rows = Loader<TensorDataset<Vec<AnyArray>>>;
+type Rows = Loader<BatchOf<TensorDataset<Vec<AnyArray>>>>;
 
 fn load(path: &Path, workers: usize) -> Rows {
     // SAFETY: it is changed, with the outcome that is documented: what is read of it then goes to no code that minds.

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use slotline::arena::{Memory, Pages};
 use slotline::array::{AnyArray, Array};
 use slotline::dataset::{Dataset, from_fn};
-use slotline::loader::{BatchLoader, BatchPass, Builder, Overflow};
+use slotline::loader::{Builder, Overflow};
 use slotline::rng::{Generator, SharedGenerator, default_generator};
 use slotline::sample::{Apart, Fields, Packed, Sample};
 use slotline::{Batch, Error, Loader};
@@ -61,11 +61,11 @@ fn contents<S>(batch: &Batch<S>) -> (Vec<i64>, Vec<u64>) {
 }
 
 /// What a pass delivers.
-fn deliver(loader: &mut impl BatchLoader) -> Vec<(Vec<i64>, Vec<u64>)> {
+fn deliver<S>(loader: &mut Loader<Batch<S>>) -> Vec<(Vec<i64>, Vec<u64>)> {
     loader.epoch().unwrap().map(|batch| contents(&batch.unwrap())).collect()
 }
 
-fn forks<L: BatchLoader>(build: impl Fn() -> L, has_workers: bool) {
+fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
     let mut loader = build();
     let expected: Vec<_> = (0..PASSES).map(|_| deliver(&mut loader)).collect();
     let mut loader = build();
@@ -217,11 +217,14 @@ fn spilling() -> impl Dataset {
     from_fn(RUN.len, |index, _| Ok((index as i64, Packed::new(&ITEMS[..8 + index % 50], 1))))
 }
 
-fn drops<L: BatchLoader>(build: impl Fn() -> L, workers: usize, given: bool, occupied: bool) {
+fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, occupied: bool) {
     // Spills are everywhere in the ring.
     let mut loader = build();
     let batches = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>();
-    let (start, len) = (loader.memory().start().addr().get(), loader.memory().len());
+    let (start, len) = {
+        let memory = loader.memory().unwrap();
+        (memory.start().addr().get(), memory.len())
+    };
     let stopper = loader.stopper();
     let mut pass = loader.epoch().unwrap();
     let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());

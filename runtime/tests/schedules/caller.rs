@@ -1,9 +1,8 @@
 //! What takes the batches: keeps them, drops them on other threads, leaks one, leaves passes, and notes what came.
 
 use shuttle::thread::{self, JoinHandle};
-use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{Batch, Collate, LaneLoader, LanePass, Pass, State, Stopper};
-use slotline::{Error, Loader};
+use slotline::Error;
+use slotline::loader::{Batch, Output, Pass, State};
 
 use crate::dataset::{Rows, Words, step};
 use crate::scenario::{Scenario, below, one_in};
@@ -36,60 +35,6 @@ impl Came {
     }
 }
 
-/// A loader of any kind.
-pub(crate) trait Feeder {
-    type Batch: Made;
-    type Pass<'l>: Feed<Self::Batch>
-    where
-        Self: 'l;
-
-    fn epoch(&mut self) -> Result<Self::Pass<'_>, Error>;
-    fn stopper(&self) -> Stopper;
-    fn state(&self) -> State;
-    fn load_state(&mut self, state: &State);
-}
-
-/// A pass of one.
-pub(crate) trait Feed<B>: Iterator<Item = Result<B, Error>> {
-    fn state(&self) -> State;
-}
-
-macro_rules! feeder {
-    ($loader:ident, $pass:ident, $dataset:ident) => {
-        impl<D: $dataset, C: Collate<D, Batch: Made>> Feeder for $loader<D, C> {
-            type Batch = C::Batch;
-            type Pass<'l>
-                = $pass<'l, D, C>
-            where
-                D: 'l;
-
-            fn epoch(&mut self) -> Result<$pass<'_, D, C>, Error> {
-                $loader::epoch(self)
-            }
-
-            fn stopper(&self) -> Stopper {
-                $loader::stopper(self)
-            }
-
-            fn state(&self) -> State {
-                $loader::state(self)
-            }
-
-            fn load_state(&mut self, state: &State) {
-                $loader::load_state(self, state).expect("it is a state of the like");
-            }
-        }
-
-        impl<D: $dataset, C: Collate<D>> Feed<C::Batch> for $pass<'_, D, C> {
-            fn state(&self) -> State {
-                $pass::state(self)
-            }
-        }
-    };
-}
-feeder!(Loader, Pass, Dataset);
-feeder!(LaneLoader, LanePass, Loadable);
-
 /// A batch, however it was made.
 pub(crate) trait Made: Send + 'static {
     fn number(&self) -> Option<usize>;
@@ -98,7 +43,7 @@ pub(crate) trait Made: Send + 'static {
     fn places(&self) -> Vec<usize>;
 }
 
-impl<S> Made for Batch<S> {
+impl<S: 'static> Made for Batch<S> {
     fn number(&self) -> Option<usize> {
         Some(self.task())
     }
@@ -191,7 +136,7 @@ impl<B: Made> Hands<B> {
     /// Takes the batches of a pass, or so many of them.
     pub(crate) fn take_pass(
         &mut self,
-        mut pass: impl Feed<B>,
+        mut pass: Pass<'_, impl Output<Item = B>>,
         scenario: &Scenario,
         leave: Option<usize>,
         came: &mut Vec<Came>,

@@ -10,8 +10,7 @@ use shuttle::thread;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::{Columns, Fields, Row, Sample};
-use slotline::tensor::Tensor;
+use slotline::sample::{Fields, Row, Sample};
 
 use crate::explore::asked_for;
 

@@ -23,9 +23,10 @@ mod scenario;
 use std::sync::Arc;
 
 use shuttle::thread;
-use slotline::Error;
+use slotline::loader::Output;
+use slotline::{Error, Loader};
 
-use self::caller::{End, Feeder, Hands};
+use self::caller::{End, Hands, Made};
 use self::dataset::{Rows, step};
 use self::explore::{explore, replays};
 use self::reference::{Reference, with_builder};
@@ -47,10 +48,10 @@ pub(crate) fn check(scenario: &Scenario) {
 }
 
 /// Runs it, and says how many batches were leaked.
-fn check_loader<L: Feeder>(
+fn check_loader<B: Output<Item: Made>>(
     scenario: &Scenario,
     rows: &Rows,
-    build: impl Fn(&Scenario) -> L,
+    build: impl Fn(&Scenario) -> Loader<B>,
     reference: &Reference,
 ) -> usize {
     let caller = scenario.caller;
@@ -108,7 +109,7 @@ fn check_loader<L: Feeder>(
                 // The stop is one of the loader before.
                 current.caller.stop = None;
                 loader = build(&current);
-                loader.load_state(&state);
+                loader.load_state(&state).expect("it is a state of the like");
             }
             None => {
                 epoch += 1;

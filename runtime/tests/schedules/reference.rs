@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-use crate::caller::{Came, Feeder, Made};
+use crate::caller::{Came, Made};
 use crate::dataset::{Fault, Rows, Words};
 use crate::explore::asked_for;
 use crate::scenario::{Kind, Scenario};
@@ -166,7 +166,7 @@ fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>
     let items = alone.items(&Rows::default(), life);
     with_builder!(alone, items, part, *life, |build| {
         let mut loader = build(alone);
-        let mut pass = |_| Feeder::epoch(&mut loader).expect("a pass").map(Came::new).collect();
+        let mut pass = |_| loader.epoch().expect("a pass").map(Came::new).collect();
         (0..alone.caller.passes).map(&mut pass).collect()
     })
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use slotline::dataset::{Dataset, Loadable};
-use slotline::loader::{Affinity, BatchLoader, BatchPass, Builder};
+use slotline::dataset::Dataset;
+use slotline::loader::{Affinity, Builder, Pass};
 use slotline::{Batch, Error, Loader, WaitStrategy};
 
 use crate::dice::Dice;
@@ -96,12 +96,12 @@ fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> 
 /// A batch, with what it must be for as long as it is held.
 type Held<S> = (Batch<S>, Want);
 
-fn let_go<D: Loadable>((batch, want): Held<D>) {
+fn let_go<S>((batch, want): Held<S>) {
     want.check(&batch);
 }
 
 /// Drops batches on another thread, a little later than it gets them and in another order.
-fn drop_late<D: Loadable>(held: &Receiver<Held<D>>, dice: &mut Dice) {
+fn drop_late<S>(held: &Receiver<Held<S>>, dice: &mut Dice) {
     let mut own = Vec::new();
     loop {
         match held.recv_timeout(Duration::from_micros(200)) {
@@ -208,7 +208,7 @@ pub(crate) fn round(mut dice: Dice) {
 }
 
 /// Passes of all sorts, one after the other.
-fn passes<L: BatchLoader<Dataset: Loadable>>(mut loader: L, plan: &Plan, mut dice: Dice) {
+fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
     let (late, held) = channel();
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -248,15 +248,15 @@ fn passes<L: BatchLoader<Dataset: Loadable>>(mut loader: L, plan: &Plan, mut dic
 }
 
 /// Takes what a pass gives, or so many batches of it. Gives the pass back.
-fn take<D: Loadable, P: BatchPass<D>>(
-    mut pass: P,
+fn take<'l, S>(
+    mut pass: Pass<'l, Batch<S>>,
     plan: &Plan,
     (epoch, want): (u32, &[Want]),
     leave: Option<usize>,
-    late: &Sender<Held<D>>,
+    late: &Sender<Held<S>>,
     stopped: &AtomicBool,
     dice: &mut Dice,
-) -> P {
+) -> Pass<'l, Batch<S>> {
     let (mut held, mut seen, mut count) = (std::collections::VecDeque::new(), vec![false; want.len()], 0);
     while leave != Some(count) {
         let task = match pass.next() {

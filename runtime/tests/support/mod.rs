@@ -205,7 +205,7 @@ impl Got {
 
 /// A pass of a loader over [`items`], which must go without an error.
 #[track_caller]
-pub(crate) fn pass<D: Dataset>(loader: &mut Loader<D>) -> Vec<Got> {
+pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Got> {
     loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect()
 }
 

@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
-use slotline::loader::{Batch, Builder, LaneLoader, State, StateError};
+use slotline::loader::{Batch, BatchOf, Builder, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{
@@ -174,16 +174,11 @@ pub(crate) struct How {
 /// When a loader stops: after so many batches, or at the end of the pass in which they are.
 pub(crate) type Cut = (usize, bool);
 
-pub(crate) enum Any<D: Dataset = Items> {
-    Shared(Loader<D>),
-    Dealt(LaneLoader<D>),
-}
-
-pub(crate) fn build(what: &What, how: &How) -> Any {
+pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
     build_from(Loader::builder(Items { len: what.len, dawdles: !how.in_order }), what, how)
 }
 
-pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Any<D> {
+pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Loader<BatchOf<D>> {
     let n = what.len;
     let builder = prefetch(builder, how.workers, how.prefetch);
     let builder = builder.hold(how.hold).in_order(how.in_order).persistent_workers(what.persistent && how.workers > 0);
@@ -234,67 +229,46 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     };
     let feed = matches!(what.from, From::Iterator | From::IteratorShared | From::Lists);
     if how.dealt && !feed {
-        return Any::Dealt(builder.build_dealt().unwrap());
+        return builder.build_dealt().unwrap();
     }
     let builder = match how.part_size {
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    Any::Shared(builder.build().unwrap())
+    builder.build().unwrap()
 }
 
 /// Runs a loader to its end, or to the cut; then its state is given, too.
-macro_rules! run {
-    ($loader:expr, $what:expr, $cut:expr, $came:expr) => {{
-        let (loader, (mut left, at_end)): (_, Cut) = ($loader, $cut);
-        let mut state = (left == 0 && !at_end && loader.next_epoch() >= $what.epochs).then(|| loader.state());
-        while state.is_none() && loader.next_epoch() < $what.epochs {
-            let epoch = loader.next_epoch();
-            let mut pass = loader.epoch().unwrap();
-            // Nothing was delivered yet, or nothing since it went on.
-            state = (left == 0 && !at_end).then(|| pass.state());
-            while state.is_none()
-                && let Some(got) = pass.next()
-            {
-                $came.push(Came::new(epoch, got));
-                left = left.saturating_sub(1);
-                if left == 0 && !at_end {
-                    state = Some(pass.state());
-                    break;
-                }
-            }
-            drop(pass);
-            match &state {
-                Some(state) => assert_eq!(*state, loader.state(), "a pass that is dropped stays where it was"),
-                None if left == 0 => state = Some(loader.state()),
-                None => {}
+pub(crate) fn run<S>(
+    loader: &mut Loader<Batch<S>>,
+    what: &What,
+    (mut left, at_end): Cut,
+    came: &mut Vec<Came>,
+) -> Option<State> {
+    let mut state = (left == 0 && !at_end && loader.next_epoch() >= what.epochs).then(|| loader.state());
+    while state.is_none() && loader.next_epoch() < what.epochs {
+        let epoch = loader.next_epoch();
+        let mut pass = loader.epoch().unwrap();
+        // Nothing was delivered yet, or nothing since it went on.
+        state = (left == 0 && !at_end).then(|| pass.state());
+        while state.is_none()
+            && let Some(got) = pass.next()
+        {
+            came.push(Came::new(epoch, got));
+            left = left.saturating_sub(1);
+            if left == 0 && !at_end {
+                state = Some(pass.state());
+                break;
             }
         }
-        state
-    }};
-}
-
-impl<D: Dataset> Any<D> {
-    pub(crate) fn run(&mut self, what: &What, cut: Cut, came: &mut Vec<Came>) -> Option<State> {
-        match self {
-            Self::Shared(loader) => run!(loader, what, cut, came),
-            Self::Dealt(loader) => run!(loader, what, cut, came),
+        drop(pass);
+        match &state {
+            Some(state) => assert_eq!(*state, loader.state(), "a pass that is dropped stays where it was"),
+            None if left == 0 => state = Some(loader.state()),
+            None => {}
         }
     }
-
-    pub(crate) fn load(&mut self, state: &State) -> Result<(), StateError> {
-        match self {
-            Self::Shared(loader) => loader.load_state(state),
-            Self::Dealt(loader) => loader.load_state(state),
-        }
-    }
-
-    pub(crate) fn state(&self) -> State {
-        match self {
-            Self::Shared(loader) => loader.state(),
-            Self::Dealt(loader) => loader.state(),
-        }
-    }
+    state
 }
 
 pub(crate) const WHOLE: Cut = (usize::MAX, true);
@@ -305,11 +279,11 @@ pub(crate) fn uninterrupted(what: &What) -> Vec<Came> {
 }
 
 /// As [`uninterrupted`], of loaders made so.
-pub(crate) fn uninterrupted_by<D: Dataset>(what: &What, build: impl Fn(&What, &How) -> Any<D>) -> Vec<Came> {
+pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Came> {
     let workers = usize::from(what.persistent);
     let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
     let mut came = Vec::new();
-    assert_eq!(build(what, &how).run(what, WHOLE, &mut came), None);
+    assert_eq!(run(&mut build(what, &how), what, WHOLE, &mut came), None);
     came
 }
 
@@ -319,11 +293,11 @@ pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<
 }
 
 /// As [`interrupted`], of loaders made so.
-pub(crate) fn interrupted_by<D: Dataset>(
+pub(crate) fn interrupted_by<S>(
     what: &What,
     parts: &[(How, Cut)],
     last: &How,
-    build: impl Fn(&What, &How) -> Any<D>,
+    build: impl Fn(&What, &How) -> Loader<Batch<S>>,
 ) -> Vec<Came> {
     let (mut came, mut state) = (Vec::new(), None::<State>);
     for (i, (how, cut)) in parts.iter().map(|(how, cut)| (how, *cut)).chain([(last, WHOLE)]).enumerate() {
@@ -337,10 +311,10 @@ pub(crate) fn interrupted_by<D: Dataset>(
             assert!(json.len() < 1000, "{json}");
             let read: State = serde_json::from_str(&json).unwrap();
             assert_eq!(read, *state);
-            loader.load(&read).unwrap();
+            loader.load_state(&read).unwrap();
             assert_eq!(loader.state(), *state, "nothing was delivered yet");
         }
-        state = loader.run(what, cut, &mut came);
+        state = run(&mut loader, what, cut, &mut came);
         if state.is_none() {
             break;
         }
@@ -354,9 +328,9 @@ pub(crate) fn state_of(from: From) -> (What, State) {
     let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
     let mut came = Vec::new();
     let mut loader = build(&what, &how);
-    let first = loader.run(&What { epochs: 1, ..what.clone() }, WHOLE, &mut came);
+    let first = run(&mut loader, &What { epochs: 1, ..what.clone() }, WHOLE, &mut came);
     assert_eq!(first, None);
-    let state = loader.run(&what, (2, false), &mut came).unwrap();
+    let state = run(&mut loader, &what, (2, false), &mut came).unwrap();
     assert_eq!((state.epoch(), state.batches()), (1, 2));
     (what, state)
 }

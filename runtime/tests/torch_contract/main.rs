@@ -22,8 +22,8 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::dataset::{IterableDataset, Loadable, from_fn, iter_fn};
-use slotline::loader::{Builder, LaneLoader, Warning};
+use slotline::dataset::{IterableDataset, from_fn, iter_fn};
+use slotline::loader::{Builder, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
 /// The kinds of loaders.
@@ -61,7 +61,7 @@ trait Passes {
     }
 }
 
-impl<D: Dataset> Passes for Loader<D> {
+impl<S: 'static> Passes for Loader<Batch<S>> {
     fn batches(&mut self) -> Result<Outcomes<'_, Box<dyn Held>>, Error> {
         Ok(Box::new(self.epoch()?.map(|batch| Ok(Box::new(batch?) as _))))
     }
@@ -72,20 +72,6 @@ impl<D: Dataset> Passes for Loader<D> {
 
     fn warnings(&self) -> &[Warning] {
         Loader::warnings(self)
-    }
-}
-
-impl<D: Loadable> Passes for LaneLoader<D> {
-    fn batches(&mut self) -> Result<Outcomes<'_, Box<dyn Held>>, Error> {
-        Ok(Box::new(self.epoch()?.map(|batch| Ok(Box::new(batch?) as _))))
-    }
-
-    fn len(&self) -> Option<usize> {
-        LaneLoader::len(self)
-    }
-
-    fn warnings(&self) -> &[Warning] {
-        LaneLoader::warnings(self)
     }
 }
 

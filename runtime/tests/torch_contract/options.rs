@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use slotline::dataset::iter_fn;
-use slotline::loader::{Builder, LaneLoader, Warning};
+use slotline::loader::{BatchOf, Builder, Warning};
 use slotline::{BoxError, Dataset, Error, worker_info};
 
 use crate::support::LONG;
@@ -176,7 +176,7 @@ fn more_workers_than_cores_is_a_warning_of_every_kind_of_loader() {
 fn the_memory_of_a_loader_is_known_before_the_first_batch_and_the_same_after_a_pass() {
     fn check<D: slotline::dataset::Loadable>(
         loader: slotline::loader::Builder<D>,
-        build: impl Fn(Builder<D>) -> LaneLoader<D>,
+        build: impl Fn(Builder<D>) -> Loader<BatchOf<D>>,
     ) {
         let mut loader = build(loader.batch_size(4).num_workers(2).prefetch_factor(3));
         // 6 to be filled, 1 held, and 1 in place of that which is held.

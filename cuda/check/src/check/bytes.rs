@@ -1,10 +1,10 @@
 //! Each batch as it is on the device, beside that of a loader that knows no device.
 
 use anyhow::{Context, Result, bail, ensure};
-use slotline::Loader;
 use slotline::dataset::{Dataset, Loadable, from_fn, iter_fn};
-use slotline::loader::{BatchLoader, Builder};
+use slotline::loader::Builder;
 use slotline::sample::{Packed, PackedText, Ragged, Text};
+use slotline::{Batch, Loader};
 use slotline_cuda::{Device, DeviceLoader};
 
 use crate::bench::Bench;
@@ -43,7 +43,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
         batches += compare(bench, |device| Ok(set(Loader::iterable(numbers()), workers, device).build()?))?;
     }
     Ok(format!(
-        "{batches} batches of 5 kinds, loaded by 0, 1 and 2 workers from one ring, from lanes and from iterators"
+        "{batches} batches of 5 kinds, loaded by 0, 1 and 2 workers from one ring, from one each and from iterators"
     ))
 }
 
@@ -63,7 +63,7 @@ fn set<D: Loadable>(builder: Builder<D>, workers: usize, device: Option<&Device>
 }
 
 /// Two passes of a loader through the device and of the same one without it, batch by batch.
-fn compare<L: BatchLoader>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<L>) -> Result<usize> {
+fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Batch<S>>>) -> Result<usize> {
     let training = bench.gpu.stream()?;
     let mut host = make(None)?;
     let mut fed = DeviceLoader::new(make(Some(&bench.gpu.device))?, &bench.gpu.device)?;

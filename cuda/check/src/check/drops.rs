@@ -1,7 +1,6 @@
 //! Everything given back in any order, also while copies and kernels are under way.
 
 use anyhow::{Context, Result, ensure};
-use slotline::Loader;
 use slotline_cuda::{DeviceBatch, DeviceLoader, leaked};
 
 use crate::bench::{Bench, ROWS};
@@ -23,7 +22,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
     Ok("4 orders, and nothing was leaked".into())
 }
 
-fn loader(bench: &Bench) -> Result<DeviceLoader<Loader<Stamps>>> {
+fn loader(bench: &Bench) -> Result<DeviceLoader> {
     bench.device_loader(Stamps { len: BATCHES * ROWS, row_bytes: ROW_BYTES }, 2)
 }
 

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline_cuda::{DeviceLoader, Pinned};
 
@@ -88,7 +87,7 @@ fn feed<D: Dataset + 'static>(
 }
 
 /// Goes through a pass, to the end of its last copy.
-fn pass<D: Dataset>(loader: &mut DeviceLoader<Loader<D>>, training: &Training<'_>) -> Result<()> {
+fn pass(loader: &mut DeviceLoader, training: &Training<'_>) -> Result<()> {
     for batch in loader.epoch()? {
         batch?.ready_on(&training.seen)?;
     }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use slotline::Loader;
-use slotline::dataset::Dataset;
 use slotline_cuda::{DeviceLoader, Pinned, TimedEvent};
 
 use super::copy::Link;
@@ -79,7 +78,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
 }
 
 /// Seconds for each batch if nobody does anything with it.
-fn making<D: Dataset>(loader: &mut Loader<D>, batches: usize) -> Result<f64> {
+fn making(loader: &mut Loader, batches: usize) -> Result<f64> {
     let mut pass = || -> Result<Duration> {
         let begin = Instant::now();
         loader.epoch()?.try_for_each(|batch| batch.map(drop))?;
@@ -101,12 +100,7 @@ impl Watch {
     }
 
     /// The share of a pass in which the stream waits.
-    fn steps<D: Dataset>(
-        &self,
-        training: &Training<'_>,
-        loader: &mut DeviceLoader<Loader<D>>,
-        step: Duration,
-    ) -> Result<f64> {
+    fn steps(&self, training: &Training<'_>, loader: &mut DeviceLoader, step: Duration) -> Result<f64> {
         for (batch, events) in loader.epoch()?.zip(&self.0) {
             let batch = batch?;
             batch.ready_on(&training.seen)?;

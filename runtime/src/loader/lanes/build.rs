@@ -1,60 +1,43 @@
-//! How a lane loader is made of its options.
+//! How a loader whose workers each have a ring of their own is made of its options.
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use slotline_core::spsc::Slot;
 
-use super::dealt::{DealtHand, DealtPasses};
+use super::dealt::DealtHand;
 use super::iterable::{Engine as IterEngine, IterHand, IterPasses};
 use super::side::{Lane, Lanes};
 use super::slab::Slab;
 use super::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
-use super::{Home, LaneLoader, Own, Passes};
+use super::{Own, PerWorker};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
+use crate::loader::backend::Backend;
 use crate::loader::block::Block;
 use crate::loader::build::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
-use crate::loader::collate::Collate;
+use crate::loader::collate::Storage;
 use crate::loader::crew::{Crew, worker_cores};
 use crate::loader::draw::Batching;
 use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
 use crate::loader::fate::Fate;
 use crate::loader::gate::Start;
-use crate::loader::job::Reader;
+use crate::loader::job::{Abandoned, Activity, Reader};
 use crate::loader::limit::{Bill, Size};
 use crate::loader::on_error::Ledger;
 use crate::loader::options::{Kind, Options};
 use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
+use crate::loader::passes::{Orders, Passes};
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
-use crate::loader::resume::{Log, Tickets};
+use crate::loader::resume::Log;
 use crate::loader::spans;
 use crate::loader::stats::Tally;
-use crate::loader::{Loader, Progress};
+use crate::loader::{Inner, Loader, Progress};
 use crate::sample::Fields;
 use crate::sync::Mutex;
 use crate::wait::Waiter;
-
-impl<D: IterableDataset> Loader<Iterable<D>> {
-    /// The options of a loader over an iterable dataset, all at their defaults; [`build`](Builder::build) then makes a
-    /// [`LaneLoader`].
-    ///
-    /// ```
-    /// use slotline::Loader;
-    /// use slotline::dataset::iter_fn;
-    ///
-    /// let letters = iter_fn(|_| Ok("slotline".bytes().map(Ok)));
-    /// let mut loader = Loader::iterable(letters).batch_size(3).build()?;
-    /// let words: Result<Vec<_>, _> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().to_vec())).collect();
-    /// let words: Result<_, slotline::Error> = words;
-    /// assert_eq!(words?, [&b"slo"[..], b"tli", b"ne"]);
-    /// # Ok::<(), slotline::BoxError>(())
-    /// ```
-    pub fn iterable(dataset: D) -> Builder<Iterable<D>> {
-        Builder::new(Iterable(dataset))
-    }
-}
 
 impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// Checks the options, takes the memory and starts the workers.
@@ -67,7 +50,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     ///
     /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
     /// them.
-    pub fn build(mut self) -> Result<LaneLoader<Iterable<D>, C>, BuildError> {
+    pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let draw = self.options.check(Kind::Iterable)?;
         let on_error = self.options.on_error;
         on_error.check(Kind::Iterable, self.dataset.0.len().is_some())?;
@@ -92,10 +75,11 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
                 IterHand::new(engine.clone(), reader)
             }
         };
-        let passes = Box::new(IterPasses(engine.clone()));
-        let mut loader = assemble(self.options, engine, passes, made, batching, hand)?;
+        let threads = (engine.abandoned.clone(), engine.activities.clone());
+        let passes = Box::new(IterPasses(engine));
+        let mut loader = assemble(self.options, threads, passes, made, batching, hand)?;
         loader.ledger = Ledger::new(on_error, true);
-        Ok(loader)
+        Ok(Loader::new(loader))
     }
 }
 
@@ -110,7 +94,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     /// # Errors
     ///
     /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
-    pub fn build_dealt(mut self) -> Result<LaneLoader<D, C>, BuildError> {
+    pub fn build_dealt(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Kind::Dealt(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
@@ -121,14 +105,16 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let fields = || fields_of(&self.dataset);
         let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order)?;
         let on_error = self.options.on_error;
-        let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers);
+        let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers, None);
         let engine = Arc::new(engine.on_error(on_error));
         let hand = {
             let engine = engine.clone();
             move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }
         };
-        let passes = Box::new(DealtPasses { engine: engine.clone(), draw });
-        assemble(self.options, engine, passes, made, batching, hand)
+        let threads = (engine.abandoned.clone(), engine.activities.clone());
+        let board = engine.board.clone();
+        let passes = Box::new(Orders { len: move || engine.dataset.len(), rows, draw, board });
+        assemble(self.options, threads, passes, made, batching, hand).map(Loader::new)
     }
 }
 
@@ -156,7 +142,11 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             }
             Ok(dataset.next(cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
         });
-        let first = probe(|| Ok(drop(cursor))).and(first);
+        let ended = probe(|| {
+            drop(cursor);
+            Ok(())
+        });
+        let first = ended.and(first);
         set_worker_info(own);
         match first {
             Ok(Some(fields)) => return Ok(fields),
@@ -212,21 +202,21 @@ struct Cells<P> {
 }
 
 /// Starts the workers, and puts everything together.
-fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
+fn assemble<P: Storage, H: Hand<P> + 'static>(
     options: Options,
-    home: Arc<dyn Home<D>>,
+    (abandoned, activities): (Arc<Abandoned>, Arc<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
-    Cells { made, memory_ceiling, spills }: Cells<C::Payload>,
+    Cells { made, memory_ceiling, spills }: Cells<P>,
     batching: Batching,
     hand: impl Fn(Option<usize>) -> H,
-) -> Result<LaneLoader<D, C>, BuildError> {
+) -> Result<Inner<P>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
     warnings.extend(batching.no_batch(passes.samples()));
-    let sample_bytes = made.payloads.first().map_or(Some(0), C::sample_bytes);
+    let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
-    let block = Block::of::<D, C>(&made.payloads);
+    let block = Block::of(&made.payloads);
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.map(|init| Start::new(init, options.persistent_workers));
@@ -241,49 +231,44 @@ fn assemble<D: Loadable, C: Collate<D>, H: Hand<C::Payload> + 'static>(
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         lanes.push(Lane::new(ask, answers));
         let (slab, hand) = (slab.clone(), hand(Some(id)));
-        let (start, activities) = (start.clone(), home.activities().clone());
+        let (start, activities) = (start.clone(), activities.clone());
         let (requests, replies, fate) = (asked, answer, fate.clone());
         let mut worker = LaneWorker { id, workers, requests, replies, slab, start, hand, activities, fate };
         hands.push(move || worker.work());
     }
     let slab_len = slab.len();
-    let lanes = Lanes::new(lanes, slab, any, prefetch, home.abandoned().clone());
+    let lanes = Lanes::new(lanes, slab, any, prefetch, abandoned.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
-    let watchdog = watchdog(options.watchdog, home.activities())?;
+    let watchdog = watchdog(options.watchdog, &activities)?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     for warning in &warnings {
         spans::tell(|| tracing::warn!("{warning}"));
     }
-    let own = (workers == 0).then(|| {
-        let hand = Box::new(hand(None));
-        let (request, tickets) = (Request::default(), Tickets::default());
-        Own { hand, request, made: 0, tickets, tasks: None, over: true, mark: Mark::new(), next_mark: Mark::new() }
-    });
+    let own = (workers == 0).then(|| Own::new(Box::new(hand(None))));
     let gaps = if options.in_order { 0 } else { slab_len };
-    Ok(LaneLoader {
-        home,
-        lanes,
-        crew: crew.writes_into(block.as_ref()),
-        fate,
-        own,
+    let in_order = lanes.any.is_none();
+    Ok(Inner {
+        backend: Backend::PerWorker(PerWorker { lanes, own, has_init: start.is_some() }),
         passes,
-        has_init: start.is_some(),
+        abandoned,
+        activities,
+        fate,
+        crew: crew.writes_into(block.as_ref()),
         generator: options.generator,
-        persistent: options.persistent_workers,
-        ledger: Ledger::new(options.on_error, false),
         seed: 0,
         batching,
         hold: options.hold,
         timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
+        in_order,
         waits_for_release: options.wait_for_release,
+        persistent: options.persistent_workers,
+        ledger: Ledger::new(options.on_error, false),
         block,
         memory_ceiling,
         warnings,
-        overlong: false,
         epochs: 0,
         passes_begun: 0,
         pass: Progress::default(),
-        samples: 0,
         log: Log::new(gaps),
         tally: Tally::new(sample_bytes, spills),
         watchdog,

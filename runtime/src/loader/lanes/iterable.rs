@@ -6,16 +6,16 @@ use std::sync::{Arc, PoisonError};
 use crossbeam_utils::CachePadded;
 
 use super::super::clock::{Laps, Timing};
-use super::super::collate::Collate;
+use super::super::collate::{Collate, Storage};
 use super::super::draw::{Batching, Draw};
 use super::super::error::{By, Error};
 use super::super::job::{Abandoned, Activity, Job, Put, Read, Reader};
+use super::super::passes::{Pass, Passes};
 use super::super::spans;
 use super::super::state::{State, Stream};
 use super::super::tolerant::lend;
 use super::super::work::{Bad, Cause, Failure, Work, caught, dispose, dispose_each, guarded, quietly};
 use super::worker::{Hand, Mark, Outcome, Request};
-use super::{Home, Pass, Passes};
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 use crate::rng::SharedGenerator;
@@ -34,24 +34,6 @@ pub(super) struct Engine<D, C> {
     pub(super) activities: Arc<[CachePadded<Activity>]>,
     /// Where the workers begin the pass, if that is not its start.
     pub(super) resume: Mutex<Vec<Stream>>,
-}
-
-impl<D: IterableDataset, C: Send + Sync> Home<Iterable<D>> for Engine<D, C> {
-    fn dataset(&self) -> &Iterable<D> {
-        &self.dataset
-    }
-
-    fn abandoned(&self) -> &Arc<Abandoned> {
-        &self.abandoned
-    }
-
-    fn dataset_len(&self) -> Option<usize> {
-        self.dataset.len()
-    }
-
-    fn activities(&self) -> &Arc<[CachePadded<Activity>]> {
-        &self.activities
-    }
 }
 
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
@@ -82,6 +64,10 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
 pub(super) struct IterPasses<D, C>(pub(super) Arc<Engine<D, C>>);
 
 impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
+    fn dataset_len(&self) -> Option<usize> {
+        self.0.dataset.len()
+    }
+
     fn samples(&self) -> Option<usize> {
         self.0.dataset.len()
     }
@@ -281,7 +267,7 @@ where
     #[cold]
     fn spoil(&self, work: &Work<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
-        quietly(|| C::discard(&work.payload));
+        quietly(|| work.payload.discard());
         Some(0)
     }
 
@@ -353,7 +339,7 @@ where
         let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
             // A panic there is reported as any panic is, and must not end the worker.
-            quietly(|| C::discard(&work.payload));
+            quietly(|| work.payload.discard());
         }
         match outcome {
             said if nothing => {

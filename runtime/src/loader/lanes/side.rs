@@ -6,10 +6,12 @@ use std::sync::Arc;
 use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
+use super::super::backend::Next;
 use super::super::job::Abandoned;
+use super::super::lease::Lease;
 use super::super::resume::Tickets;
 use super::super::state::State;
-use super::super::work::{Failure, dispose};
+use super::super::work::dispose;
 use super::slab::{Slab, Taken};
 use super::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::BoxError;
@@ -67,27 +69,6 @@ pub(super) struct Lanes<P> {
     tickets: Tickets,
     tasks: Option<usize>,
     request: Request,
-}
-
-/// What the consumer gets.
-pub(super) enum Next<P> {
-    Batch {
-        cell: Taken<P>,
-        task: usize,
-        rows: usize,
-    },
-    Failed {
-        failure: Failure,
-        task: usize,
-    },
-    /// A worker is gone, which no user code can cause: see [`Fate`](super::super::fate::Fate).
-    Lost,
-    /// All cells are the user's.
-    Held,
-    /// The loader was stopped. What it had made ahead stays where it is, so that nothing of it counts as delivered.
-    Stopped,
-    Empty,
-    End,
 }
 
 impl<P> Lanes<P> {
@@ -208,17 +189,17 @@ impl<P> Lanes<P> {
             let index = match self.ready() {
                 Ok(lane) => lane,
                 // Nobody is asked any more.
-                Err(_) if self.abandoned.is_stopped() => return Next::Stopped,
+                Err(_) if self.abandoned.is_stopped() => return Next::Closed,
                 // What the others could take of its work, they have.
-                Err(Next::End) if self.lanes.iter().any(|lane| lane.gone) => return Next::Lost,
+                Err(Next::End) if self.lanes.iter().any(|lane| lane.gone) => return Next::Closed,
                 Err(nothing) => return nothing,
             };
             let lane = &mut self.lanes[index];
             let next = match lane.replies.peek() {
                 Err(NextError::Empty) => return Next::Empty,
-                _ if self.abandoned.is_stopped() => return Next::Stopped,
+                _ if self.abandoned.is_stopped() => return Next::Closed,
                 // Whatever it was asked for will not be answered.
-                Err(_) => return Next::Lost,
+                Err(_) => return Next::Closed,
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (cell, task, rows) = (*cell, *task, *rows);
                     if let Some(failure) = self.slab.work(cell).take_failure() {
@@ -236,7 +217,7 @@ impl<P> Lanes<P> {
                         reply.cell = free;
                         std::mem::swap(&mut reply.mark, &mut lane.mark);
                         drop(reply);
-                        Some(Next::Batch { cell: Taken::new(self.slab.clone(), cell), task, rows })
+                        Some(Next::Batch { lease: Lease::Taken(Taken::new(self.slab.clone(), cell)), task, rows })
                     }
                 }
                 Ok(_) => {
