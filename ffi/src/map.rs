@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use slotline::BoxError;
-use slotline::dataset::{Context, Dataset, OutOfRange};
+use slotline::dataset::{Context, Dataset, OutOfRange, reading};
 use slotline::sample::{Fields, Row, Sample};
 
 use crate::failure::Failure;
@@ -120,6 +120,7 @@ impl Sample for Called<'_> {
         let Map { owner, read, declared, .. } = self.dataset;
         // SAFETY: the user said that it may be called so, by any thread; the sample is the callback's while it runs.
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };
-        slotline_sample::write(row, self.context, declared, false, read).map(drop)
+        // The callback has no other time to read it than now.
+        reading(|| slotline_sample::write(row, self.context, declared, false, read)).map(drop)
     }
 }

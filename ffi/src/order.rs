@@ -106,6 +106,10 @@ impl Sampler for Ordered {
         Ok(())
     }
 
+    fn name(&self) -> &str {
+        "Ordered"
+    }
+
     fn save(&self, to: &mut String) -> bool {
         to.push_str(&self.passes.to_string());
         true

@@ -2,6 +2,7 @@
 //!
 //! A handle says what kind of sampler it is; each loader makes its own of it when it is built, for its dataset's length.
 
+use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use slotline::BoxError;
 use slotline::rng::{Generator, manual_seed};
 use slotline::sampler::{
     CipherSampler, DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError, SubsetRandomSampler,
-    WeightedRandomSampler,
+    WeightedRandomSampler, digest,
 };
 
 use crate::boundary::{guarded, made};
@@ -72,40 +73,61 @@ impl slotline_sampler {
                 Box::new(sampler.shuffle(shuffle).drop_last(drop_last).seed(seed).follow(epoch))
             }
             Kind::Cipher => seeded!(CipherSampler::new(dataset_len)),
-            Kind::List(indices) => Box::new(List(indices.clone())),
+            Kind::List(indices) => Box::new(List::new(indices.clone())),
             Kind::Callback(calls) => Box::new(Ordered::new(calls.clone())),
         })
     }
 }
 
 /// The same indices in each pass.
-struct List(Arc<[usize]>);
+struct List {
+    indices: Arc<[usize]>,
+    digest: u64,
+}
+
+impl List {
+    fn new(indices: Arc<[usize]>) -> Self {
+        let digest = digest(indices.iter().map(|&index| index as u64));
+        Self { indices, digest }
+    }
+}
 
 impl Sampler for List {
     fn len(&self) -> usize {
-        self.0.len()
+        self.indices.len()
     }
 
     fn memory(&self) -> usize {
-        size_of_val(&*self.0)
+        size_of_val(&*self.indices)
     }
 
     fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        order.u64_table().extend(self.0.iter().map(|&index| index as u64));
+        order.u64_table().extend(self.indices.iter().map(|&index| index as u64));
         Ok(())
     }
 
+    fn name(&self) -> &str {
+        "List"
+    }
+
+    /// How many indices, and their digest.
     fn save(&self, to: &mut String) -> bool {
-        to.push_str(&self.0.len().to_string());
+        let _ = write!(to, "{}:{:016x}", self.indices.len(), self.digest);
         true
     }
 
     fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
-        let len: usize = saved.parse()?;
-        match self.0.len() {
-            own if own == len => Ok(()),
-            own => Err(format!("the list has {own} indices, and that of the state {len}").into()),
+        // Older states have the length alone.
+        let (len, digest) = saved.split_once(':').map_or((saved, None), |(len, digest)| (len, Some(digest)));
+        let digest = digest.map(|digest| u64::from_str_radix(digest, 16)).transpose()?;
+        let (len, own): (usize, _) = (len.parse()?, self.indices.len());
+        if own != len {
+            return Err(format!("the list has {own} indices, and that of the state {len}").into());
         }
+        if digest.is_some_and(|digest| digest != self.digest) {
+            return Err("the list has other indices than that of the state; make the sampler as it was".into());
+        }
+        Ok(())
     }
 }
 

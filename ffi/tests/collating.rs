@@ -18,6 +18,7 @@ use slotline_ffi::loader::*;
 use slotline_ffi::options::*;
 use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
+use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::*;
 
@@ -435,4 +436,36 @@ fn a_loader_that_its_own_callback_uses_or_frees_lets_the_call_come_out_first() {
     std::mem::forget(loader);
     let Err((status, message)) = outcome else { panic!("no error") };
     assert!(status == SLOTLINE_STOPPED || message.ends_with("the loader was freed"), "{status} {message}");
+}
+
+/// As a callback that reads from a slow disk.
+unsafe extern "C" fn read_slowly(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    std::thread::sleep(std::time::Duration::from_millis(3));
+    // SAFETY: the sample is lent to us, and what it is given is there.
+    unsafe { i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK) }
+}
+
+#[test]
+fn a_slow_read_callback_is_reading_whoever_makes_the_batches() {
+    for (num_workers, collates) in [(0, false), (2, false), (0, true), (2, true)] {
+        let drops = Drops::default();
+        let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
+        let dataset = map(40, &fields, Some(read_slowly), &drops);
+        let loader = map_loader(
+            &dataset,
+            &options(|options| {
+                (options.batch_size, options.num_workers) = (4, num_workers);
+                if collates {
+                    options.collate = Some(count);
+                }
+            }),
+        )
+        .unwrap();
+        assert_eq!(loader.epoch(), Ok(SLOTLINE_OK));
+        while loader.next().unwrap().is_some() {}
+        // SAFETY: a loader and places.
+        let verdict = bytes(|out, error| unsafe { slotline_loader_verdict(loader.0, out, error) }).unwrap();
+        let verdict = String::from_utf8(verdict).unwrap();
+        assert!(verdict.starts_with("bound by reading"), "{verdict}");
+    }
 }

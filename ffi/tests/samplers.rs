@@ -20,6 +20,7 @@ use slotline_ffi::error::*;
 use slotline_ffi::options::*;
 use slotline_ffi::order::*;
 use slotline_ffi::sampler::*;
+use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 
 use support::datasets::{Drops, dropped};
@@ -341,4 +342,37 @@ fn lists_that_are_none_are_refused() {
     assert_eq!(refused(&[1, 2], &[1, 2]), invalid("offsets do not ascend from 0"));
     assert_eq!(refused(&[], &[0, 0]), invalid("there is no list that has an index"));
     assert_eq!(refused(&[], &[0]), invalid("there is no list that has an index"));
+}
+
+#[test]
+fn a_list_of_other_indices_does_not_go_on_from_a_state() {
+    let loader = |indices: &[usize]| {
+        let mut sampler = null_mut();
+        // SAFETY: all is there, and freed once.
+        unsafe {
+            call(|error| slotline_sampler_indices(indices.as_ptr(), indices.len(), &mut sampler, error)).unwrap();
+            let set = options(|options| (options.batch_size, options.sampler) = (2, sampler));
+            let loader = Loader::with(set);
+            slotline_sampler_free(sampler);
+            loader
+        }
+    };
+    let load = |loader: &Loader, state: &[u8]| {
+        // SAFETY: a loader, and so many bytes.
+        call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
+    };
+    let first = loader(&[5, 900, 17, 1796]);
+    first.epoch().unwrap();
+    assert_eq!(first.next().unwrap().unwrap().indices(), [5, 900]);
+    // SAFETY: a loader and places.
+    let state = support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
+    let same = loader(&[5, 900, 17, 1796]);
+    load(&same, &state).unwrap();
+    same.epoch().unwrap();
+    assert_eq!(same.rest(), [[17, 1796]]);
+    let (status, message) = load(&loader(&[5, 900, 17, 1795]), &state).unwrap_err();
+    assert_eq!(status, SLOTLINE_STATE);
+    assert!(message.contains("other indices"), "{message}");
+    let (_, message) = load(&loader(&[5, 900, 17]), &state).unwrap_err();
+    assert!(message.contains("the list has 3 indices, and that of the state 4"), "{message}");
 }

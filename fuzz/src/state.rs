@@ -72,7 +72,10 @@ fn stream(saves: bool) -> Loader<BatchOf<Iterable<Stream>>> {
 fn load(value: Value, workers: usize) -> bool {
     let Ok(state) = serde_json::from_value::<State>(value) else { return false };
     let value = serde_json::to_value(&state).expect("a state");
-    let drawn = |generator: &str| value["start"][generator]["drawn"].as_u64().unwrap_or(0);
+    let drawn = |generator: &str| {
+        let place = value["start"][generator].as_str().and_then(|place| place.split_once(':'));
+        place.map_or(0, |(_, drawn)| drawn.parse().expect("a state says how many words"))
+    };
     if drawn("generator") > MOST_DRAWN || drawn("default_generator") > MOST_DRAWN {
         return false;
     }

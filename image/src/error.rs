@@ -1,5 +1,7 @@
 //! What can be wrong with a picture, or with what is asked of it.
 
+use std::path::PathBuf;
+
 /// Why a JPEG can't become a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -60,6 +62,17 @@ pub enum ImageError {
         /// The same.
         std: String,
     },
+}
+
+/// Why the JPEG of a [file](crate::Jpeg::path) can't become a row.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+#[non_exhaustive]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub error: ImageError,
 }
 
 impl ImageError {

@@ -95,11 +95,13 @@ mod pipeline;
 mod resample;
 mod taps;
 
+use std::path::Path;
+
 use slotline::BoxError;
 use slotline::sample::{Fields, Row, Sample};
 
 pub use self::colour::Pixel;
-pub use self::error::ImageError;
+pub use self::error::{FileError, ImageError};
 pub use self::pipeline::Pipeline;
 
 /// A JPEG that is decoded into its row when its turn comes: `T` (`f32` or `u8`), shape `[3, height, width]`.
@@ -107,12 +109,19 @@ pub use self::pipeline::Pipeline;
 pub struct Jpeg<'a, T = f32> {
     bytes: &'a [u8],
     pipeline: &'a Pipeline<T>,
+    path: Option<&'a Path>,
 }
 
 impl<'a, T: Pixel> Jpeg<'a, T> {
     /// The picture in `bytes`, a whole JPEG file, to be decoded by `pipeline`. Nothing is looked at yet.
     pub fn new(bytes: &'a [u8], pipeline: &'a Pipeline<T>) -> Self {
-        Self { bytes, pipeline }
+        Self { bytes, pipeline, path: None }
+    }
+
+    /// Says which file the bytes are from: if they can't be decoded, the error is a [`FileError`] that names it, in place of
+    /// an [`ImageError`].
+    pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
+        Self { path: Some(path.as_ref()), ..self }
     }
 }
 
@@ -124,6 +133,10 @@ impl<T: Pixel> Sample for Jpeg<'_, T> {
     }
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        Ok(self.pipeline.decode(self.bytes, row.fill(&self.pipeline.shape())?)?)
+        let decoded = self.pipeline.decode(self.bytes, row.fill(&self.pipeline.shape())?);
+        decoded.map_err(|error| match self.path {
+            Some(path) => FileError { path: path.to_owned(), error }.into(),
+            None => error.into(),
+        })
     }
 }

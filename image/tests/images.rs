@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use slotline::dataset::{Context, Dataset};
+use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Budget, OnError};
-use slotline::{BoxError, Loader};
-use slotline_image::{ImageError, Jpeg, Pipeline};
+use slotline::{BoxError, Error, Loader};
+use slotline_image::{FileError, ImageError, Jpeg, Pipeline};
 use turbojpeg::{Colorspace, Compressor, Image, PixelFormat, Subsamp};
 
 /// A picture of soft shapes with some noise, `channels` bytes for each pixel.
@@ -401,6 +401,22 @@ fn a_bad_picture_is_an_error_of_its_batch_that_names_the_index() {
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     let message = batches[2].as_ref().unwrap_err().to_string();
     assert!(message.contains("5") && message.contains("a JPEG of 300 bytes"), "{message}");
+}
+
+#[test]
+fn a_bad_picture_of_a_file_is_an_error_that_names_the_file() {
+    let bytes = jpeg(50, 40, Subsamp::Sub2x2)[..300].to_vec();
+    let folder = from_fn(1, move |_, _| {
+        // As long as the process lives.
+        let pipeline = Box::leak(Box::new(Pipeline::new(8, 8)?));
+        Ok(Jpeg::new(bytes.clone().leak(), pipeline).path("cats/tabby 7.jpg"))
+    });
+    let mut loader = Loader::builder(folder).build().unwrap();
+    let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("cats/tabby 7.jpg: a JPEG of 300 bytes"), "{message}");
+    let Error::Sample { source, .. } = error else { panic!("{error}") };
+    assert!(matches!(source.downcast_ref::<FileError>().unwrap().error, ImageError::Data { len: 300, .. }));
 }
 
 #[test]

@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn strides_are_those_of_c_order() {
         assert_eq!(*shape(&[2, 3, 4]).strides(), [12, 4, 1]);
-        assert_eq!(*shape(&[]).strides(), []);
+        assert!(shape(&[]).strides().is_empty());
         assert_eq!(*shape(&[2, 0, 4]).strides(), [0, 4, 1]);
         assert_eq!(*shape(&[2, usize::MAX, 2]).strides(), [usize::MAX, 2, 1]);
     }

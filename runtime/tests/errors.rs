@@ -279,7 +279,10 @@ fn an_index_beyond_the_dataset_is_that_samples_failure() {
         let sampler = Fixed(vec![2, 3, 0, u64::MAX], 4);
         let mut loader = Loader::builder(array.clone()).sampler(sampler).num_workers(workers).build().unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|b| b.tensors()[[0]])).collect();
-        assert!(matches!(outcomes[..], [Ok(12), Err(Error::Panic { index: 3, .. }), Ok(10), Err(Error::Panic { .. })]));
+        assert!(matches!(
+            outcomes[..],
+            [Ok(12), Err(Error::Sample { index: 3, .. }), Ok(10), Err(Error::Sample { .. })]
+        ));
     }
 }
 

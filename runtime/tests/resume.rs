@@ -134,7 +134,7 @@ fn a_timeout_names_the_batch_that_was_passed_over() {
         let (_, state) = state_of(From::Sequential);
         let mut state = serde_json::to_value(&state).unwrap();
         (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
-        (state["missing"], state["start"]["generator"]["seed"]) = (vec![3, 4].into(), 1.into());
+        (state["missing"], state["start"]["generator"]) = (vec![3, 4].into(), "1:0".into());
         let state = serde_json::from_value(state).unwrap();
         macro_rules! times_out {
             ($loader:expr) => {{

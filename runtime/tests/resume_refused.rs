@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
-    CipherSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
-    WeightedRandomSampler,
+    CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
+    SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{Error, Loader};
 
@@ -46,10 +46,10 @@ fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_
         }
     }
     let mut later = serde_json::to_value(&state).unwrap();
-    later["version"] = 2.into();
+    later["version"] = 3.into();
     let error = good().build().unwrap().load_state(&serde_json::from_value(later).unwrap()).unwrap_err();
     assert_eq!(error.field(), "version");
-    assert!(error.to_string().contains("the state's version is 2, and the loader's is 1"), "{error}");
+    assert!(error.to_string().contains("the state's version is 3, and the loader's is 2"), "{error}");
 }
 
 #[test]
@@ -91,7 +91,83 @@ fn a_sampler_of_other_parameters_is_refused_by_their_names() {
         assert_eq!(save(&saved), text);
     }
     assert!(SequentialSampler::new(3).restore("", 0..0).is_err());
-    assert!(Forgetful(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("Forgetful"));
+    assert!(Forgetful(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("custom"));
+}
+
+/// A sampler that has the name given to it.
+struct Named(SequentialSampler, &'static str);
+
+impl Sampler for Named {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn memory(&self) -> usize {
+        self.0.memory()
+    }
+
+    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        self.0.order(default, order)
+    }
+
+    fn name(&self) -> &str {
+        self.1
+    }
+}
+
+#[test]
+fn a_sampler_of_another_name_is_refused() {
+    let numbers = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).seed(5);
+    let named = |name| numbers().sampler(Named(SequentialSampler::new(40), name)).build().unwrap();
+    let mut loader = named("curriculum");
+    let mut pass = loader.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    let state = pass.state();
+    drop(pass);
+    assert_eq!(serde_json::to_value(&state).unwrap()["start"]["sampler"]["name"], "curriculum");
+    named("curriculum").load_state(&state).unwrap();
+    let error = named("by length").load_state(&state).unwrap_err();
+    assert_eq!(error.field(), "sampler");
+    let message = error.to_string();
+    assert!(message.contains("curriculum") && message.contains("by length"), "{message}");
+    let mut unnamed = numbers().sampler(Forgetful(40, Generator::from_seed(1).into())).build().unwrap();
+    assert_eq!(unnamed.load_state(&state).unwrap_err().field(), "sampler");
+}
+
+#[test]
+fn states_of_the_first_version_still_load_or_say_why_not() {
+    let state = |name: &str, saved: Option<&str>| -> State {
+        let generator = serde_json::json!({ "seed": 5, "drawn": 4 });
+        let state = serde_json::json!({
+            "version": 1, "kind": "indexed", "dataset_len": 40, "batch_size": 4, "drop_last": false,
+            "epoch": 1, "batches": 3,
+            "start": {
+                "generator": generator, "default_generator": { "seed": 9, "drawn": 0 }, "persistent": false,
+                "base_seed": null, "sampler": { "name": name, "saved": saved }
+            }
+        });
+        serde_json::from_value(state).unwrap()
+    };
+    let builder = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).seed(5);
+    let loads = |builder: Builder<Items>, state: &State| {
+        let mut loader = builder.build().unwrap();
+        loader.load_state(state)?;
+        let written = serde_json::to_value(loader.state()).unwrap();
+        assert_eq!(written["start"]["generator"], "5:4");
+        assert_eq!(loader.epoch().unwrap().count(), 7);
+        Ok::<_, slotline::loader::StateError>(())
+    };
+    loads(builder().shuffle(true), &state("shuffle", Some(""))).unwrap();
+    let random = || RandomSampler::new(40).unwrap().generator(Generator::from_seed(8));
+    let saved = "dataset_len=40 num_samples=40 replacement=false generator=8:80";
+    loads(builder().sampler(random()), &state("RandomSampler", Some(saved))).unwrap();
+    // It had the name of its type.
+    let own = || builder().sampler(Forgetful(40, Generator::from_seed(1).into()));
+    loads(own(), &state("Forgetful", None)).unwrap();
+    for name in ["RandomSampler", "shuffle", "List"] {
+        assert_eq!(loads(own(), &state(name, None)).unwrap_err().field(), "sampler");
+    }
+    assert_eq!(loads(builder().sampler(random()), &state("Forgetful", None)).unwrap_err().field(), "sampler");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! What datasets made of other datasets say of an index that they don't have.
+//! What is said of an index that a dataset does not have.
 
 /// An index that is not one of the dataset's: a sampler of one's own gave it, or the dataset became shorter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

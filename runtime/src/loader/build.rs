@@ -101,6 +101,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
+        warnings.extend(draw.batching.no_batch(draw.len(len)));
 
         let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
         // Of what the caller does not hold, half.

@@ -1,17 +1,21 @@
 //! When a thread looks at the clock, and what it makes of that.
 //!
-//! A look costs about 25 ns. So the [`Pacer`](super::pacer::Pacer) says which claims are timed: all that take long, and of
-//! quick ones one in so many, which then stands for those since the one before, though never for more than the time that
-//! has really passed. In a timed claim samples are timed one by one, in two parts, if they take 4 µs and more; of the
-//! other claims some are, to see how reading and writing divide.
+//! A look costs about 25 ns. So the [`Pacer`](super::pacer::Pacer) says which claims are timed: as many as 2 % of the time
+//! pays for, which is all of them unless they are very quick. Of very quick ones it is one in so many, which then stands for
+//! those since the one before, though never for more than the time that has really passed.
+//!
+//! In a timed claim samples are timed one by one, with reading and writing apart, if they take 4 µs and more; of the other
+//! claims as many are as 0.25 % of the time pays for, to see how the stages divide. A claim that turns out to be slow, and
+//! whose samples were not timed, is [noted](super::figures::Slowest) as a whole.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use super::figures::{Figures, MANY, nanos};
+use super::figures::{Figures, MANY, Stages, nanos};
 use super::job::{Activity, Reader};
 use super::spans::{self, Entered};
 use super::work::Cause;
+use crate::dataset::reading;
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
@@ -19,8 +23,10 @@ use crate::sync::atomic::Ordering;
 const SLOW: u64 = 160;
 /// Claims that take so many, 10 µs as a rule, are all timed.
 const LONG: u64 = 400;
-/// Of timed claims with quicker samples, one in so many is timed sample by sample, from the first one on.
-const STAGED: u32 = 16;
+/// Of other timed claims, the samples are timed one by one if that much time has passed for each look at the clock.
+const PRICE: u64 = 400;
+/// What each thread can afford of these looks at the start, and the most that it saves.
+const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
 
 /// Fills a claim of so many parts and sees what it takes. For claims that the
 /// reader's pacer does [not let go](super::pacer::Pacer::lets_go). Fails if a subscriber panicked: it is filled all the same.
@@ -39,7 +45,7 @@ pub(super) fn timed(
 /// A claim that is being timed.
 #[derive(Debug)]
 pub(super) struct Timing {
-    span: Entered,
+    span: Option<Entered>,
     /// What became of the span so far.
     told: Result<(), Cause>,
     started: Instant,
@@ -49,41 +55,60 @@ pub(super) struct Timing {
 
 impl Timing {
     pub(super) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
-        let ((span, told), samples) = (spans::fill(task), activity.figures.samples());
+        let (span, told) = match spans::wanted() {
+            true => {
+                let (span, told) = spans::fill(task);
+                (Some(span), told)
+            }
+            false => (None, Ok(())),
+        };
+        let samples = activity.figures.samples();
         let watch = &mut reader.watch;
-        watch.staged = watch.slow || watch.timed.is_multiple_of(STAGED);
-        watch.timed = watch.timed.wrapping_add(1);
+        watch.staged = watch.slow || watch.savings >= watch.price;
         let started = Instant::now();
-        watch.laps.start(started);
+        if watch.staged {
+            watch.laps.start(started);
+        }
         Self { span, told, started, samples }
     }
 
     /// It had so many parts. Fails if a subscriber panicked.
     pub(super) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
-        let Self { mut span, told, started, samples } = self;
+        let Self { span, told, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.figures.samples() - samples;
         // Who listens to spans wants them all.
-        let always = !span.is_disabled() || nanos(ended - started) >= LONG * look();
-        reader.watch.stop(activity, (started, ended), samples, reader.pacer.let_go(), always);
-        reader.pacer.measured(ended - started, parts, always);
+        let took = ended.saturating_duration_since(started);
+        let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
+        let always = listened_to || nanos(took) >= LONG * look();
+        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.pacer.let_go(), always);
+        reader.pacer.measured(took, parts, always, passed);
+        let Some(mut span) = span else { return told };
         let filled = span.filled(samples);
         told.and(filled).and(span.leave())
     }
 }
 
 /// What a thread remembers of the claims that it timed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
     laps: Laps,
     /// Whether each sample of this one is timed.
     staged: bool,
     /// When the last one ended.
     last: Option<Instant>,
-    /// How many there were.
-    timed: u32,
     /// Whether the samples of the last one took long.
     slow: bool,
+    /// The time that was not spent on timing quick samples yet, and what timing those of another claim would take.
+    savings: u64,
+    price: u64,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let savings = SAVINGS[0] * PRICE;
+        Self { laps: Laps::default(), staged: false, last: None, slow: false, savings, price: 0 }
+    }
 }
 
 impl Watch {
@@ -92,26 +117,33 @@ impl Watch {
         self.staged.then_some(&self.laps)
     }
 
-    /// A claim of so many samples is over, before which so many were let go; `always`: the next one will not be.
+    /// A claim of so many samples has taken so long, before which so many were let go; `always`: the next one will not be. Gives
+    /// how many looks at the clock the time since the end of the last one is.
     fn stop(
         &mut self,
         activity: &Activity,
-        (started, ended): (Instant, Instant),
+        (ended, took): (Instant, u64),
         samples: u64,
         let_go: u64,
         always: bool,
-    ) {
-        let (took, figures) = (nanos(ended - started), &activity.figures);
-        let between = self.last.map_or(0, |last| nanos(started.saturating_duration_since(last)));
+    ) -> u64 {
+        let (figures, look) = (&activity.figures, look());
+        let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
+        let between = passed.saturating_sub(took);
         let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
         figures.busy(took + took.saturating_mul(let_go).min(between), others);
         self.last = Some(ended);
-        self.slow = took >= samples.saturating_mul(SLOW * look()) && samples > 0;
+        self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
+        let passed = passed / look;
+        self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
         if self.staged {
             self.laps.stop(ended, figures);
-        } else if self.slow && samples == 1 {
-            figures.slowest.note(activity.index.load(Ordering::Relaxed), took);
+            self.savings = self.savings.saturating_sub(self.price);
+        } else if self.slow {
+            figures.slowest.note(activity.index.load(Ordering::Relaxed), samples, took);
         }
+        self.price = samples.saturating_mul(2 * PRICE);
+        passed
     }
 }
 
@@ -120,8 +152,11 @@ impl Watch {
 pub(super) struct Laps {
     /// When the last part of a sample was over.
     last: Cell<Option<Instant>>,
+    /// What the thread has noted of reading outside of `get`, in a claim around this one.
+    outer: Cell<Option<u64>>,
     /// The sample that is being written, if it is one and not what comes after the last, and how long it took to read.
     written: Cell<Option<(Option<usize>, u64)>>,
+    drawing: Cell<u64>,
     reading: Cell<u64>,
     writing: Cell<u64>,
     /// Whether samples are read many at once, so that none has a time of its own.
@@ -132,6 +167,8 @@ impl Laps {
     fn start(&self, now: Instant) {
         self.last.set(Some(now));
         self.written.set(None);
+        self.outer.set(reading::watch(Some(0)));
+        self.drawing.set(0);
         self.reading.set(0);
         self.writing.set(0);
         self.bulk.set(false);
@@ -140,6 +177,11 @@ impl Laps {
     /// Says that samples are read many at once.
     pub(super) fn start_bulk(&self) {
         self.bulk.set(true);
+    }
+
+    /// The indices of the claim are there.
+    pub(super) fn drawn(&self) {
+        self.drawing.set(self.since_last(Instant::now()));
     }
 
     /// The next sample is asked for: the one before, if there is one, is written.
@@ -152,6 +194,8 @@ impl Laps {
     pub(super) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
         let read = self.since_last(now);
+        // That is reading anyhow.
+        reading::watch(Some(0));
         self.reading.set(self.reading.get() + read);
         let index = sample.then(|| activity.index.load(Ordering::Relaxed));
         self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
@@ -159,17 +203,22 @@ impl Laps {
 
     fn lap(&self, now: Instant, figures: &Figures) {
         let time = self.since_last(now);
+        // What was read while the sample was written.
+        let late = reading::watch(Some(0)).unwrap_or_default().min(time);
+        self.reading.set(self.reading.get() + late);
         // Before the first sample a collate function may do anything.
-        self.writing.set(self.writing.get() + time);
+        self.writing.set(self.writing.get() + (time - late));
         let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
-            figures.slowest.note(index, read + time);
+            figures.slowest.note(index, 1, read + time);
         }
     }
 
     fn stop(&self, now: Instant, figures: &Figures) {
         self.lap(now, figures);
-        figures.stages(self.reading.get(), self.writing.get());
+        reading::watch(self.outer.take());
+        let [drawing, reading, writing] = [&self.drawing, &self.reading, &self.writing].map(Cell::get);
+        figures.stages(Stages { drawing, reading, writing });
     }
 
     /// The time since the last call, without what looking at the clock takes.

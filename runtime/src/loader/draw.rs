@@ -5,7 +5,7 @@ use super::facts::{check_batches, differs};
 use super::plan::{Batches, Feed, Plan};
 use super::state::{State, StateError};
 use crate::rng::{Generator, SharedGenerator, default_generator};
-use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError};
+use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
 
 /// Where a loader's indices come from, and the batches that they go into.
 pub(super) struct Draw {
@@ -14,6 +14,22 @@ pub(super) struct Draw {
     /// Passes drawn so far, of a user's sampler or iterator.
     pub(super) passes: u32,
 }
+
+/// Names that only this crate's samplers have in states, and those that the C interface makes.
+pub(super) const NAMES: [&str; 12] = [
+    "sequential",
+    "shuffle",
+    "iterator",
+    "SequentialSampler",
+    "RandomSampler",
+    "SubsetRandomSampler",
+    "WeightedRandomSampler",
+    "DistributedSampler",
+    "CipherSampler",
+    "BatchSampler",
+    "List",
+    "Ordered",
+];
 
 /// Where indices come from.
 pub(super) enum Origin {
@@ -45,6 +61,12 @@ impl Batching {
     pub(super) fn batches(&self, samples: usize) -> usize {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
+
+    /// Whether there are samples, if it is known how many, and no batch of them.
+    pub(super) fn no_batch(&self, samples: Option<usize>) -> Option<Warning> {
+        let samples = samples.filter(|&samples| samples > 0 && self.batches(samples) == 0)?;
+        Some(Warning::NoBatch { batch_size: self.batch_size, samples })
+    }
 }
 
 impl Draw {
@@ -71,6 +93,11 @@ impl Draw {
             Origin::Sampler(sampler) => sampler.memory(),
             Origin::Feed(_) => Feed::memory(slots, rows),
         }
+    }
+
+    /// Whether it is a sampler of the user's that has no name of its own.
+    pub(super) fn is_unnamed(&self) -> bool {
+        matches!(&self.from, Origin::Sampler(sampler) if sampler.name() == UNNAMED)
     }
 
     /// What states call the place where indices come from.

@@ -178,8 +178,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the claim.
-    #[inline]
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the samples.
+    #[inline(always)] // As `Shared::fill_claim`.
     pub(super) fn fill<const TIMED: bool>(
         &self,
         work: &Work<C::Payload>,
@@ -292,6 +292,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         cause: Cause,
     ) {
         let Stopped { mut at, asked, end } = stopped;
+        // Of a bulk read nobody knows which one it was at.
+        let row = if self.bulk > 0 { (at..end).find(|&row| task.indices.at(row) >= plan.samples) } else { Some(at) };
+        let cause = cause.at(row.filter(|&row| row < end).map(|row| task.indices.at(row)), plan.samples);
         let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
             let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader);

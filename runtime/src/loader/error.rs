@@ -335,6 +335,13 @@ pub enum Warning {
         /// Cores that this process may use.
         cores: usize,
     },
+    /// With `drop_last` there is no batch at all: the batch size is larger than the dataset, or what the sampler draws of it.
+    NoBatch {
+        /// `batch_size`.
+        batch_size: usize,
+        /// Samples in a pass.
+        samples: usize,
+    },
     /// The batches' memory could not be locked.
     NotLocked {
         /// Bytes of it.
@@ -379,6 +386,10 @@ impl fmt::Display for Warning {
                     "num_workers is {workers}, and this process may use {cores} cores: more workers take turns on them"
                 )
             }
+            Self::NoBatch { batch_size, samples } => write!(
+                f,
+                "a pass has no batch: batch_size is {batch_size}, there are {samples} samples, and drop_last drops what is no whole batch; make batch_size smaller, or do without drop_last"
+            ),
             Self::NotLocked { bytes, limit, reason } => {
                 let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"));
                 write!(

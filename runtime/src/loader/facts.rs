@@ -1,8 +1,8 @@
 //! What the states of a loader depend on: what is in them, and whether one fits.
 
-use super::draw::{Batching, Draw, Origin};
-use super::state::{Kind, Point, Saved, Start, State, StateError, VERSION};
-use crate::rng::{SharedGenerator, default_generator};
+use super::draw::{Batching, Draw, NAMES, Origin};
+use super::state::{FIRST_VERSION, Kind, Saved, Start, State, StateError, VERSION};
+use crate::rng::{Place, SharedGenerator, default_generator};
 
 /// What a loader has that its states depend on.
 #[derive(Clone, Copy)]
@@ -39,8 +39,8 @@ impl Facts<'_> {
             _ => None,
         };
         let default = (self.generator.is_none() || sampler.is_some()).then(|| match self.default {
-            Some(default) => Point::of(&default.lock()),
-            None => Point::of(&default_generator()),
+            Some(default) => Place::of(&default.lock()),
+            None => Place::of(&default_generator()),
         });
         text.clear();
         let saves = match sampler {
@@ -53,7 +53,7 @@ impl Facts<'_> {
         };
         Before {
             dataset_len: self.dataset_len,
-            generator: self.generator.map(|generator| Point::of(&generator.lock())),
+            generator: self.generator.map(|generator| Place::of(&generator.lock())),
             default,
             persistent: self.persistent,
             base_seed: self.base_seed.filter(|_| self.persistent),
@@ -91,7 +91,7 @@ impl Facts<'_> {
 
     /// Checks whether a state fits, all but what its sampler saved.
     pub(super) fn check(&self, state: &State) -> Result<(), StateError> {
-        if state.version != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&state.version) {
             let hint = "it was written by another version of this crate, which can read it";
             return differs("version", state.version, VERSION, hint);
         }
@@ -143,7 +143,9 @@ impl Facts<'_> {
     }
 
     fn check_sampler(&self, draw: &Draw, sampler: &Saved, state: &State) -> Result<(), StateError> {
-        if sampler.name != draw.name() {
+        // The first version had a sampler of the user's by its type's name, which nothing else has now.
+        let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
+        if sampler.name != draw.name() && !of_a_type {
             let hint = "build the loader with the sampler that it was saved with (or shuffle, or neither)";
             return differs("sampler", &sampler.name, draw.name(), hint);
         }
@@ -189,8 +191,8 @@ fn or_unknown(len: Option<usize>) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Before {
     dataset_len: Option<usize>,
-    generator: Option<Point>,
-    default: Option<Point>,
+    generator: Option<Place>,
+    default: Option<Place>,
     persistent: bool,
     pub(super) base_seed: Option<u64>,
     /// Whether the sampler has said all that it takes to draw the pass again, in `text`.

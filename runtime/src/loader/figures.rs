@@ -25,7 +25,8 @@ pub(super) struct Figures {
     others: AtomicU64,
     /// What it took to begin streams, apart from claims.
     starting: AtomicU64,
-    /// What samples took that were timed in two parts.
+    /// What samples took that were timed stage by stage.
+    drawing: AtomicU64,
     reading: AtomicU64,
     writing: AtomicU64,
     /// Without anything to do: no slot, or only batches that are better made by the consumer.
@@ -51,8 +52,9 @@ impl Figures {
         self.others.store(others, Ordering::Relaxed);
     }
 
-    /// Adds the time of samples that were timed in two parts.
-    pub(super) fn stages(&self, reading: u64, writing: u64) {
+    /// Adds the time of samples that were timed stage by stage.
+    pub(super) fn stages(&self, Stages { drawing, reading, writing }: Stages) {
+        add(&self.drawing, drawing);
         add(&self.reading, reading);
         add(&self.writing, writing);
     }
@@ -93,10 +95,12 @@ impl Figures {
         Duration::from_nanos(busy.saturating_add(left))
     }
 
-    /// The share of that which is reading, as far as it was looked at.
-    pub(super) fn reading_share(&self) -> f64 {
-        let [reading, writing] = [&self.reading, &self.writing].map(|figure| figure.load(Ordering::Relaxed) as f64);
-        if reading + writing > 0.0 { reading / (reading + writing) } else { 1.0 }
+    /// The shares of that which are drawing indices and reading, as far as it was looked at; the rest is writing.
+    pub(super) fn shares(&self) -> [f64; 2] {
+        let figures = [&self.drawing, &self.reading, &self.writing];
+        let [drawing, reading, writing] = figures.map(|figure| figure.load(Ordering::Relaxed) as f64);
+        let all = drawing + reading + writing;
+        if all > 0.0 { [drawing / all, reading / all] } else { [0.0, 1.0] }
     }
 
     pub(super) fn starting(&self) -> Duration {
@@ -112,15 +116,24 @@ impl Figures {
     }
 }
 
+/// What the samples of a claim took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stages {
+    /// Waiting for their indices, or drawing them.
+    pub(super) drawing: u64,
+    pub(super) reading: u64,
+    pub(super) writing: u64,
+}
+
 /// Adds to a figure; for its only writer.
 #[inline]
-fn add(figure: &AtomicU64, more: u64) {
+pub(super) fn add(figure: &AtomicU64, more: u64) {
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// A moment to count from.
 #[derive(Debug)]
-struct Base(Instant);
+pub(super) struct Base(pub(super) Instant);
 
 impl Default for Base {
     fn default() -> Self {
@@ -141,30 +154,31 @@ pub(super) fn nanos(time: Duration) -> u64 {
 pub(super) struct Slowest {
     process: Process,
     version: AtomicUsize,
-    /// Index and time; the time is 0 where there is none.
-    entries: [(AtomicUsize, AtomicU64); SLOWEST],
+    /// Index, samples, and time, which is 0 where there is none.
+    entries: [(AtomicUsize, AtomicU64, AtomicU64); SLOWEST],
     /// The least of the times.
     least: AtomicU64,
 }
 
 impl Slowest {
-    /// Keeps a sample if it is one of the slowest. For the only writer.
+    /// Keeps a sample if it is one of the slowest, or so many samples of which it is the last. For the only writer.
     #[inline]
-    pub(super) fn note(&self, index: usize, time: u64) {
+    pub(super) fn note(&self, index: usize, samples: u64, time: u64) {
         if time > self.least.load(Ordering::Relaxed) {
-            self.keep(index, time);
+            self.keep(index, samples, time);
         }
     }
 
     #[cold]
-    fn keep(&self, index: usize, time: u64) {
-        let times = || self.entries.iter().map(|(_, time)| time.load(Ordering::Relaxed));
+    fn keep(&self, index: usize, samples: u64, time: u64) {
+        let times = || self.entries.iter().map(|(_, _, time)| time.load(Ordering::Relaxed));
         let known = self.entries.iter().zip(times()).position(|(entry, time)| {
-            time > 0 && entry.0.load(Ordering::Relaxed) == index // Of another pass, as a rule.
+            let same = entry.0.load(Ordering::Relaxed) == index && entry.1.load(Ordering::Relaxed) == samples;
+            time > 0 && same // Of another pass, as a rule.
         });
         let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(place, _)| place);
         let entry = &self.entries[known.unwrap_or_else(least)];
-        if time <= entry.1.load(Ordering::Relaxed) {
+        if time <= entry.2.load(Ordering::Relaxed) {
             return;
         }
         let version = self.version.load(Ordering::Relaxed);
@@ -172,21 +186,24 @@ impl Slowest {
         // Whoever sees one of the stores below sees the odd version, too.
         fence(Ordering::Release);
         entry.0.store(index, Ordering::Relaxed);
-        entry.1.store(time, Ordering::Relaxed);
+        entry.1.store(samples, Ordering::Relaxed);
+        entry.2.store(time, Ordering::Relaxed);
         self.version.store(version.wrapping_add(2), Ordering::Release);
         self.least.store(times().min().unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Indices and times, in no order.
-    pub(super) fn read(&self) -> Vec<(usize, Duration)> {
+    /// Indices, how many samples, and times, in no order.
+    pub(super) fn read(&self) -> Vec<(usize, u64, Duration)> {
         loop {
             let before = self.version.load(Ordering::Acquire);
             let entries: Vec<_> = self
                 .entries
                 .iter()
-                .map(|(index, time)| (index.load(Ordering::Relaxed), time.load(Ordering::Relaxed)))
-                .filter(|&(_, time)| time > 0)
-                .map(|(index, time)| (index, Duration::from_nanos(time)))
+                .map(|(index, samples, time)| {
+                    let [samples, time] = [samples, time].map(|figure| figure.load(Ordering::Relaxed));
+                    (index.load(Ordering::Relaxed), samples, Duration::from_nanos(time))
+                })
+                .filter(|(_, _, time)| !time.is_zero())
                 .collect();
             fence(Ordering::Acquire);
             let is_whole = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
@@ -205,13 +222,13 @@ mod tests {
     #[test]
     fn samples_without_a_time_are_taken_for_as_long_as_was_said_last() {
         let figures = Figures::default();
-        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::ZERO, 1.0));
+        assert_eq!((figures.busy_time(), figures.shares()), (Duration::ZERO, [0.0, 1.0]));
         (0..4).for_each(|_| figures.claimed(2));
         figures.busy(3000, 25 * MANY);
         (0..2).for_each(|_| figures.claimed(2));
-        figures.stages(100, 300);
+        figures.stages(Stages { drawing: 50, reading: 100, writing: 250 });
         assert_eq!(figures.samples(), 12);
-        assert_eq!((figures.busy_time(), figures.reading_share()), (Duration::from_nanos(3100), 0.25));
+        assert_eq!((figures.busy_time(), figures.shares()), (Duration::from_nanos(3100), [0.125, 0.25]));
         figures.busy(10, 0);
         assert_eq!(figures.busy_time(), Duration::from_nanos(3010));
     }
@@ -220,31 +237,33 @@ mod tests {
     fn the_slowest_samples_are_kept_once_each() {
         let slowest = Slowest::default();
         for time in 1..=20 {
-            slowest.note(time as usize % 12, time);
+            slowest.note(time as usize % 12, 1, time);
             // Again, in a later pass and quicker.
-            slowest.note(time as usize % 12, time - 1);
+            slowest.note(time as usize % 12, 1, time - 1);
         }
         let mut kept = slowest.read();
-        kept.sort_by_key(|&(_, time)| time);
-        assert!(kept.iter().map(|&(_, time)| nanos(time)).eq(13..=20), "{kept:?}");
-        assert!(kept.iter().all(|&(index, time)| index as u64 == nanos(time) % 12), "{kept:?}");
+        kept.sort_by_key(|&(_, _, time)| time);
+        assert!(kept.iter().map(|&(_, _, time)| nanos(time)).eq(13..=20), "{kept:?}");
+        assert!(kept.iter().all(|&(index, _, time)| index as u64 == nanos(time) % 12), "{kept:?}");
     }
 
     #[test]
     fn a_forked_process_does_not_wait_for_a_writer_that_it_has_lost() {
         let slowest = Slowest { process: Process::another(), ..Slowest::default() };
-        slowest.note(3, 7);
+        slowest.note(3, 1, 7);
         slowest.version.store(1, Ordering::Relaxed);
-        assert_eq!(slowest.read(), [(3, Duration::from_nanos(7))]);
+        assert_eq!(slowest.read(), [(3, 1, Duration::from_nanos(7))]);
     }
 
     #[test]
     fn a_sample_is_never_read_with_the_time_of_another() {
         let slowest = Slowest::default();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (1..=20_000_u64).for_each(|time| slowest.note(time as usize, time)));
+            let writer = scope.spawn(|| (1..=20_000_u64).for_each(|time| slowest.note(time as usize, time, time)));
             while !writer.is_finished() {
-                assert!(slowest.read().iter().all(|&(index, time)| index as u64 == nanos(time)));
+                assert!(
+                    slowest.read().iter().all(|&(index, samples, time)| [index as u64, samples] == [nanos(time); 2])
+                );
             }
         });
         assert_eq!(slowest.read().len(), SLOWEST);

@@ -19,7 +19,7 @@ use super::on_error::Ledger;
 use super::passes::Passes;
 use super::resume::Log;
 use super::spans;
-use super::stats::{Known, Stats, Tally};
+use super::stats::{Known, StatsReader, Tally};
 use super::watch::Watchdog;
 use super::work::dispose_each;
 use crate::BoxError;
@@ -159,7 +159,7 @@ impl<P: Storage> Inner<P> {
             failures,
         };
         self.epochs = self.epochs.wrapping_add(1);
-        self.tally.begin(begun, delivered);
+        self.tally.begin(begun);
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl<P: Storage> Inner<P> {
             self.abandon();
         }
         self.pass.open = false;
-        self.tally.end(self.pass.delivered);
+        self.tally.end();
         dispose_each(std::mem::take(&mut self.pass.failures));
     }
 
@@ -243,14 +243,14 @@ impl<P: Storage> Inner<P> {
         self.tally.found(self.backend.ready(), self.pass.delivered);
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        self.tally.stats(Known {
+    pub(super) fn stats_reader(&self) -> StatsReader {
+        self.tally.reader(Known {
             activities: &self.activities,
-            stuck: self.watchdog.as_ref().map(Watchdog::stuck).unwrap_or_default(),
+            watchdog: self.watchdog.as_ref(),
             depth: self.backend.depth(),
             ledger: &self.ledger,
             in_order: self.in_order,
-            delivered: self.pass.delivered,
+            dealt: matches!(self.backend, Backend::PerWorker(_)),
         })
     }
 

@@ -63,7 +63,7 @@ impl<D: Loadable> fmt::Debug for Read<'_, D> {
 /// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
 const AHEAD: usize = 8;
 
-/// Rows of a batch whose samples are had by index. `TIMED`: of a claim that is timed. It is a type of its own, so that the
+/// Rows of a batch whose samples are had by index. `TIMED`: of a claim whose samples are timed. It is a type of its own, so that the
 /// other one is inlined where it is used; as calls a row of one number took a tenth more instructions.
 #[derive(Debug)]
 pub(super) struct MapJob<'a, D, const TIMED: bool> {

@@ -100,7 +100,7 @@
 //!   be there: what spilled, and memory that was given, is leaked. A dataset, and what a collate function made, is dropped as any
 //!   other value if nothing else has it.
 //! - A loader that is built there is as good as any. If another thread held a generator at the fork, the child's starts over with
-//!   an unpredictable seed ([`SharedGenerator`], [`default_generator`](crate::rng::default_generator)).
+//!   an unpredictable seed ([`SharedGenerator`](crate::rng::SharedGenerator), [`default_generator`](crate::rng::default_generator)).
 //!
 //! This holds for forks by the C library's `fork`, which `std` and others use too: of a bare `clone` nobody hears. What others
 //! have locked at the fork stays locked: a subscriber of `tracing`, `stdout`, a dataset's own mutex. glibc sees to the allocator.
@@ -160,12 +160,12 @@ pub use self::crew::Affinity;
 pub use self::error::{BuildError, By, Error, Warning};
 use self::inner::{Inner, Progress};
 pub use self::limit::Fits;
-pub use self::on_error::{Budget, OnError};
+pub use self::on_error::{BadSample, Budget, OnError};
 pub use self::overflow::Overflow;
 pub use self::pass::Pass;
 pub use self::samples::Samples;
 pub use self::state::{State, StateError};
-pub use self::stats::{Slow, Stats, Stuck, WorkerStats};
+pub use self::stats::{Slow, Stats, StatsReader, Stuck, WorkerStats};
 pub use self::stop::Stopper;
 pub use self::verdict::{Bound, Verdict};
 use crate::arena::Memory;
@@ -424,7 +424,25 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        self.inner.stats()
+        self.stats_reader().stats()
+    }
+
+    /// What reads the statistics from any thread, at any time: while a pass is iterated, too.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).build()?;
+    /// let reader = loader.stats_reader();
+    /// let mut pass = loader.epoch()?;
+    /// pass.next().expect("a batch")?;
+    /// let batches = std::thread::spawn(move || reader.stats().batches).join().expect("no panic");
+    /// assert_eq!(batches, 1);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats_reader(&self) -> StatsReader {
+        self.inner.stats_reader()
     }
 
     /// What was noticed when the loader was built, and since.

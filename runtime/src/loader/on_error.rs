@@ -1,6 +1,9 @@
 //! What becomes of bad samples, and the account that is kept of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, PoisonError, TryLockError};
+
+use serde::Serialize;
 
 use super::batch::Tag;
 use super::collate::Storage;
@@ -10,6 +13,8 @@ use super::options::{Kind, clash};
 use super::spans;
 use super::stats::Tally;
 use super::work::{Bad, Failure, Trouble, dispose, dispose_each, quietly};
+use crate::fork::Process;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
 /// a panic. A [collate](super::Builder::collate) function that fails has made a bad batch, and that always raises.
@@ -109,19 +114,77 @@ impl Budget {
     }
 }
 
+/// What was wrong with a sample that was skipped or replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BadSample {
+    /// Its index; of an iterable dataset its number in what the worker reads.
+    pub index: usize,
+    /// The batch that it was for.
+    pub batch: usize,
+    /// Who read it.
+    pub by: By,
+    /// The error and its sources, or the panic, in words; at most 512 bytes of it.
+    pub message: String,
+}
+
 /// The bad samples that a loader has met.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     on_error: OnError,
     /// Whether each worker reads a replica of its own, with numbers for indices.
     replicas: bool,
-    /// In all passes.
-    total: usize,
     /// In this pass, and how many there may be.
     bad: usize,
     budget: usize,
+    report: Arc<Report>,
+}
+
+/// What anybody may read of the bad samples.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    process: Process,
+    known: Mutex<Met>,
+}
+
+/// The bad samples of all passes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Met {
+    pub(super) total: usize,
     /// Indices that were reported, with the worker whose they are.
     known: BTreeSet<(usize, usize)>,
+    /// The last ones.
+    pub(super) last: VecDeque<BadSample>,
+}
+
+/// So many of the last bad samples keep their causes, and so many bytes of each.
+const LAST: usize = 8;
+const MESSAGE: usize = 512;
+
+impl Report {
+    /// What there is.
+    pub(super) fn read(&self) -> Met {
+        self.lock().map(|met| met.clone()).unwrap_or_default()
+    }
+
+    /// `None` in a process that was forked from the loader's while another thread held the lock, which stays locked there.
+    fn lock(&self) -> Option<MutexGuard<'_, Met>> {
+        if self.process.is_this() {
+            return Some(self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        match self.known.try_lock() {
+            Ok(met) => Some(met),
+            Err(TryLockError::Poisoned(met)) => Some(met.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Met {
+    /// Their indices.
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
+        self.known.iter().map(|&(_, index)| index)
+    }
 }
 
 impl Ledger {
@@ -145,14 +208,9 @@ impl Ledger {
         self.bad
     }
 
-    /// How many were met so far.
-    pub(super) fn total(&self) -> usize {
-        self.total
-    }
-
-    /// Their indices.
-    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
-        self.known.iter().map(|&(_, index)| index)
+    /// What anybody may read.
+    pub(super) fn report(&self) -> &Arc<Report> {
+        &self.report
     }
 
     /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
@@ -169,7 +227,6 @@ impl Ledger {
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let tag = Tag { rows: tag.rows - empty.len(), ..tag };
                 if tag.rows == 0 {
-                    tally.empty += 1;
                     return None;
                 }
                 tally.count(lease.payload(), tag);
@@ -178,7 +235,7 @@ impl Ledger {
             Err(error) => {
                 // A panic there is reported as any panic is.
                 quietly(|| lease.payload().discard());
-                tally.failed += 1;
+                tally.fail();
                 Some(Err(error))
             }
         }
@@ -196,8 +253,8 @@ impl Ledger {
         }
         let (mut empty, mut beyond) = (Vec::new(), None);
         for Bad { failure, row } in bad {
-            (self.total, self.bad) = (self.total.saturating_add(1), self.bad.saturating_add(1));
-            self.report(&failure, task);
+            self.bad = self.bad.saturating_add(1);
+            self.note(&failure, task);
             empty.extend(row);
             if self.bad > self.budget && beyond.is_none() {
                 beyond = Some(Box::new(failure.into_error(task)));
@@ -215,14 +272,26 @@ impl Ledger {
         }
     }
 
-    /// Says which sample is bad, once.
-    fn report(&mut self, failure: &Failure, task: usize) {
+    /// Says which sample is bad, once, and keeps why.
+    fn note(&mut self, failure: &Failure, task: usize) {
         let Failure { position, index, by, cause } = failure;
         let replica = match by {
             By::Worker(id) if self.replicas => *id,
             _ => 0,
         };
-        if self.known.insert((replica, *index)) {
+        let mut message = cause.with_sources();
+        message.truncate(message.floor_char_boundary(MESSAGE));
+        let sample = BadSample { index: *index, batch: task, by: *by, message };
+        // The message comes before the lock, and the user's subscriber after it.
+        let Some(mut met) = self.report.lock() else { return };
+        met.total = met.total.saturating_add(1);
+        if met.last.len() == LAST {
+            met.last.pop_front();
+        }
+        met.last.push_back(sample);
+        let is_new = met.known.insert((replica, *index));
+        drop(met);
+        if is_new {
             spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
         }
     }

@@ -16,6 +16,10 @@ const TARGET: Duration = Duration::from_micros(20);
 const EVERY: u32 = 32;
 /// or, where no better size is looked for, after so many at most, the first ones more often.
 const SELDOM: u32 = 511;
+/// A measurement costs two looks at the clock. It is affordable each time that 128 looks would have taken: 1.6 % of the time.
+const PRICE: u64 = 128;
+/// What each thread can afford at the start, and the most that it saves: so many measurements.
+const SAVINGS: [u64; 2] = [1024 * PRICE, 4096 * PRICE];
 
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
@@ -32,17 +36,19 @@ pub(super) struct Pacer {
     claims: u32,
     /// The claim last measured was a whole batch, and small.
     tiny: bool,
+    /// The time that was not spent on measurements yet, in looks at the clock.
+    savings: u64,
 }
 
 impl Pacer {
     /// Claims always `parts` parts.
     pub(super) fn fixed(parts: usize) -> Self {
-        Self { parts, most: parts, adapts: false, skip: 0, period: 0, claims: 0, tiny: false }
+        Self { parts, most: parts, adapts: false, skip: 0, period: 0, claims: 0, tiny: false, savings: SAVINGS[0] }
     }
 
     /// Claims from one part up to `most`.
     pub(super) fn adaptive(most: usize) -> Self {
-        Self { parts: 1, most, adapts: most > 1, skip: 0, period: 0, claims: 0, tiny: false }
+        Self { parts: 1, adapts: most > 1, ..Self::fixed(most) }
     }
 
     /// Measures claims more often than for the statistics even if they can't be made larger, to notice tiny ones.
@@ -73,15 +79,22 @@ impl Pacer {
         u64::from(self.period)
     }
 
-    /// A claim of so many parts took so long; `always`: the next one is to be measured, too.
-    pub(super) fn measured(&mut self, took: Duration, parts: usize, always: bool) {
+    /// A claim of so many parts took so long; `always`: measure the next one, too. Since the last measurement as much time has
+    /// passed as `passed` looks at the clock take.
+    ///
+    /// So all claims are measured where they are not much quicker than a look at the clock, and where some are so slow that
+    /// they pay for the others.
+    pub(super) fn measured(&mut self, took: Duration, parts: usize, always: bool, passed: u64) {
         self.claims = self.claims.saturating_add(self.period + 1);
+        self.savings = self.savings.saturating_add(passed).min(SAVINGS[1]);
+        let affordable = self.savings >= PRICE;
+        self.savings = self.savings.saturating_sub(PRICE);
         if self.adapts {
             self.adapt(took, parts);
         }
         let growing = self.adapts && self.parts < self.most;
         self.period = match self.adapts {
-            _ if always || growing => 0,
+            _ if always || growing || affordable => 0,
             true => EVERY,
             false => (self.claims / 8).min(SELDOM),
         };
@@ -126,32 +139,51 @@ mod tests {
             pacer.adapt(Duration::from_nanos(took), parts);
             assert_eq!(pacer.is_tiny(), tiny, "{took} ns for {parts} parts");
         }
-        pacer.measured(Duration::from_nanos(30), 2, false);
+        pacer.savings = 0;
+        pacer.measured(Duration::from_nanos(30), 2, false, 1);
         assert!(pacer.is_tiny() && pacer.lets_go() && !pacer.is_tiny(), "the next one is not measured");
+    }
+
+    const QUICK: Duration = Duration::from_nanos(500);
+
+    /// How many of these claims are measured.
+    fn measured(pacer: &mut Pacer, claims: usize, passed: u64) -> usize {
+        let mut measured = 0;
+        for _ in 0..claims {
+            if !pacer.lets_go() {
+                pacer.measured(QUICK, 1, false, passed);
+                measured += 1;
+            }
+        }
+        measured
     }
 
     #[test]
     fn claims_are_measured_the_less_often_the_more_there_were_unless_all_are_wanted() {
-        let quick = Duration::from_nanos(500);
-        let measured = |pacer: &mut Pacer, claims| {
-            let mut measured = 0;
-            for _ in 0..claims {
-                if !pacer.lets_go() {
-                    pacer.measured(quick, 1, false);
-                    measured += 1;
-                }
-            }
-            measured
-        };
         for mut pacer in [Pacer::adaptive(1), Pacer::fixed(5)] {
-            assert_eq!(measured(&mut pacer, 8), 8);
-            let next = measured(&mut pacer, 4096);
-            assert!((20..100).contains(&next), "{next}");
-            assert_eq!(measured(&mut pacer, 512_000), 1000);
-            pacer.measured(quick, 1, true);
+            assert_eq!(measured(&mut pacer, 1024, 0), 1024);
+            let next = measured(&mut pacer, 4096, 0);
+            assert!((8..64).contains(&next), "{next}");
+            assert_eq!(measured(&mut pacer, 512_000, 0), 1000);
+            pacer.measured(QUICK, 1, true, 0);
             assert!(!pacer.lets_go(), "all are wanted");
         }
-        let mut watching = Pacer::adaptive(1).watching();
-        assert_eq!((measured(&mut watching, 33), watching.let_go()), (1, 32));
+        let mut watching = Pacer { savings: 0, ..Pacer::adaptive(1).watching() };
+        assert_eq!((measured(&mut watching, 33, 0), watching.let_go()), (1, 32));
+    }
+
+    #[test]
+    fn all_claims_are_measured_as_long_as_the_time_that_passes_pays_for_it() {
+        let mut pacer = Pacer::fixed(1);
+        measured(&mut pacer, 100_000, 0);
+        let rare = measured(&mut pacer, 51_200, 0);
+        assert!(rare <= 101, "{rare}");
+        // 40 ms, by a clock that takes 25 ns to look at.
+        while pacer.lets_go() {}
+        pacer.measured(QUICK, 1, false, 1_600_000);
+        assert_eq!(measured(&mut pacer, 4095, 0), 4095);
+        assert!(measured(&mut pacer, 5120, 0) <= 11);
+        while pacer.lets_go() {}
+        assert_eq!(measured(&mut pacer, 100_000, PRICE), 100_000);
     }
 }

@@ -149,18 +149,18 @@ impl<P: Storage> Inner<P> {
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
-                    self.tally.failed += 1;
+                    self.tally.fail();
                     return Some(Err(failure.into_error(task)));
                 }
                 Next::Lost { task } => {
                     let task = self.number(task);
-                    self.tally.failed += 1;
+                    self.tally.fail();
                     return Some(Err(Error::Lost { task }));
                 }
                 Next::Closed => return Some(Err(self.end_closed())),
                 Next::End => {
                     (self.pass.open, self.pass.running) = (false, false);
-                    self.tally.end(self.pass.delivered);
+                    self.tally.end();
                     return None;
                 }
             }
@@ -172,7 +172,7 @@ impl<P: Storage> Inner<P> {
     #[cold]
     fn end_closed(&mut self) -> Error {
         self.pass.open = false;
-        self.tally.end(self.pass.delivered);
+        self.tally.end();
         self.closed()
     }
 
@@ -204,7 +204,6 @@ impl<P: Storage> Inner<P> {
             // Only a batch of an order keeps its number.
             None if !self.pass.numbered => {
                 self.pass.delivered -= 1;
-                self.tally.empty -= 1;
             }
             _ => {}
         }

@@ -7,9 +7,9 @@ use super::error::{Error, Warning};
 use super::facts::{Before, Facts};
 use super::on_error::Ledger;
 use super::passes::Pass;
-use super::state::{Point, State, StateError, Streams};
+use super::state::{State, StateError, Streams};
 use super::{Inner, Loader, Progress, spans};
-use crate::rng::{Generator, SharedGenerator};
+use crate::rng::{Generator, Place, SharedGenerator};
 
 /// A loader's memory of where its passes begin.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Log {
             Some(draw) => draw.restore(state)?,
             None => state.fast_forward(),
         };
-        let new = |point: Point| SharedGenerator::from(Generator::from_seed(point.seed));
+        let new = |point: Place| SharedGenerator::from(Generator::from_seed(point.seed));
         if generator.is_none() || self.adopted {
             *generator = state.start.generator.map(new);
             self.adopted = generator.is_some();

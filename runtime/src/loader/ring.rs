@@ -158,7 +158,10 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             let (activity, claim) = (&*self.engine.activities[reader.place], &claim);
             caught(|| {
                 let of = (claim.ticket(), claim.parts().len());
-                timed(reader, activity, of, |reader| self.fill_claim::<true>(claim, reader))
+                timed(reader, activity, of, |reader| match reader.watch.laps() {
+                    Some(_) => self.fill_claim::<true>(claim, reader),
+                    None => self.fill_apart(claim, reader),
+                })
             })
             .flatten()
         };
@@ -191,8 +194,14 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         }
     }
 
-    /// Fills the rows of a claim. `TIMED`: the reader times it.
-    #[inline]
+    /// As [`fill_claim`](Self::fill_claim) without samples to time, where not the last instruction matters.
+    #[inline(never)]
+    fn fill_apart(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
+        self.fill_claim::<false>(claim, reader);
+    }
+
+    /// Fills the rows of a claim. `TIMED`: the reader times its samples.
+    #[inline(always)] // As without `fill_apart`, where it would be by itself.
     fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
         let plan = unsafe { self.engine.board.plan() };
@@ -231,6 +240,9 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         reader: &mut Reader,
     ) {
         let list = feed.list(claim.slot(), claim.ticket());
+        if TIMED {
+            reader.watch.laps().inspect(|laps| laps.drawn());
+        }
         let cause = match &list.outcome {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };

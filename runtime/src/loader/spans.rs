@@ -74,6 +74,12 @@ impl Drop for Entered {
     }
 }
 
+/// Whether anybody may listen to spans like these.
+#[inline]
+pub(super) fn wanted() -> bool {
+    tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
+}
+
 /// A claim of batch `task` is filled.
 pub(super) fn fill(task: usize) -> (Entered, Result<(), Cause>) {
     Entered::new(|| tracing::trace_span!("fill", batch = task, rows = tracing::field::Empty))

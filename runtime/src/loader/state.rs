@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::Loader;
 use super::error::Warning;
 use crate::BoxError;
-use crate::rng::Generator;
+use crate::rng::Place;
 
-/// The version of states that this crate writes and reads.
-pub(super) const VERSION: u32 = 1;
-/// The most words that a generator is asked to pass over: that takes some ten minutes.
-const MOST_DRAWN: u64 = 1 << 40;
+/// The version of states that this crate writes, and the first one that it reads.
+///
+/// Version 1 has the types' names for the names of samplers, and generators' places in two numbers.
+pub(super) const VERSION: u32 = 2;
+pub(super) const FIRST_VERSION: u32 = 1;
 
 /// The most that is counted; on from there numbers could overflow.
 const MOST_COUNTED: usize = usize::MAX / 2;
@@ -65,23 +66,15 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
     /// The loader's own generator.
-    pub(super) generator: Option<Point>,
+    pub(super) generator: Option<Place>,
     /// The process's default one, if it was drawn from.
-    pub(super) default_generator: Option<Point>,
+    pub(super) default_generator: Option<Place>,
     /// Whether the first pass draws the only base seed.
     pub(super) persistent: bool,
     /// That seed, after the first pass.
     pub(super) base_seed: Option<u64>,
     /// `None` of an iterable dataset.
     pub(super) sampler: Option<Saved>,
-}
-
-/// Where a generator is in its sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Point {
-    pub(super) seed: u64,
-    /// Words drawn.
-    pub(super) drawn: u64,
 }
 
 /// A sampler.
@@ -188,10 +181,9 @@ impl State {
     /// Checks what does not depend on the loader.
     pub(super) fn check(&self) -> Result<(), StateError> {
         let Start { generator, default_generator, persistent, base_seed, sampler } = &self.start;
-        for (field, point) in [("generator", generator), ("default_generator", default_generator)] {
-            if let Some(drawn) = point.map(|point| point.drawn).filter(|&drawn| drawn > MOST_DRAWN) {
-                let reason = format!("going on from there would take too long (at most {MOST_DRAWN})");
-                return Err(StateError::malformed(field, drawn, reason));
+        for (field, place) in [("generator", generator), ("default_generator", default_generator)] {
+            if let Some((place, reason)) = place.and_then(|place| Some((place, place.unreachable()?))) {
+                return Err(StateError::malformed(field, place, reason));
             }
         }
         if generator.or(*default_generator).is_none() {
@@ -241,20 +233,5 @@ impl Streams {
             return Err(StateError::malformed("turn", self.turn, reason));
         }
         Ok(())
-    }
-}
-
-impl Point {
-    /// Where a generator is.
-    pub(super) fn of(generator: &Generator) -> Self {
-        Self { seed: generator.initial_seed(), drawn: generator.drawn() }
-    }
-
-    /// Puts a generator there.
-    pub(super) fn put(&self, generator: &mut Generator) {
-        if generator.initial_seed() != self.seed || generator.drawn() > self.drawn {
-            generator.manual_seed(self.seed);
-        }
-        generator.discard(self.drawn - generator.drawn());
     }
 }

@@ -89,6 +89,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
         // A bulk read took them all.
         job.rows = row + 1..self.end;
         let index = if self.attempts > 0 { self.substitute } else { job.indices.at(row) };
+        let cause = cause.at(Some(index), job.plan.samples);
         let position = job.first + row;
         let last = if self.attempts == ATTEMPTS { cause.in_words() } else { String::new() };
         let failure = Failure { position, index, by: self.by, cause };

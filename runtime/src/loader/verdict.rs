@@ -24,6 +24,20 @@ pub enum Verdict {
     Reading(Bound),
     /// Writing samples into their rows, which includes decoding what decodes itself there, or collating them.
     Writing(Bound),
+    /// A sampler that draws as the pass goes, such as an iterator of indices.
+    Sampler {
+        /// How much of the time those that load were in it or waited for it, on average.
+        busy: f64,
+    },
+    /// One worker of those that have batches of their own ([`Stats::dealt`]): it has more to do than the others.
+    Uneven {
+        /// Which one.
+        worker: usize,
+        /// How busy it was.
+        busy: f64,
+        /// How busy the others were, on average.
+        others: f64,
+    },
     /// Batches that take longer than others: the consumer waits for one, while what may be loaded ahead of it is there.
     SlowSamples {
         /// How much of the time the consumer waited for a batch.
@@ -77,6 +91,8 @@ const BUSY: f64 = 0.6;
 const IDLE: f64 = 0.2;
 /// With this share of the time, busy and idle, it is known what workers did.
 const EXPLAINED: f64 = 0.8;
+/// Workers are uneven if the others are busy for less than this share of what one is.
+const EVEN: f64 = 0.5;
 
 impl Verdict {
     pub(super) fn of(stats: &Stats) -> Self {
@@ -104,6 +120,12 @@ impl Verdict {
         if starting > most {
             return Self::Starting { share: starting };
         }
+        if stats.dealt
+            && waited > most
+            && let Some(uneven) = Self::uneven(workers, share)
+        {
+            return uneven;
+        }
         let own = workers.is_empty() || (loaded > waited && busy < BUSY);
         if !own && busy < BUSY {
             // If not, workers were doing neither for much of the time.
@@ -121,6 +143,10 @@ impl Verdict {
         let work = sum(WorkerStats::busy).as_secs_f64() / all;
         let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
         let busy = if own { loaded } else { busy };
+        let drawing = sum(|worker| worker.drawing);
+        if drawing > sum(|worker| worker.reading) && drawing > sum(|worker| worker.writing) {
+            return Self::Sampler { busy: busy * drawing.as_secs_f64() / sum(WorkerStats::busy).as_secs_f64() };
+        }
         let resting = mean(|worker| worker.resting);
         let bound = Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores };
         if sum(|worker| worker.reading) >= sum(|worker| worker.writing) {
@@ -128,6 +154,15 @@ impl Verdict {
         } else {
             Self::Writing(bound)
         }
+    }
+
+    /// Whether one worker is busy all the time, and the others are not.
+    fn uneven(workers: &[WorkerStats], share: impl Fn(Duration) -> f64) -> Option<Self> {
+        let each = || workers.iter().map(|worker| share(worker.busy()));
+        let (worker, busy) = each().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let others = (each().sum::<f64>() - busy) / (workers.len() - 1).max(1) as f64;
+        let uneven = workers.len() > 1 && busy >= EXPLAINED && others < EVEN * busy;
+        uneven.then_some(Self::Uneven { worker, busy, others })
     }
 }
 
@@ -143,6 +178,19 @@ impl fmt::Display for Verdict {
             ),
             Self::Reading(bound) => write!(f, "bound by reading: {bound}"),
             Self::Writing(bound) => write!(f, "bound by writing samples into batches: {bound}"),
+            Self::Sampler { busy } => write!(
+                f,
+                "bound by the sampler: whoever loads was in it, or waited for it, {:.0} % of the time; one thread at a time \
+                 draws from it, so more workers would not help",
+                percent(*busy)
+            ),
+            Self::Uneven { worker, busy, others } => write!(
+                f,
+                "held up by worker {worker}: it was busy {:.0} % of the time, and the others {:.0} % on average; its share \
+                 of the samples takes longer than theirs",
+                percent(*busy),
+                percent(*others)
+            ),
             Self::SlowSamples { waited, idle } => write!(
                 f,
                 "held up by slow samples: the loop waited {:.0} % of the time for the next batch, while workers were idle \
@@ -267,6 +315,19 @@ mod tests {
         says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "until 4"]);
         helped.workers.iter_mut().for_each(|worker| worker.resting = percent(70));
         says(&helped, &["the loop's own thread did most of it, 80 %", "faster than workers could"]);
+    }
+
+    #[test]
+    fn a_sampler_and_a_worker_with_more_to_do_are_named() {
+        let mut drawn = stats(90, 0, [[5, 5, 0]; 2]);
+        drawn.workers.iter_mut().for_each(|worker| worker.drawing = percent(80));
+        says(&drawn, &["bound by the sampler", "80 %"]);
+        let uneven = stats(90, 0, [[10, 0, 80], [90, 5, 0]]);
+        says(&Stats { dealt: true, ..uneven.clone() }, &["held up by worker 1", "95 %", "10 %"]);
+        says(&uneven, &["held up by slow samples"]);
+        let even = stats(90, 0, [[80, 0, 10], [90, 5, 0]]);
+        says(&Stats { dealt: true, ..even }, &["bound by reading"]);
+        says(&Stats { dealt: true, ..stats(90, 0, [[90, 5, 0]]) }, &["bound by reading"]);
     }
 
     #[test]

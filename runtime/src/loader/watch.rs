@@ -13,6 +13,7 @@ use super::job::{Activity, At};
 use super::spans;
 use super::stats::Stuck;
 use super::threads::Threads;
+use crate::fork::Process;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
@@ -26,7 +27,22 @@ const REPORTS: usize = 64;
 /// A thread that looks after the others. It holds nothing but what they say of themselves, and ends with this.
 pub(super) struct Watchdog {
     state: Arc<Shared>,
+    process: Process,
     threads: Threads,
+}
+
+/// What a watchdog has reported.
+#[derive(Clone)]
+pub(super) struct Reports {
+    state: Arc<Shared>,
+    process: Process,
+}
+
+impl Reports {
+    /// What was reported so far; nothing in a process that was forked meanwhile.
+    pub(super) fn stuck(&self) -> Vec<Stuck> {
+        if self.process.is_this() { self.state.lock().stuck.clone() } else { Vec::new() }
+    }
 }
 
 #[derive(Default)]
@@ -49,12 +65,12 @@ impl Watchdog {
         let life = move || shared.look_after(&activities, patience);
         let mut threads = Threads::default();
         threads.start("slotline-watch".to_owned(), life)?;
-        Ok(Self { state, threads })
+        Ok(Self { state, process: Process::this(), threads })
     }
 
-    /// What was reported so far; nothing in a process that was forked meanwhile.
-    pub(super) fn stuck(&self) -> Vec<Stuck> {
-        if self.threads.is_lost() { Vec::new() } else { self.state.lock().stuck.clone() }
+    /// What anybody can read the reports by.
+    pub(super) fn reports(&self) -> Reports {
+        Reports { state: self.state.clone(), process: self.process }
     }
 
     /// Ends the thread, and waits for that until the deadline.

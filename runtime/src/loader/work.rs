@@ -1,13 +1,14 @@
 //! What a slot holds: a batch, and what went wrong with it.
 
 use std::any::Any;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
 use super::error::{By, Error};
 use crate::BoxError;
+use crate::dataset::OutOfRange;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -152,6 +153,34 @@ impl Cause {
     /// What it says, come what may.
     pub(super) fn in_words(&self) -> String {
         guarded(|| Ok(self.to_string())).unwrap_or_else(|panic| panic.to_string())
+    }
+
+    /// What it and its sources say, come what may.
+    pub(super) fn with_sources(&self) -> String {
+        let (Self::Error(error) | Self::Start(error)) = self else { return self.in_words() };
+        let words = guarded(|| {
+            let mut words = error.to_string();
+            let mut source = error.source();
+            // An error of the user's may be its own source.
+            for _ in 0..16 {
+                let Some(error) = source else { break };
+                let _ = write!(words, ": {error}");
+                source = error.source();
+            }
+            Ok(words)
+        });
+        words.unwrap_or_else(|panic| panic.to_string())
+    }
+
+    /// What happened at an index of a dataset with so many samples: of a panic at one that the dataset does not have there is
+    /// more to say than what it stumbled over.
+    pub(super) fn at(self, index: Option<usize>, samples: usize) -> Self {
+        match (self, index) {
+            (Self::Panic(_), Some(index)) if index >= samples => {
+                Self::Error(OutOfRange { dataset: "the dataset", index, len: samples }.into())
+            }
+            (cause, _) => cause,
+        }
     }
 
     /// As an error, where there is no more to say of it.

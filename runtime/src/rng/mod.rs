@@ -12,6 +12,7 @@
 
 mod mt19937;
 mod permutation;
+mod place;
 mod sample;
 mod shared;
 mod torch;
@@ -23,3 +24,4 @@ pub use shared::{SharedGenerator, default_generator, manual_seed};
 pub use torch::Generator;
 
 pub(crate) use permutation::{fill_table, randperm_prefix, reserve_table, skip_randperm};
+pub(crate) use place::Place;

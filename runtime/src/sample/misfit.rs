@@ -1,6 +1,6 @@
 //! What is wrong with a sample that is not what its fields were declared to be.
 
-use super::layout::Field;
+use super::layout::{Field, Kind};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -11,7 +11,7 @@ pub struct Misfit(Box<Problem>);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
-    #[error("field {declared} was declared, but the sample has {dtype} {shape}")]
+    #[error("field {declared} was declared, but the sample has {dtype} {shape}{}", advice(.declared, *.dtype, .shape))]
     Other { declared: Field, dtype: DType, shape: Shape },
     #[error("field {declared} was declared, but the sample has {found} elements; declare a greater maximum")]
     TooLong { declared: Field, found: usize },
@@ -36,6 +36,16 @@ pub(super) enum Problem {
     Uneven { declared: Field, found: usize },
     #[error("field {declared} was declared {}, but the sample writes it otherwise", .declared.kind)]
     Kind { declared: Field },
+}
+
+/// What to do about samples that differ in nothing but their shapes.
+fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
+    let (declared, ndim) = ((declared.kind, declared.dtype, declared.shape().len()), shape.dims().len());
+    if declared != (Kind::Fixed, dtype, ndim) {
+        return "";
+    }
+    "; samples of differing lengths can be Ragged (padded to one length) or Packed (one after the other, with offsets), or \
+     collate them into a batch of another kind (Builder::collate)"
 }
 
 impl From<Problem> for Misfit {

@@ -68,6 +68,10 @@ impl Sampler for CipherSampler {
         Ok(())
     }
 
+    fn name(&self) -> &str {
+        "CipherSampler"
+    }
+
     fn save(&self, to: &mut String) -> bool {
         put(to, "dataset_len", self.dataset_len);
         put_generator(to, self.generator.as_ref());

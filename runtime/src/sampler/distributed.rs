@@ -249,6 +249,10 @@ impl Sampler for DistributedSampler {
         Places { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
     }
 
+    fn name(&self) -> &str {
+        NAME
+    }
+
     fn save(&self, to: &mut String) -> bool {
         let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
         put(to, "dataset_len", self.dataset_len);

@@ -38,6 +38,7 @@ pub use error::SamplerError;
 pub use feistel::Cipher;
 pub use order::{Indices, Order};
 pub use random::RandomSampler;
+pub use saved::digest;
 pub use sequential::SequentialSampler;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
@@ -46,6 +47,9 @@ use std::ops::Range;
 
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
+
+/// What states call a sampler that gives itself no name.
+pub(crate) const UNNAMED: &str = "custom";
 
 /// Decides which indices a pass visits, and in which order.
 ///
@@ -112,11 +116,12 @@ pub trait Sampler: Send {
         Places::default()
     }
 
-    /// What states of a loader call it; the name of its type, without what comes before and after.
+    /// What states of a loader call it: a state is refused by a loader whose sampler has another name.
+    ///
+    /// A name of your own, which must stay the same as long as there are states with it, keeps the states of two kinds of
+    /// sampler apart. Those of this crate have torch's names.
     fn name(&self) -> &str {
-        let name = std::any::type_name::<Self>();
-        let name = name.split('<').next().unwrap_or(name);
-        name.rsplit("::").next().unwrap_or(name)
+        UNNAMED
     }
 
     /// Writes what [`restore`](Self::restore) needs so that the next [`order`](Self::order) is the one that comes next here,
@@ -142,7 +147,7 @@ pub trait Sampler: Send {
     /// Whatever does not fit this sampler, or cannot be read; it is then as it was before.
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         let _ = (saved, seen);
-        Err(format!("{} cannot be restored", self.name()).into())
+        Err(format!("the sampler {:?} saves nothing that it could be restored from", self.name()).into())
     }
 
     /// The indices of the next pass, for whoever wants only those.

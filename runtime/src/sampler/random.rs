@@ -132,6 +132,10 @@ impl Sampler for RandomSampler {
         if self.is_narrow() { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
     }
 
+    fn name(&self) -> &str {
+        NAME
+    }
+
     fn save(&self, to: &mut String) -> bool {
         put(to, "dataset_len", self.dataset_len);
         put(to, "num_samples", self.len());

@@ -4,10 +4,7 @@ use std::fmt::{Display, Write};
 use std::str::FromStr;
 
 use crate::BoxError;
-use crate::rng::{Generator, SharedGenerator};
-
-/// The most words that a generator is asked to pass over: that takes some ten minutes.
-const MOST_DRAWN: u64 = 1 << 40;
+use crate::rng::{Place, SharedGenerator};
 
 /// Why a sampler cannot go on from what was saved.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +14,7 @@ enum SavedError {
     #[error("{sampler}: {name} is missing from what was saved, or cannot be read")]
     Unreadable { sampler: &'static str, name: &'static str },
     #[error("{sampler}: its {name} was {saved} when it was saved, and {reason}")]
-    Impossible { sampler: &'static str, name: &'static str, saved: String, reason: &'static str },
+    Impossible { sampler: &'static str, name: &'static str, saved: String, reason: String },
 }
 
 /// Adds a value.
@@ -29,7 +26,7 @@ pub(super) fn put(to: &mut String, name: &str, value: impl Display) {
 /// Adds where a sampler's own generator is, if it has one.
 pub(super) fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     match generator.map(SharedGenerator::lock) {
-        Some(generator) => put(to, "generator", format_args!("{}:{}", generator.initial_seed(), generator.drawn())),
+        Some(generator) => put(to, "generator", Place::of(&generator)),
         None => put(to, "generator", "none"),
     }
 }
@@ -64,8 +61,9 @@ impl<'a> Saved<'a> {
     }
 
     /// That a value cannot be.
-    pub(super) fn impossible(&self, name: &'static str, saved: impl Display, reason: &'static str) -> BoxError {
-        SavedError::Impossible { sampler: self.sampler, name, saved: saved.to_string(), reason }.into()
+    pub(super) fn impossible(&self, name: &'static str, saved: impl Display, reason: impl Into<String>) -> BoxError {
+        let (saved, reason) = (saved.to_string(), reason.into());
+        SavedError::Impossible { sampler: self.sampler, name, saved, reason }.into()
     }
 
     /// Puts the sampler's own generator where it was. The last of all checks: nothing may go wrong after it.
@@ -78,25 +76,35 @@ impl<'a> Saved<'a> {
             let (saved, own) = (saved.to_owned(), own.to_string());
             SavedError::Differs { sampler: self.sampler, name, saved, own }.into()
         };
-        let Some((seed, drawn)) = saved.split_once(':') else {
+        if saved == "none" {
             return Err(differs(name, saved, generator.initial_seed()));
-        };
-        let unreadable = || SavedError::Unreadable { sampler: self.sampler, name };
-        let seed_number: u64 = seed.parse().map_err(|_| unreadable())?;
-        let drawn: u64 = drawn.parse().map_err(|_| unreadable())?;
-        if seed_number != generator.initial_seed() {
-            return Err(differs("generator's seed", seed, generator.initial_seed()));
         }
-        if drawn > MOST_DRAWN {
-            return Err(self.impossible(name, saved, "going on from there would take too long"));
+        let place: Place = self.get(name)?;
+        if place.seed != generator.initial_seed() {
+            return Err(differs("generator's seed", &place.seed.to_string(), generator.initial_seed()));
         }
-        *generator = Generator::from_seed(seed_number);
-        generator.discard(drawn);
+        if let Some(reason) = place.unreachable() {
+            return Err(self.impossible(name, saved, reason));
+        }
+        place.put(&mut generator);
         Ok(())
     }
 }
 
-/// A number made of many: equal for equal ones, and else most surely not (FNV-1a, 64 bits at a time).
-pub(super) fn digest(words: impl Iterator<Item = u64>) -> u64 {
-    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29))
+/// A number made of many: equal for equal ones, and else most surely not. It is the same on every machine and in every version
+/// of this crate (FNV-1a, 64 bits at a time, and a rotation).
+///
+/// With it a sampler of your own can [save](super::Sampler::save) in a few bytes what list it has, and refuse to be restored
+/// with another one.
+///
+/// ```
+/// use slotline::sampler::digest;
+///
+/// assert_eq!(digest([3, 1, 4]), digest(vec![3, 1, 4]));
+/// assert_ne!(digest([3, 1, 4]), digest([3, 4, 1]));
+/// ```
+pub fn digest(words: impl IntoIterator<Item = u64>) -> u64 {
+    words
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29))
 }

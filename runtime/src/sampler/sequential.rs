@@ -41,6 +41,10 @@ impl Sampler for SequentialSampler {
         Ok(())
     }
 
+    fn name(&self) -> &str {
+        "SequentialSampler"
+    }
+
     fn save(&self, to: &mut String) -> bool {
         put(to, "dataset_len", self.len);
         true

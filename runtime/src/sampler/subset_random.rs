@@ -85,6 +85,10 @@ impl Sampler for SubsetRandomSampler {
         if self.narrow { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
     }
 
+    fn name(&self) -> &str {
+        NAME
+    }
+
     fn save(&self, to: &mut String) -> bool {
         put(to, "len", self.indices.len());
         put(to, "digest_of_indices", self.digest);

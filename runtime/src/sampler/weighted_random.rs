@@ -162,6 +162,10 @@ impl Sampler for WeightedRandomSampler {
         if self.is_narrow() { self.draw(default, order.u32_table()) } else { self.draw(default, order.u64_table()) }
     }
 
+    fn name(&self) -> &str {
+        NAME
+    }
+
     fn save(&self, to: &mut String) -> bool {
         put(to, "digest_of_weights", self.digest);
         put(to, "num_samples", self.num_samples);

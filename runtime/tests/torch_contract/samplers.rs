@@ -317,7 +317,7 @@ fn an_index_that_the_dataset_lacks_is_its_batchs_error_whoever_gave_it() {
         let mut loader = builder.build().unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch))).collect();
         let [Ok(_), Err(error), Ok(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
-        assert!(matches!(error, Error::Panic { index: 3, task: 1, .. }), "{error}");
+        assert!(matches!(error, Error::Sample { index: 3, task: 1, .. }), "{error}");
     }
 }
 

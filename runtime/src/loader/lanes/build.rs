@@ -213,6 +213,7 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
+    warnings.extend(batching.no_batch(passes.samples()));
     let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of(&made.payloads);

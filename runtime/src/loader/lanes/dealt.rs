@@ -31,8 +31,13 @@ impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
             caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
         } else {
             let of = (task.number, 1);
-            caught(|| timed(reader, activity, of, |reader| engine.fill::<true>(work, plan, task, 0..rows, reader)))
-                .flatten()
+            caught(|| {
+                timed(reader, activity, of, |reader| match reader.watch.laps() {
+                    Some(_) => engine.fill::<true>(work, plan, task, 0..rows, reader),
+                    None => engine.fill::<false>(work, plan, task, 0..rows, reader),
+                })
+            })
+            .flatten()
         };
         if let Err(cause) = outcome {
             engine.spoil(work, task, 0..rows, reader, cause);

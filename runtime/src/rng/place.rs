@@ -1,0 +1,115 @@
+//! Where a generator is in its sequence, and how that is saved.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Generator;
+
+/// The most words that a generator is asked to pass over: that takes some ten minutes.
+const MOST_DRAWN: u64 = 1 << 40;
+
+/// Where a generator is in its sequence. As text it is `seed:drawn`, as in `42:1248`, wherever it is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) seed: u64,
+    /// 32-bit words drawn.
+    pub(crate) drawn: u64,
+}
+
+impl Place {
+    /// Where a generator is.
+    pub(crate) fn of(generator: &Generator) -> Self {
+        Self { seed: generator.initial_seed(), drawn: generator.drawn() }
+    }
+
+    /// Why a generator cannot be put there.
+    pub(crate) fn unreachable(&self) -> Option<String> {
+        let too_far = self.drawn > MOST_DRAWN;
+        too_far.then(|| format!("going on from there would take too long (at most {MOST_DRAWN})"))
+    }
+
+    /// Puts a generator there.
+    pub(crate) fn put(&self, generator: &mut Generator) {
+        if generator.initial_seed() != self.seed || generator.drawn() > self.drawn {
+            generator.manual_seed(self.seed);
+        }
+        generator.discard(self.drawn - generator.drawn());
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seed, self.drawn)
+    }
+}
+
+/// That a text is no place.
+#[derive(Debug, thiserror::Error)]
+#[error("a generator's place is its seed and how many words it has drawn, as 42:1248")]
+pub(crate) struct NoPlace;
+
+impl FromStr for Place {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        let (seed, drawn) = text.split_once(':').ok_or(NoPlace)?;
+        Ok(Self { seed: seed.parse().map_err(|_| NoPlace)?, drawn: drawn.parse().map_err(|_| NoPlace)? })
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// `Parts` is how version 1 of states has it.
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a generator's place, as 42:1248")]
+        enum Saved {
+            Text(String),
+            Parts { seed: u64, drawn: u64 },
+        }
+        match Saved::deserialize(deserializer)? {
+            Saved::Text(text) => text.parse().map_err(serde::de::Error::custom),
+            Saved::Parts { seed, drawn } => Ok(Self { seed, drawn }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_one_text_and_is_still_read_in_parts() {
+        let place = Place { seed: u64::MAX, drawn: 1248 };
+        assert_eq!(serde_json::to_string(&place).unwrap(), "\"18446744073709551615:1248\"");
+        for saved in ["\"18446744073709551615:1248\"", r#"{"seed": 18446744073709551615, "drawn": 1248}"#] {
+            assert_eq!(serde_json::from_str::<Place>(saved).unwrap(), place);
+        }
+        for saved in ["\"42\"", "\"42:\"", "\"-1:3\"", "\"1:2:3\"", "7", "null", r#"{"seed": 1}"#] {
+            assert!(serde_json::from_str::<Place>(saved).is_err(), "{saved}");
+        }
+    }
+
+    #[test]
+    fn a_generator_is_put_to_a_place_from_before_and_from_behind_it() {
+        let place = Place { seed: 7, drawn: 1000 };
+        for (seed, drawn) in [(7, 0), (7, 1000), (7, 1001), (8, 5)] {
+            let mut generator = Generator::from_seed(seed);
+            generator.discard(drawn);
+            place.put(&mut generator);
+            assert_eq!(Place::of(&generator), place);
+            let mut other = Generator::from_seed(7);
+            other.discard(1000);
+            assert_eq!(generator.random_i64(), other.random_i64());
+        }
+        assert_eq!(place.unreachable(), None);
+        assert!(Place { drawn: MOST_DRAWN + 1, ..place }.unreachable().is_some());
+    }
+}

@@ -1,0 +1,166 @@
+//! What errors, warnings and figures say where users often go wrong: the thing at fault, and the way out.
+
+use slotline::dataset::{Dataset, OutOfRange, TensorDataset, from_fn, iter_fn};
+use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
+use slotline::rng::Generator;
+use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::{BoxError, Error, Loader};
+
+/// The only error of a pass.
+#[track_caller]
+fn only_error<B>(pass: impl Iterator<Item = Result<B, Error>>) -> Error {
+    let mut errors: Vec<_> = pass.filter_map(Result::err).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.remove(0)
+}
+
+#[test]
+fn unequal_vecs_are_an_error_that_names_the_ways_out() {
+    let lists = from_fn(4, |index, _| Ok(vec![0_i64; if index == 3 { 5 } else { 2 }]));
+    let mut loader = Loader::builder(lists).batch_size(2).build().unwrap();
+    let message = only_error(loader.epoch().unwrap()).to_string();
+    for word in ["Ragged", "Packed", "collate", "[2]", "[5]", "sample 3"] {
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+/// These indices, in this order, from a table.
+struct Fixed(Vec<u64>);
+
+impl Sampler for Fixed {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn memory(&self) -> usize {
+        8 * self.0.len()
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        *order = Order::U64(self.0.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
+    fn check<D: Dataset>(dataset: impl Fn() -> D) {
+        for workers in [0, 1] {
+            let build = || Loader::builder(dataset()).batch_size(2).num_workers(workers);
+            let sampler = || Fixed(vec![0, 1, 4, 5, 2, 3]);
+            let in_table = only_error(build().sampler(sampler()).build().unwrap().epoch().unwrap());
+            let iterated = only_error(build().sampler_iter(|| [0, 1, 4, 5, 2, 3]).build().unwrap().epoch().unwrap());
+            let dealt = only_error(build().sampler(sampler()).build_dealt().unwrap().epoch().unwrap());
+            for error in [in_table, iterated, dealt] {
+                let Error::Sample { index: 5, source, .. } = &error else { panic!("{error:?}") };
+                let missing = source.downcast_ref::<OutOfRange>().unwrap();
+                assert_eq!((missing.index, missing.len), (5, 5));
+                assert!(error.to_string().contains("check the sampler"), "{error}");
+            }
+            let skip = build().sampler(sampler()).on_error(OnError::Skip(Budget::Samples(1)));
+            let mut loader = skip.build().unwrap();
+            assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 5);
+            let causes = loader.stats().bad_causes;
+            assert!(causes[0].message.contains("index 5 is not below its length, 5"), "{causes:?}");
+        }
+    }
+    // One that knows, and one that stumbles.
+    check(|| TensorDataset::new((vec![1_i64, 2, 3, 4, 5], vec![0_u8; 5])).unwrap());
+    check(|| {
+        let values = [1_i64, 2, 3, 4, 5];
+        from_fn(5, move |index, _| Ok(values[index]))
+    });
+}
+
+#[test]
+fn a_panic_at_an_index_that_is_there_stays_a_panic() {
+    let dataset = from_fn(5, |index, _| if index == 3 { panic!("of its own") } else { Ok(index as i64) });
+    let error = only_error(Loader::builder(dataset).build().unwrap().epoch().unwrap());
+    assert!(matches!(&error, Error::Panic { index: 3, message, .. } if message == "of its own"), "{error:?}");
+}
+
+#[test]
+fn a_pass_that_can_have_no_batch_is_warned_of() {
+    let numbers = |len| TensorDataset::new(vec![0_i64; len]).unwrap();
+    let warning = Warning::NoBatch { batch_size: 8, samples: 7 };
+    let loader = Loader::builder(numbers(7)).batch_size(8).drop_last(true).build().unwrap();
+    assert_eq!(loader.warnings(), std::slice::from_ref(&warning));
+    assert!(["batch_size is 8", "7 samples", "drop_last"].iter().all(|words| warning.to_string().contains(words)));
+    let dealt = Loader::builder(numbers(7)).batch_size(8).drop_last(true).build_dealt().unwrap();
+    assert_eq!(dealt.warnings(), std::slice::from_ref(&warning));
+    let sampled = Loader::builder(numbers(100)).batch_size(8).drop_last(true).sampler(Fixed((0..7).collect()));
+    assert_eq!(sampled.build().unwrap().warnings(), [warning]);
+    for (len, batch_size, drop_last) in [(7, 8, false), (8, 8, true), (0, 8, true)] {
+        let loader = Loader::builder(from_fn(len, |index, _| Ok(index as i64))).batch_size(batch_size);
+        let loader = loader.drop_last(drop_last).collate(|samples| Ok(samples.len())).build().unwrap();
+        assert_eq!(loader.warnings(), []);
+    }
+}
+
+/// An error with a source.
+#[derive(Debug)]
+struct Scratched(std::io::Error);
+
+impl std::fmt::Display for Scratched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the disk is scratched")
+    }
+}
+
+impl std::error::Error for Scratched {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Bad at 3 of 4 indices: by an error, a panic, or a long message.
+fn fault(index: usize) -> Result<i64, BoxError> {
+    match index % 4 {
+        0 => Ok(index as i64),
+        1 => Err(Scratched(std::io::Error::other("sector 9")).into()),
+        2 => panic!("no sample {index}"),
+        _ => Err("ä".repeat(10_000).into()),
+    }
+}
+
+/// Which, in what batches, and what was said of them.
+fn causes(stats: &Stats) -> Vec<(usize, usize, &str)> {
+    stats.bad_causes.iter().map(|BadSample { index, batch, message, .. }| (*index, *batch, &message[..])).collect()
+}
+
+#[test]
+fn the_last_bad_samples_keep_their_causes() {
+    for (workers, on_error) in [
+        (0, OnError::Skip(Budget::Samples(99))),
+        (2, OnError::Skip(Budget::Samples(99))),
+        (0, OnError::Skip(Budget::Samples(4))),
+    ] {
+        let builder = Loader::builder(from_fn(16, |index, _| fault(index))).batch_size(4).num_workers(workers);
+        let mut loader = builder.on_error(on_error).help(false).build().unwrap();
+        assert_eq!(loader.stats().bad_causes, []);
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        assert_eq!((stats.bad_samples, stats.bad_causes.len()), (12, 8));
+        let long = "ä".repeat(256);
+        let scratched = "the disk is scratched: sector 9";
+        let want = [
+            (6, 1, "panicked: no sample 6"),
+            (7, 1, &long),
+            (9, 2, scratched),
+            (10, 2, "panicked: no sample 10"),
+            (11, 2, &long),
+            (13, 3, scratched),
+            (14, 3, "panicked: no sample 14"),
+            (15, 3, &long),
+        ];
+        assert_eq!(causes(&stats), want);
+        let by_whom = |by| matches!(by, By::Worker(_)) == (workers > 0);
+        assert!(stats.bad_causes.iter().all(|bad| by_whom(bad.by)));
+        assert_eq!(serde_json::to_value(&stats).unwrap()["bad_causes"][2]["message"], scratched);
+    }
+    let stream = iter_fn(|_| Ok((0..6_i64).map(|n| if n == 2 { Err(BoxError::from("two")) } else { Ok(n) })));
+    let builder = Loader::iterable(stream).batch_size(2).on_error(OnError::Skip(Budget::Samples(1)));
+    let mut loader = builder.build().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    assert_eq!(causes(&loader.stats()), [(2, 1, "two")]);
+}

@@ -1,0 +1,288 @@
+//! Verdicts on loops whose bottleneck was planted: each must name it. The bottlenecks take many times what all else takes.
+
+mod support;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use slotline::dataset::{Dataset, from_fn, iter_fn, reading};
+use slotline::loader::{Stats, StatsReader, Verdict};
+use slotline::rng::Generator;
+use slotline::sample::{Fields, Row, Sample};
+use slotline::sampler::{Order, Places, Sampler, SamplerError, SequentialSampler};
+use slotline::{BoxError, Loader};
+use support::{LONG, Latch};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A number that sleeps where it is told to.
+struct Sleepy {
+    value: i64,
+    writes: Duration,
+    reads: Duration,
+}
+
+impl Sample for Sleepy {
+    type Schema = i64;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.value.declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        if !self.reads.is_zero() {
+            reading(|| sleep(self.reads));
+        }
+        if !self.writes.is_zero() {
+            sleep(self.writes);
+        }
+        self.value.write(row)
+    }
+}
+
+/// `len` numbers; what `pause` says of an index passes before it is there.
+fn numbers(len: usize, pause: impl Fn(usize) -> Duration + Send + Sync + 'static) -> impl Dataset {
+    from_fn(len, move |index, _| {
+        let pause = pause(index);
+        if !pause.is_zero() {
+            sleep(pause);
+        }
+        Ok(index as i64)
+    })
+}
+
+/// A whole pass, in shared and in dealt batches, with nothing done between batches.
+fn passes(dataset: impl Fn() -> (usize, Box<dyn Fn(usize) -> Sleepy + Send + Sync>), check: impl Fn(&Stats)) {
+    for workers in [0, 1, 2] {
+        let build = || {
+            let (len, get) = dataset();
+            Loader::builder(from_fn(len, move |index, _| Ok(get(index)))).batch_size(4).num_workers(workers)
+        };
+        let mut shared = build().build().unwrap();
+        shared.epoch().unwrap().for_each(drop);
+        check(&shared.stats());
+        let mut dealt = build().build_dealt().unwrap();
+        dealt.epoch().unwrap().for_each(drop);
+        check(&dealt.stats());
+    }
+}
+
+#[test]
+fn a_slow_read_is_reading() {
+    passes(
+        || {
+            let get = |index| {
+                sleep(2 * MILLISECOND);
+                Sleepy { value: index as i64, writes: Duration::ZERO, reads: Duration::ZERO }
+            };
+            (48, Box::new(get))
+        },
+        |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
+    );
+}
+
+#[test]
+fn a_slow_write_is_writing_unless_it_says_that_it_reads() {
+    passes(
+        || (48, Box::new(|i| Sleepy { value: i as i64, writes: 2 * MILLISECOND, reads: Duration::ZERO })),
+        |stats| assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict()),
+    );
+    passes(
+        || (48, Box::new(|i| Sleepy { value: i as i64, writes: Duration::ZERO, reads: 2 * MILLISECOND })),
+        |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
+    );
+}
+
+#[test]
+fn a_slow_collate_function_is_writing() {
+    for workers in [0, 2] {
+        let builder = Loader::builder(from_fn(60, |index, _| Ok(index as i64))).batch_size(3).num_workers(workers);
+        let builder = builder.collate(|samples| {
+            let mut sum = 0;
+            samples.for_each(|sample| {
+                sum += sample;
+                Ok(())
+            })?;
+            sleep(5 * MILLISECOND);
+            Ok(sum)
+        });
+        let mut loader = builder.build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict());
+    }
+}
+
+#[test]
+fn a_slow_loop_is_the_loop() {
+    for workers in [0, 1, 2] {
+        let mut loader =
+            Loader::builder(numbers(320, |_| Duration::ZERO)).batch_size(8).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(|_| sleep(10 * MILLISECOND));
+        let stats = loader.stats();
+        assert!(matches!(stats.verdict(), Verdict::Loop { .. }), "{} {stats:?}", stats.verdict());
+    }
+}
+
+#[test]
+fn few_slow_samples_are_found_however_quick_the_others_are() {
+    for (workers, batch_size) in [(0, 1), (0, 8), (1, 1), (1, 8), (2, 1), (2, 8), (2, 64)] {
+        let is_slow = |index: usize| index % 67 == 66;
+        let pause = move |index| if is_slow(index) { 20 * MILLISECOND } else { Duration::ZERO };
+        let mut loader =
+            Loader::builder(numbers(2000, pause)).batch_size(batch_size).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        let verdict = stats.verdict();
+        assert!(matches!(verdict, Verdict::Reading(_) | Verdict::SlowSamples { .. }), "{verdict} {stats:?}");
+        assert!(workers > 0 || matches!(verdict, Verdict::Reading(_)), "{verdict} {stats:?}");
+        assert!(stats.slowest.iter().any(|slow| slow.samples == 1 && is_slow(slow.index)), "{stats:?}");
+        // All of them together take what they take.
+        let busy: Duration = stats.workers.iter().chain([&stats.consumer]).map(|thread| thread.busy()).sum();
+        assert!(busy >= 29 * 20 * MILLISECOND / 2, "{stats:?}");
+    }
+}
+
+#[test]
+fn few_slow_samples_of_a_stream_are_found_too() {
+    for workers in [0, 1] {
+        let stream = iter_fn(|_| {
+            Ok((0..2000_i64).map(|number| {
+                if number % 67 == 66 {
+                    sleep(20 * MILLISECOND);
+                }
+                Ok(number)
+            }))
+        });
+        let mut loader = Loader::iterable(stream).batch_size(8).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict());
+        assert!(stats.slowest.iter().any(|slow| slow.samples == 1 && slow.index % 67 == 66), "{stats:?}");
+    }
+}
+
+#[test]
+fn a_single_slow_sample_is_among_the_slowest_alone_or_with_those_that_were_read_with_it() {
+    for (workers, batch_size) in [(0, 1), (0, 64), (1, 1), (1, 64), (2, 64)] {
+        let pause = |index| if index == 700 { 400 * MILLISECOND } else { Duration::ZERO };
+        let mut loader =
+            Loader::builder(numbers(6400, pause)).batch_size(batch_size).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        let slow = stats.slowest[0];
+        assert!(slow.time >= 400 * MILLISECOND, "{stats:?}");
+        // The last one of its claim.
+        let place = 700 % batch_size;
+        let claim = 700 - place..700 - place + batch_size;
+        assert!(if slow.samples == 1 { slow.index == 700 } else { claim.contains(&slow.index) }, "{stats:?}");
+        assert!(slow.samples as usize <= batch_size, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_worker_with_more_to_do_than_the_others_is_named() {
+    let pause = |index| if index % 2 == 1 { 5 * MILLISECOND } else { Duration::ZERO };
+    let mut loader = Loader::builder(numbers(80, pause)).num_workers(2).build_dealt().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    assert!(stats.dealt);
+    assert!(matches!(stats.verdict(), Verdict::Uneven { worker: 1, .. }), "{} {stats:?}", stats.verdict());
+    let stream = iter_fn(|worker| {
+        let slow = worker.is_some_and(|worker| worker.id() == 0);
+        Ok((0..40_i64).map(move |number| {
+            if slow {
+                sleep(5 * MILLISECOND);
+            }
+            Ok(number)
+        }))
+    });
+    let mut loader = Loader::iterable(stream).num_workers(2).build().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    assert!(matches!(stats.verdict(), Verdict::Uneven { worker: 0, .. }), "{} {stats:?}", stats.verdict());
+}
+
+/// A sampler whose order takes long to draw.
+struct Thorough(SequentialSampler);
+
+impl Sampler for Thorough {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn memory(&self) -> usize {
+        self.0.memory()
+    }
+
+    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        sleep(100 * MILLISECOND);
+        self.0.order(default, order)
+    }
+
+    fn places(&self) -> Places {
+        self.0.places()
+    }
+}
+
+#[test]
+fn a_sampler_that_draws_for_long_is_found_before_the_pass_and_within_it() {
+    for workers in [0, 2] {
+        let builder = Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
+        let mut loader = builder.sampler(Thorough(SequentialSampler::new(40))).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        assert!(matches!(stats.verdict(), Verdict::Starting { .. }), "{} {stats:?}", stats.verdict());
+
+        let builder = Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
+        let indices = || (0..40).inspect(|_| sleep(2 * MILLISECOND));
+        let mut loader = builder.sampler_iter(indices).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        assert!(matches!(stats.verdict(), Verdict::Sampler { .. }), "{} {stats:?}", stats.verdict());
+    }
+}
+
+/// Waits until the figures are such.
+#[track_caller]
+fn until(reader: &StatsReader, such: impl Fn(&Stats) -> bool) {
+    let begun = std::time::Instant::now();
+    while !such(&reader.stats()) {
+        assert!(begun.elapsed() < LONG, "{:?}", reader.stats());
+        sleep(MILLISECOND);
+    }
+}
+
+#[test]
+fn any_thread_can_read_the_figures_while_a_pass_waits_and_after_the_loader_is_gone() {
+    fn check(reader: StatsReader, latch: &Latch, iterate: impl FnOnce() + Send) {
+        std::thread::scope(|scope| {
+            scope.spawn(iterate);
+            latch.until_waiting(1);
+            let clone = reader.clone();
+            // The loop is inside `next`, and time passes there.
+            until(&clone, |stats| stats.batches == 2 && stats.waiting >= 5 * MILLISECOND);
+            let stats = clone.stats();
+            assert!(stats.elapsed >= 5 * MILLISECOND && stats.samples == 4, "{stats:?}");
+            latch.open();
+        });
+        let stats = reader.stats();
+        assert_eq!((stats.batches, stats.samples), (6, 12));
+        assert_eq!(stats.elapsed, reader.stats().elapsed, "the pass is over");
+    }
+    let dataset = |latch: &Latch| {
+        let stuck = latch.clone();
+        from_fn(12, move |index, _| {
+            if index == 4 {
+                stuck.wait();
+            }
+            Ok(index as i64)
+        })
+    };
+    let latch = Latch::default();
+    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).help(false).build().unwrap();
+    check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
+    let latch = Latch::default();
+    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).build_dealt().unwrap();
+    check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
+}
