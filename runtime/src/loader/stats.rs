@@ -82,7 +82,7 @@ pub struct Stats {
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether each worker makes batches of its own, as in a [`LaneLoader`](super::LaneLoader), so that no other one can take
+    /// Whether each worker makes batches of its own, as of an iterable dataset, so that no other one can take
     /// them over.
     pub dealt: bool,
     /// How many cores the process may use.
