@@ -292,9 +292,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         cause: Cause,
     ) {
         let Stopped { mut at, asked, end } = stopped;
-        // Of a bulk read nobody knows which one it was at.
-        let row = if self.bulk > 0 { (at..end).find(|&row| task.indices.at(row) >= plan.samples) } else { Some(at) };
-        let cause = cause.at(row.filter(|&row| row < end).map(|row| task.indices.at(row)), plan.samples);
+        let cause = cause.at((at < end).then(|| task.indices.at(at)), plan.samples);
         let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
             let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader);

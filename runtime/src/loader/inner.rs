@@ -194,7 +194,7 @@ impl<P: Storage> Inner<P> {
     }
 
     /// Counts a batch or a failure that was asked for as number `task`, and gives the number that it has for the user.
-    #[inline]
+    #[inline(always)]
     pub(super) fn number(&mut self, task: usize) -> usize {
         let pass = &mut self.pass;
         pass.delivered += 1;
@@ -204,13 +204,13 @@ impl<P: Storage> Inner<P> {
         if pass.numbered { task } else { pass.delivered - 1 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn tag(&self, task: usize, rows: usize) -> Tag {
         Tag { task, rows, single: self.batching.single, epoch: self.pass.epoch }
     }
 
     /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count(&mut self, payload: &P, tag: Tag) {
         self.tally.count(payload, tag);
         if !self.pass.numbered {
@@ -218,6 +218,7 @@ impl<P: Storage> Inner<P> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn count_stream(&mut self, rows: usize) {
         let pass = &mut self.pass;
         pass.samples = pass.samples.saturating_add(rows);

@@ -89,7 +89,7 @@ impl<B: Output> Iterator for Pass<'_, B> {
 
 impl<P: Storage> Inner<P> {
     /// The next batch of the pass, or the error in its place.
-    #[inline]
+    #[inline(always)] // What it gives would else go through memory.
     pub(super) fn next(&mut self) -> Option<Result<(Lease<P>, Tag), Error>> {
         if !self.pass.open {
             return None;
