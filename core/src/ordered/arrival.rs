@@ -28,9 +28,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 let count = max.min(self.shape.parts - part);
                 match slot.claims.compare_exchange_weak(part, part + count, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
-                        if part + count == self.shape.parts {
-                            self.tell_if_over();
-                        }
                         return Some(Spot { slot: index, ticket: slot.ticket.load(Ordering::Relaxed), part, count });
                     }
                     Err(now) => part = now,
@@ -42,9 +39,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
     /// Opens a free slot for the next ticket and claims its first parts.
     fn open_slot(&self, max: usize) -> Result<Spot, ClaimError> {
-        if self.is_over(self.cursor.load(Ordering::Acquire)) {
-            return Err(self.ended_or_full());
-        }
         for (index, slot) in self.slots.slots().iter().enumerate() {
             if slot.claims.load(Ordering::Relaxed) != UNOPENED
                 || slot.claims.compare_exchange(UNOPENED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err()
@@ -56,40 +50,19 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                     slot.ticket.store(ticket, Ordering::Relaxed);
                     let count = max.min(self.shape.parts);
                     slot.claims.store(count, Ordering::Release);
-                    self.tell_if_over();
                     Ok(Spot { slot: index, ticket, part: 0, count })
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);
                     // Whoever found no free slot meanwhile may have gone to sleep over it.
                     self.wake_all();
-                    Err(if error == ClaimError::Ended { self.ended_or_full() } else { error })
+                    Err(error)
                 }
             };
         }
         // Even with every slot taken, a run that is over must be told apart from one that waits for space.
         let cursor = self.cursor.load(Ordering::Acquire);
-        Err(if self.is_over(cursor) { self.ended_or_full() } else { ClaimError::Full })
-    }
-
-    /// Whether a run without more tickets has no more parts either.
-    fn ended_or_full(&self) -> ClaimError {
-        if self.has_parts() { ClaimError::Full } else { ClaimError::Ended }
-    }
-
-    /// Whether there are parts to claim of tickets that were drawn, or are being drawn. Who opens a slot may leave parts of it to
-    /// others, and may never come back for them.
-    pub(super) fn has_parts(&self) -> bool {
-        self.slots.slots().iter().any(|slot| {
-            let part = slot.claims.load(Ordering::Relaxed);
-            part == OPENING || part < self.shape.parts
-        })
-    }
-
-    /// Tells workers that sleep for parts of the last tickets that there are some, or that there will be no more.
-    #[inline]
-    fn tell_if_over(&self) {
-        self.space.notify(|| self.is_over(self.cursor.load(Ordering::Relaxed)));
+        Err(if self.is_over(cursor) { ClaimError::Ended } else { ClaimError::Full })
     }
 
     /// Draws the next ticket from the cursor.
@@ -105,7 +78,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             let next = self.cursor_shape.next_ticket(cursor);
             // Both: as in `claim_in_order`.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(self.tickets_before(cursor)),
+                Ok(_) => {
+                    self.tell_if_last(next);
+                    return Ok(self.tickets_before(cursor));
+                }
                 Err(now) => cursor = now,
             }
         }

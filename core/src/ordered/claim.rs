@@ -150,7 +150,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.space.wait_until(&Never, || {
             let cursor = ring.cursor.load(Ordering::Acquire);
             closed = cursor & CLOSED != 0;
-            closed || !ring.is_over(cursor) || ring.delivery == Delivery::Arrival && ring.has_parts()
+            closed || !ring.is_over(cursor)
         });
         if closed { Err(ClaimError::Closed) } else { Ok(()) }
     }

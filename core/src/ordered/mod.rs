@@ -102,9 +102,7 @@
 //! *Arrival mode.* Each slot has a word of its own, `claims`, that its parts are claimed from; a free slot is opened by
 //! whoever moves it from `UNOPENED` to `OPENING` and then draws a ticket from the cursor. A part claimed by
 //! compare-and-swap belongs to whatever ticket the slot holds at that moment, so it does no harm if the slot has come
-//! round in between. A run without more tickets has ended for a worker once no slot is being opened or has parts left; who
-//! opens a slot then, or takes the last of its parts, wakes those that wait for that. The rest is as above, with `lap` fixed at
-//! 0 and `Leased` for what the consumer has taken.
+//! round in between. The rest is as above, with `lap` fixed at 0 and `Leased` for what the consumer has taken.
 //!
 //! The models in `tests/models` check all this for small rings, and that each ordering is needed.
 

@@ -39,15 +39,15 @@ thread_local! {
 /// ```
 #[inline]
 pub fn reading<T>(read: impl FnOnce() -> T) -> T {
-    let Some(before) = READ.get() else { return read() };
+    let Some(before) = READ.with(Cell::get) else { return read() };
     let begun = Instant::now();
     let value = read();
     let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    READ.set(Some(before.saturating_add(time)));
+    READ.with(|sum| sum.set(Some(before.saturating_add(time))));
     value
 }
 
 /// Begins or ends to count, and gives what was counted so far.
 pub(crate) fn watch(from: Option<u64>) -> Option<u64> {
-    READ.replace(from)
+    READ.with(|sum| sum.replace(from))
 }

@@ -119,7 +119,8 @@ impl Scenario {
             _ => Fault::None,
         };
         let workers = if about.init || about.timeouts || about.mishaps { 1 + below(3) } else { below(4) };
-        let in_order = workers == 0 || !one_in(3);
+        // As they arrive, nobody takes the rest of the last batch from a worker that has ended.
+        let in_order = workers == 0 || !one_in(3) || about.mishaps && shared;
         let timeout = about.timeouts && workers > 0;
         let order = match below(5) {
             _ if kind == Kind::Iterable || len == 0 => Order::Sequential,
