@@ -94,7 +94,7 @@ fn files_are_fed_as_the_arrays_they_hold() {
 
 #[test]
 fn people_are_told_what_held_the_loop_back() {
-    let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 3000");
+    let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 20000");
     assert!(text.contains("epoch 1: 8 batches, 1797 samples") && text.contains("memory ceiling"), "{text}");
     assert!(text.contains("bound by the loop"), "{text}");
     let text = stdout("feed digits --epochs 3 --batch-size 1797");

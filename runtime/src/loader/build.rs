@@ -16,9 +16,9 @@ use super::engine::Engine;
 use super::error::{BuildError, Warning};
 use super::fate::Fate;
 use super::gate::{Gate, Start};
+use super::inner::Parts;
 use super::job::Activity;
 use super::limit::Bill;
-use super::on_error::Ledger;
 use super::options::{Kind, Options, ring_slots};
 use super::overflow::Spills;
 use super::pacer::Pacer;
@@ -28,11 +28,10 @@ use super::plan::Feed;
 use super::resume::Log;
 use super::ring::{Filler, Helper, Ring, Shared};
 use super::shared::SharedRing;
-use super::spans;
 use super::stats::Tally;
 use super::watch::Watchdog;
 use super::work::Work;
-use super::{Inner, Loader, Progress};
+use super::{Inner, Loader};
 use crate::arena::available_memory;
 use crate::dataset::Dataset;
 use crate::wait::Waiter;
@@ -113,7 +112,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
         let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
         let persistent = self.options.persistent_workers;
-        let init = self.options.worker_init.filter(|_| workers > 0);
+        let init = self.options.worker_init.take().filter(|_| workers > 0);
         let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
@@ -141,9 +140,6 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             shared.close();
         })?;
         drop(building);
-        for warning in &warnings {
-            spans::tell(|| tracing::warn!("{warning}"));
-        }
         let batching = draw.batching;
         let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
         let helper = Helper { reader: filler.engine.reader(None, pacer), worker, filler: filler.clone() };
@@ -151,32 +147,24 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let (helper, abandoned) = (Box::new(helper), shared.abandoned.clone());
         let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, board: board.clone() };
         let end = SharedRing { shared, consumer, sweeper, board, rows, stride, helper, helps };
-        Ok(Loader::new(Inner {
+        let parts = Parts {
             backend: Backend::Shared(end),
             passes: Box::new(orders),
             abandoned,
             activities,
             fate,
-            crew: crew.writes_into(block.as_ref()),
-            generator: self.options.generator,
-            seed: 0,
+            crew,
             batching,
             hold: slots - ahead,
-            timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             in_order,
-            waits_for_release: self.options.wait_for_release,
-            persistent,
-            ledger: Ledger::new(on_error, false),
             block,
             memory_ceiling,
             warnings,
-            epochs: 0,
-            passes_begun: 0,
-            pass: Progress::default(),
             log: Log::new(if in_order { 0 } else { slots }),
             tally: Tally::new(sample_bytes, spills),
             watchdog,
-        }))
+        };
+        Ok(Loader::new(Inner::new(parts, self.options)))
     }
 }
 

@@ -16,6 +16,7 @@ use super::fate::Fate;
 use super::job::{Abandoned, Activity};
 use super::lanes::Request;
 use super::on_error::Ledger;
+use super::options::Options;
 use super::passes::Passes;
 use super::resume::Log;
 use super::spans;
@@ -61,6 +62,25 @@ pub(super) struct Inner<P: Storage> {
     pub(super) watchdog: Option<Watchdog>,
 }
 
+/// What differs between loaders that are new, beside the options.
+pub(super) struct Parts<P> {
+    pub(super) backend: Backend<P>,
+    pub(super) passes: Box<dyn Passes>,
+    pub(super) abandoned: Arc<Abandoned>,
+    pub(super) activities: Arc<[CachePadded<Activity>]>,
+    pub(super) fate: Arc<Fate>,
+    pub(super) crew: Crew,
+    pub(super) batching: Batching,
+    pub(super) hold: usize,
+    pub(super) in_order: bool,
+    pub(super) block: Option<Block>,
+    pub(super) memory_ceiling: usize,
+    pub(super) warnings: Vec<Warning>,
+    pub(super) log: Log,
+    pub(super) tally: Tally,
+    pub(super) watchdog: Option<Watchdog>,
+}
+
 /// How far the current pass is.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -102,6 +122,41 @@ impl Progress {
 }
 
 impl<P: Storage> Inner<P> {
+    /// A loader before its first pass. Says what there is to warn about.
+    pub(super) fn new(parts: Parts<P>, options: Options) -> Self {
+        for warning in &parts.warnings {
+            spans::tell(|| tracing::warn!("{warning}"));
+        }
+        // Without an index each worker reads a replica of its own.
+        let replicas = parts.passes.draw().is_none();
+        Self {
+            backend: parts.backend,
+            passes: parts.passes,
+            abandoned: parts.abandoned,
+            activities: parts.activities,
+            fate: parts.fate,
+            crew: parts.crew.writes_into(parts.block.as_ref()),
+            generator: options.generator,
+            seed: 0,
+            batching: parts.batching,
+            hold: parts.hold,
+            timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
+            in_order: parts.in_order,
+            waits_for_release: options.wait_for_release,
+            persistent: options.persistent_workers,
+            ledger: Ledger::new(options.on_error, replicas),
+            block: parts.block,
+            memory_ceiling: parts.memory_ceiling,
+            warnings: parts.warnings,
+            epochs: 0,
+            passes_begun: 0,
+            pass: Progress::default(),
+            log: parts.log,
+            tally: parts.tally,
+            watchdog: parts.watchdog,
+        }
+    }
+
     /// Begins a pass; one before it that is not over is given up.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         if self.crew.is_lost() {

@@ -23,18 +23,17 @@ use crate::loader::engine::Engine;
 use crate::loader::error::BuildError;
 use crate::loader::fate::Fate;
 use crate::loader::gate::Start;
+use crate::loader::inner::Parts;
 use crate::loader::job::{Abandoned, Activity, Reader};
 use crate::loader::limit::{Bill, Size};
-use crate::loader::on_error::Ledger;
 use crate::loader::options::{Kind, Options};
 use crate::loader::overflow::Spills;
 use crate::loader::pacer::Pacer;
 use crate::loader::passes::{Orders, Passes};
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::Log;
-use crate::loader::spans;
 use crate::loader::stats::Tally;
-use crate::loader::{Inner, Loader, Progress};
+use crate::loader::{Inner, Loader};
 use crate::sample::Fields;
 use crate::sync::Mutex;
 use crate::wait::Waiter;
@@ -77,9 +76,7 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
         };
         let threads = (engine.abandoned.clone(), engine.activities.clone());
         let passes = Box::new(IterPasses(engine));
-        let mut loader = assemble(self.options, threads, passes, made, batching, hand)?;
-        loader.ledger = Ledger::new(on_error, true);
-        Ok(Loader::new(loader))
+        assemble(self.options, threads, passes, made, batching, hand).map(Loader::new)
     }
 }
 
@@ -203,7 +200,7 @@ struct Cells<P> {
 
 /// Starts the workers, and puts everything together.
 fn assemble<P: Storage, H: Hand<P> + 'static>(
-    options: Options,
+    mut options: Options,
     (abandoned, activities): (Arc<Abandoned>, Arc<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
     Cells { made, memory_ceiling, spills }: Cells<P>,
@@ -219,7 +216,7 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let block = Block::of(&made.payloads);
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
-    let start = options.worker_init.map(|init| Start::new(init, options.persistent_workers));
+    let start = options.worker_init.take().map(|init| Start::new(init, options.persistent_workers));
     let fate = Arc::new(Fate::new(workers));
     let mut lanes = Vec::with_capacity(workers);
     let mut hands = Vec::with_capacity(workers);
@@ -241,38 +238,27 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, &activities)?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
-    for warning in &warnings {
-        spans::tell(|| tracing::warn!("{warning}"));
-    }
     let own = (workers == 0).then(|| Own::new(Box::new(hand(None))));
     let gaps = if options.in_order { 0 } else { slab_len };
     let in_order = lanes.any.is_none();
-    Ok(Inner {
+    let parts = Parts {
         backend: Backend::PerWorker(PerWorker { lanes, own, has_init: start.is_some() }),
         passes,
         abandoned,
         activities,
         fate,
-        crew: crew.writes_into(block.as_ref()),
-        generator: options.generator,
-        seed: 0,
+        crew,
         batching,
         hold: options.hold,
-        timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
         in_order,
-        waits_for_release: options.wait_for_release,
-        persistent: options.persistent_workers,
-        ledger: Ledger::new(options.on_error, false),
         block,
         memory_ceiling,
         warnings,
-        epochs: 0,
-        passes_begun: 0,
-        pass: Progress::default(),
         log: Log::new(gaps),
         tally: Tally::new(sample_bytes, spills),
         watchdog,
-    })
+    };
+    Ok(Inner::new(parts, options))
 }
 
 fn slots<T>(count: usize, value: impl FnMut(usize) -> T) -> Box<[Slot<T>]> {
