@@ -7,12 +7,13 @@
 
 use tracing::span::Span;
 
-use super::work::{Cause, dispose, guarded, quietly};
+use crate::loader::error::failure::Cause;
+use crate::loader::error::guard::{dispose, guarded, quietly};
 use crate::sync::thread::{self, ThreadId};
 
 /// A span that this thread is in until it [leaves](Self::leave) it or drops this.
 #[derive(Debug)]
-pub(super) struct Entered(Span);
+pub(crate) struct Entered(Span);
 
 impl Entered {
     /// Makes a span and enters it. If the subscriber panics, there is none.
@@ -36,12 +37,12 @@ impl Entered {
     }
 
     /// Whether nobody listens.
-    pub(super) fn is_disabled(&self) -> bool {
+    pub(crate) fn is_disabled(&self) -> bool {
         self.0.is_disabled()
     }
 
     /// Says that so many rows were filled.
-    pub(super) fn filled(&self, rows: u64) -> Result<(), Cause> {
+    pub(crate) fn filled(&self, rows: u64) -> Result<(), Cause> {
         if self.is_disabled() {
             return Ok(());
         }
@@ -52,7 +53,7 @@ impl Entered {
     }
 
     /// Leaves it.
-    pub(super) fn leave(&mut self) -> Result<(), Cause> {
+    pub(crate) fn leave(&mut self) -> Result<(), Cause> {
         if self.is_disabled() {
             return Ok(());
         }
@@ -76,35 +77,35 @@ impl Drop for Entered {
 
 /// Whether anybody may listen to spans like these.
 #[inline]
-pub(super) fn wanted() -> bool {
+pub(crate) fn wanted() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
 }
 
 /// A claim of batch `task` is filled.
-pub(super) fn fill(task: usize) -> (Entered, Result<(), Cause>) {
+pub(crate) fn fill(task: usize) -> (Entered, Result<(), Cause>) {
     Entered::new(|| tracing::trace_span!("fill", batch = task, rows = tracing::field::Empty))
 }
 
 /// The thread waits: a worker for something to do, the consumer for a batch.
-pub(super) fn wait() -> Entered {
+pub(crate) fn wait() -> Entered {
     Entered::new(|| tracing::trace_span!("wait")).0
 }
 
 /// Says something through `tracing`, by `say`.
-pub(super) fn tell(say: impl FnOnce()) {
+pub(crate) fn tell(say: impl FnOnce()) {
     quietly(say);
 }
 
 /// A pass, from its beginning until this is dropped. What the loop does meanwhile in the same thread is inside of it.
 #[derive(Debug)]
-pub(super) struct PassSpan {
+pub(crate) struct PassSpan {
     span: Entered,
     /// Where it was entered, and must be left.
     thread: Option<ThreadId>,
 }
 
 impl PassSpan {
-    pub(super) fn new(epoch: u32) -> Self {
+    pub(crate) fn new(epoch: u32) -> Self {
         let span = Entered::new(|| tracing::debug_span!("pass", epoch)).0;
         let thread = (!span.is_disabled()).then(|| thread::current().id());
         Self { span, thread }

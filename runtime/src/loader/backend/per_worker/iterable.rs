@@ -1,0 +1,507 @@
+//! Batches of an iterable dataset, which each worker reads from its own start.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use crossbeam_utils::CachePadded;
+
+use crate::BoxError;
+use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
+use crate::loader::backend::per_worker::worker::{Hand, Mark, Outcome, Request};
+use crate::loader::checkpoint::state::{State, Stream};
+use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::collate::slot::Work;
+use crate::loader::collate::{Collate, Storage};
+use crate::loader::error::failure::{Bad, Cause, Failure};
+use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
+use crate::loader::error::run::{By, Error};
+use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::clock::Laps;
+use crate::loader::order::index_source::{Batching, Draw};
+use crate::loader::order::passes::{Pass, Passes};
+use crate::loader::spans;
+use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::reader::Reader;
+use crate::loader::worker::skip::lend;
+use crate::loader::worker::timing::Timing;
+use crate::rng::SharedGenerator;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Instant, Mutex};
+
+/// What the workers share.
+pub(crate) struct Engine<D, C> {
+    pub(crate) dataset: Iterable<D>,
+    pub(crate) collate: C,
+    pub(crate) batching: Batching,
+    /// Whether bad samples are passed over.
+    pub(crate) tolerant: bool,
+    pub(crate) abandoned: Arc<Abandoned>,
+    /// What each worker does, and last the consumer.
+    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    /// Where the workers begin the pass, if that is not its start.
+    pub(crate) resume: Mutex<Vec<Stream>>,
+}
+
+impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
+    /// Stacks the rest of a batch when a sample could not be written into its row. (What cannot be read, the job itself passes
+    /// over, all but a panic.)
+    #[cold]
+    #[inline(never)]
+    fn stack_on<'a, const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        mut job: IterJob<'a, D, TIMED>,
+        mut outcome: Result<(), Cause>,
+    ) -> (IterJob<'a, D, TIMED>, Result<(), Cause>) {
+        while job.answer == Answer::Fine {
+            let Err(cause) = outcome else { break };
+            // It was read, but not written.
+            job.row -= 1;
+            if job.bads.note(job.number - 1, cause) {
+                job.rows = job.row;
+            }
+            outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
+        }
+        (job, outcome)
+    }
+}
+
+/// Passes that nothing has to be drawn for.
+pub(crate) struct IterPasses<D, C>(pub(crate) Arc<Engine<D, C>>);
+
+impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
+    fn dataset_len(&self) -> Option<usize> {
+        self.0.dataset.len()
+    }
+
+    fn samples(&self) -> Option<usize> {
+        self.0.dataset.len()
+    }
+
+    fn draw(&self) -> Option<&Draw> {
+        None
+    }
+
+    fn draw_mut(&mut self) -> Option<&mut Draw> {
+        None
+    }
+
+    fn positions(&self) -> Option<usize> {
+        self.samples()
+    }
+
+    fn begin(&mut self, _: Pass, _: Option<&SharedGenerator>, from: Option<&State>) -> Result<Option<usize>, Error> {
+        let streams = from.and_then(|state| state.streams.as_ref());
+        let mut resume = self.0.resume.lock().unwrap_or_else(PoisonError::into_inner);
+        *resume = streams.map_or_else(Vec::new, |streams| streams.workers.clone());
+        Ok(None)
+    }
+}
+
+/// How many rows a batch has; none at the end of the stream.
+type Rows = Option<usize>;
+
+/// One worker's way through the dataset.
+pub(crate) struct IterHand<D: IterableDataset, C> {
+    engine: Arc<Engine<D, C>>,
+    reader: Reader,
+    /// `None` at the end of the dataset.
+    cursor: Option<D::Cursor>,
+    /// The pass that the cursor belongs to.
+    pass: Option<u64>,
+    /// Samples read in it.
+    number: usize,
+    bads: Bads,
+}
+
+impl<D: IterableDataset, C> IterHand<D, C> {
+    pub(crate) fn new(engine: Arc<Engine<D, C>>, reader: Reader) -> Self {
+        let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
+        Self { engine, reader, cursor: None, pass: None, number: 0, bads }
+    }
+
+    /// Which worker it is in the request's pass, if it is one.
+    fn info(&self, request: Request) -> Option<WorkerInfo> {
+        let workers = self.engine.activities.len() - 1;
+        self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
+    }
+
+    /// Says how far it is.
+    #[inline]
+    fn note(&self, mark: &mut Mark) {
+        (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
+        mark.saved.clear();
+        mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
+            guarded(|| Ok(self.engine.dataset.save(cursor, &mut mark.saved))).is_ok_and(|saves| saves)
+        });
+    }
+
+    /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
+    #[cold]
+    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Rows> {
+        let engine = self.engine.clone();
+        if engine.abandoned.get() {
+            return Some(None);
+        }
+        let activity = &*engine.activities[self.reader.place];
+        let ((mut span, told), started) = (spans::fill(task), Instant::now());
+        activity.begin(task, 0);
+        let begun = self.begin(request);
+        activity.end();
+        activity.figures.started(started.elapsed());
+        let told = told.and(span.leave());
+        let cause = begun.map_err(Cause::Start).and(told).err()?;
+        self.fail(work, cause);
+        Some(Some(0))
+    }
+
+    /// Has a batch fail where the worker is in what it reads.
+    #[cold]
+    fn fail<P>(&self, work: &Work<P>, cause: Cause) {
+        let (number, by) = (self.number, self.reader.by());
+        work.fail(Failure { position: number, index: number, by, cause });
+    }
+
+    /// Ends the stream after a panic that nothing in it has caught: nobody knows how far it is.
+    #[cold]
+    fn give_up(&mut self, request: Request) {
+        self.engine.activities[self.reader.place].end();
+        self.pass = Some(request.pass);
+        dispose(self.cursor.take());
+        dispose_each(std::mem::take(&mut self.bads.list));
+    }
+
+    /// Begins a pass, or the rest of one.
+    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
+        let info = self.info(request);
+        if info.is_some() {
+            set_worker_info(info);
+        }
+        (self.pass, self.number) = (Some(request.pass), 0);
+        dispose(self.cursor.take());
+        let engine = self.engine.clone();
+        let resume = engine.resume.lock().unwrap_or_else(PoisonError::into_inner).get(self.reader.place).cloned();
+        let Stream { samples, saved, .. } = resume.unwrap_or_default();
+        let cursor = match &saved {
+            Some(saved) => guarded(|| engine.dataset.resume(info, saved)),
+            None => guarded(|| engine.dataset.iter(info)),
+        };
+        self.cursor = Some(cursor.map_err(Cause::into_error)?);
+        match saved {
+            Some(_) => self.number = samples,
+            None => self.pass_over(samples, request)?,
+        }
+        Ok(())
+    }
+
+    /// Reads so many samples for nobody.
+    fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
+        let seed = self.info(request).map_or(request.seed, |info| info.seed());
+        let engine = &*self.engine;
+        let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
+        while self.number < samples && !engine.abandoned.get() {
+            let Some(cursor) = &mut self.cursor else { break };
+            activity.index.store(self.number, Ordering::Relaxed);
+            cx.start_pass(seed, request.epoch);
+            cx.start_sample(self.number as u64);
+            self.number += 1;
+            match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
+                Ok(true) => {}
+                Err(Cause::Error(error)) => dispose(error),
+                Ok(false) => dispose(self.cursor.take()),
+                Err(panic) => {
+                    dispose(self.cursor.take());
+                    return Err(panic.into_error());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: IterableDataset, C> Drop for IterHand<D, C> {
+    fn drop(&mut self) {
+        dispose(self.cursor.take());
+    }
+}
+
+impl<D, C> Hand<C::Payload> for IterHand<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
+        let outcome = caught(|| {
+            if self.pass != Some(request.pass)
+                && let Some(outcome) = self.start(request, task, work)
+            {
+                return outcome;
+            }
+            if self.reader.pacer.lets_go() {
+                return self.fill_batch::<false>(request, task, work);
+            }
+            self.fill_timed(request, task, work)
+        });
+        let rows = outcome.unwrap_or_else(|cause| {
+            self.give_up(request);
+            self.spoil(work, cause)
+        });
+        self.note(mark);
+        rows.map_or(Outcome::End, Outcome::Batch)
+    }
+}
+
+impl<D, C> IterHand<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    #[inline(never)]
+    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
+        let engine = self.engine.clone();
+        let activity = &*engine.activities[self.reader.place];
+        let timing = Timing::begin(&mut self.reader, activity, task);
+        let outcome = self.fill_batch::<true>(request, task, work);
+        match timing.end(&mut self.reader, activity, 1) {
+            Ok(()) => outcome,
+            // The stream goes on after it.
+            Err(cause) => self.spoil(work, cause),
+        }
+    }
+
+    /// Gives up a batch that may have been made.
+    #[cold]
+    fn spoil(&self, work: &Work<C::Payload>, cause: Cause) -> Rows {
+        self.fail(work, cause);
+        quietly(|| work.payload.discard());
+        Some(0)
+    }
+
+    /// Fills a batch. `TIMED`: the reader times it.
+    #[inline(always)]
+    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
+        let engine = self.engine.clone();
+        if engine.abandoned.get() {
+            return None;
+        }
+        let fail = |number, by, cause| {
+            work.fail(Failure { position: number, index: number, by, cause });
+            Some(0)
+        };
+        let by = self.reader.by();
+        let seed = self.info(request).map_or(request.seed, |info| info.seed());
+        let Some(cursor) = &mut self.cursor else { return None };
+        let activity = &*engine.activities[self.reader.place];
+        activity.begin(task, self.number);
+        self.bads.budget = engine.tolerant.then_some(request.budget);
+        let mut job = IterJob::<_, TIMED> {
+            dataset: &*engine.dataset,
+            cursor,
+            cx: &mut self.reader.cx,
+            pass: (seed, request.epoch),
+            activity,
+            laps: if TIMED { self.reader.watch.laps() } else { None },
+            abandoned: &engine.abandoned,
+            rows: engine.batching.batch_size,
+            single: engine.batching.single,
+            row: 0,
+            number: self.number,
+            answer: Answer::Fine,
+            ended: false,
+            bads: &mut self.bads,
+        };
+        let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
+        if C::STACKS && outcome.is_err() && engine.tolerant {
+            // There and back, for its address must not be given away.
+            (job, outcome) = engine.stack_on(work, job, outcome);
+        }
+        let mut last = job.number;
+        if job.answer == Answer::Fine {
+            // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
+            let rest = guarded(|| {
+                while job.next()?.is_some() {}
+                Ok(())
+            });
+            if outcome.is_ok() {
+                (outcome, last) = (rest, job.number);
+            } else {
+                // Dropping the second error may panic, which must not end the worker.
+                dispose(rest);
+            }
+        }
+        activity.end();
+        let IterJob { row, number, answer, ended, .. } = job;
+        let all_good = self.bads.list.is_empty();
+        if !all_good {
+            work.note(std::mem::take(&mut self.bads.list));
+        }
+        // The end was asked for as well.
+        activity.figures.claimed(number - self.number - usize::from(ended));
+        self.number = number;
+        if ended || answer == Answer::Panic {
+            // A cursor that panicked has nothing more to say.
+            dispose(self.cursor.take());
+        }
+        let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
+        if nothing || outcome.is_err() {
+            // A panic there is reported as any panic is, and must not end the worker.
+            quietly(|| work.payload.discard());
+        }
+        match outcome {
+            said if nothing => {
+                dispose(said);
+                // The consumer must know of the bad ones, and asks again.
+                if all_good { None } else { Some(0) }
+            }
+            Ok(()) => Some(row),
+            Err(cause) => fail(last.saturating_sub(1), by, cause),
+        }
+    }
+}
+
+/// The samples of one batch. `TIMED`: of one that is timed.
+struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
+    dataset: &'a D,
+    cursor: &'a mut D::Cursor,
+    cx: &'a mut Context,
+    /// The seed and the number of the pass.
+    pass: (u64, u32),
+    activity: &'a Activity,
+    /// Where samples are timed, if they are.
+    laps: Option<&'a Laps>,
+    abandoned: &'a Abandoned,
+    rows: usize,
+    single: bool,
+    /// Samples so far.
+    row: usize,
+    /// Samples of the pass so far, those that failed among them.
+    number: usize,
+    answer: Answer,
+    /// Whether the dataset is at its end.
+    ended: bool,
+    bads: &'a mut Bads,
+}
+
+/// What the dataset said to the last request for a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// A sample, or that there are no more; or it was not asked yet.
+    Fine,
+    Error,
+    Panic,
+}
+
+impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
+    /// Reads the next sample.
+    #[inline(always)]
+    fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        if self.left() == 0 || self.abandoned.get() {
+            return Ok(None);
+        }
+        let (row, index) = (self.row, self.number);
+        self.activity.index.store(index, Ordering::Relaxed);
+        self.cx.start_pass(self.pass.0, self.pass.1);
+        self.cx.start_sample(index as u64);
+        self.number += 1;
+        // Until it returns.
+        self.answer = Answer::Panic;
+        let sample = self.dataset.next(self.cursor, self.cx);
+        self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
+        match sample? {
+            Some(sample) => {
+                self.row += 1;
+                Ok(Some(Read { row, index, sample }))
+            }
+            None => {
+                self.ended = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Goes on after an error of the dataset's, if the loader has it so.
+    #[inline(always)]
+    fn go_on(&mut self, error: BoxError) -> Result<(), BoxError> {
+        if self.bads.note_error(self.number - 1, error)? {
+            self.rows = self.row;
+        }
+        Ok(())
+    }
+}
+
+/// Bad samples that were passed over. Not in the job: one whose address is not given away lives in registers.
+struct Bads {
+    by: By,
+    /// How many the pass may have; `None`: the first one raises.
+    budget: Option<usize>,
+    list: Vec<Bad>,
+}
+
+impl Bads {
+    /// Notes that the sample of this number is bad; `true` if there are more of them in this batch than there may be in all
+    /// of the pass. Then the batch must end: a dataset that has nothing but errors must not keep the thread for ever.
+    #[cold]
+    fn note(&mut self, number: usize, cause: Cause) -> bool {
+        self.list.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
+        self.budget.is_some_and(|budget| self.list.len() > budget)
+    }
+
+    /// As [`note`](Self::note); gives the error back if it is to raise.
+    #[cold]
+    #[inline(never)]
+    fn note_error(&mut self, number: usize, error: BoxError) -> Result<bool, BoxError> {
+        if self.budget.is_none() {
+            return Err(error);
+        }
+        Ok(self.note(number, Cause::Error(error)))
+    }
+}
+
+impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, TIMED> {
+    #[inline(always)] // As `MapJob::next`.
+    fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        // SAFETY: `read` keeps nothing but numbers when it fails.
+        unsafe { lend(self, Self::read, Self::go_on) }
+    }
+
+    fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
+        let (laps, activity) = (if TIMED { self.laps } else { None }, self.activity);
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
+    }
+
+    fn is_single(&self) -> bool {
+        self.single
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
+    }
+
+    fn left(&self) -> usize {
+        if self.ended { 0 } else { self.rows - self.row }
+    }
+
+    fn index(&self) -> Option<usize> {
+        None
+    }
+
+    fn reads_many(&self) -> bool {
+        false
+    }
+
+    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
+        while let Some(read) = self.next_timed()? {
+            put(read)?;
+        }
+        Ok(())
+    }
+}
+
+impl<D: IterableDataset, C> fmt::Debug for Engine<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("batching", &self.batching).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! The worker's end of a lane.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+use slotline_core::spsc::{self, NextError, Slot};
+
+use crate::BoxError;
+use crate::dataset::WorkerInfo;
+use crate::loader::checkpoint::state::Stream;
+use crate::loader::collate::slab::Slab;
+use crate::loader::collate::slot::Work;
+use crate::loader::error::guard::last_words;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::spans;
+use crate::loader::worker::deaths::Fate;
+use crate::loader::worker::init_barrier::Start;
+use crate::sync::{Instant, mishap};
+use crate::wait::Waiter;
+
+/// A ring of a lane, in either direction.
+pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
+
+/// What a worker is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Request {
+    /// The batch; `None`: to run the user's `worker_init`.
+    pub(crate) task: Option<usize>,
+    /// The pass, by its number and base seed.
+    pub(crate) epoch: u32,
+    pub(crate) seed: u64,
+    /// Counts passes, those among them that are begun again from a state.
+    pub(crate) pass: u64,
+    /// How many bad samples the pass may have.
+    pub(crate) budget: usize,
+}
+
+/// What it answers.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// The cell that a batch was written into, or is to be.
+    pub(crate) cell: usize,
+    pub(crate) task: usize,
+    pub(crate) outcome: Outcome,
+    pub(crate) mark: Mark,
+}
+
+/// How far a worker of an iterable dataset is in its pass.
+#[derive(Debug, Default)]
+pub(crate) struct Mark {
+    /// Samples asked for.
+    pub(crate) samples: usize,
+    pub(crate) ended: bool,
+    /// Whether `saved` is what the dataset saved of its cursor.
+    pub(crate) saves: bool,
+    pub(crate) saved: String,
+}
+
+impl Mark {
+    /// With room for what most cursors save.
+    pub(crate) fn new() -> Self {
+        Self { saved: String::with_capacity(64), ..Self::default() }
+    }
+
+    /// Goes to where a state has the worker, or to the start.
+    pub(crate) fn start(&mut self, stream: Option<&Stream>) {
+        self.saved.clear();
+        (self.samples, self.ended, self.saves) = (0, false, false);
+        if let Some(stream) = stream {
+            (self.samples, self.ended, self.saves) = (stream.samples, stream.ended, stream.saved.is_some());
+            self.saved.extend(stream.saved.as_deref());
+        }
+    }
+
+    /// As a state has it.
+    pub(crate) fn stream(&self) -> Stream {
+        let saved = (self.saves && !self.ended).then(|| self.saved.clone());
+        Stream { samples: self.samples, ended: self.ended, saved }
+    }
+}
+
+/// What became of a request.
+#[derive(Debug, Default)]
+pub(crate) enum Outcome {
+    /// Nothing, and there will be nothing more in this pass.
+    #[default]
+    End,
+    /// A batch of so many rows, or a failure in the cell.
+    Batch(usize),
+    /// The `worker_init` was run.
+    Ready(Result<(), BoxError>),
+}
+
+/// Fills the batches that a worker is asked for.
+pub(crate) trait Hand<P>: Send {
+    /// Fills one; does not panic, whatever the user's code does.
+    fn fill(&mut self, request: Request, task: usize, work: &Work<P>, mark: &mut Mark) -> Outcome;
+}
+
+/// A worker, with its ends of the two rings.
+pub(crate) struct LaneWorker<P, H> {
+    pub(crate) id: usize,
+    pub(crate) workers: usize,
+    pub(crate) requests: spsc::Consumer<Arc<Ring<Request>>>,
+    pub(crate) replies: spsc::Producer<Arc<Ring<Reply>>>,
+    pub(crate) slab: Arc<Slab<P>>,
+    pub(crate) start: Option<Start>,
+    pub(crate) hand: H,
+    /// All threads', this worker's and, last, the consumer's among them.
+    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) fate: Arc<Fate>,
+}
+
+impl<P, H: Hand<P>> LaneWorker<P, H> {
+    /// A worker's whole life.
+    pub(crate) fn work(&mut self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
+            // Before the ends of the rings are gone, which tells the consumer to look for this.
+            self.fate.ends(self.id, last_words(panic));
+        }
+    }
+
+    /// Answers every request, until the rings are closed.
+    fn answer(&mut self) {
+        while let Some(request) = self.next_request() {
+            mishap();
+            let Ok(mut reply) = self.replies.claim() else { return };
+            reply.outcome = match (request.task, &mut self.start) {
+                (Some(task), _) => {
+                    reply.task = task;
+                    let work = self.slab.work(reply.cell);
+                    self.hand.fill(request, task, work, &mut reply.mark)
+                }
+                (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
+                (None, None) => Outcome::Ready(Ok(())),
+            };
+            reply.publish();
+            mishap();
+        }
+    }
+
+    /// The next request; times the wait for it, if there is one.
+    fn next_request(&mut self) -> Option<Request> {
+        match self.requests.try_next() {
+            Ok(request) => return Some(*request),
+            Err(NextError::Empty) => {}
+            Err(_) => return None,
+        }
+        let span = spans::wait();
+        let begun = Instant::now();
+        let request = self.requests.next().map(|request| *request);
+        drop(span);
+        // What comes before the pass is no waiting for a slot.
+        let pass = self.activities.last().and_then(|consumer| consumer.figures.pass_begun());
+        let wait = begun.max(pass.unwrap_or(begun)).elapsed();
+        self.activities[self.id].figures.waited(wait);
+        request.ok()
+    }
+}

@@ -1,0 +1,183 @@
+//! The consumer's end of the ring that all workers share.
+
+pub(crate) mod worker;
+
+use std::sync::Arc;
+
+use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
+
+use crate::fork::Process;
+use crate::loader::backend::shared::worker::{Help, Ring, Shared};
+use crate::loader::backend::{Begin, Begun, Next, Stuck};
+use crate::loader::collate::Storage;
+use crate::loader::collate::lease::Lease;
+use crate::loader::order::board::Board;
+use crate::loader::order::plan::{Drawn, Plan};
+use crate::loader::order::progress::Progress;
+use crate::loader::worker::cancel::{Abandoned, Stopper};
+use crate::loader::worker::pool::Crew;
+use crate::wait::Until;
+
+/// The consumer's end of the ring that all workers share.
+pub(crate) struct SharedRing<P> {
+    pub(crate) shared: Arc<Shared<P>>,
+    pub(crate) consumer: Consumer<Arc<Ring<P>>>,
+    /// For what nobody claimed of a pass that is given up.
+    pub(crate) sweeper: Worker<Arc<Ring<P>>>,
+    pub(crate) board: Arc<Board>,
+    /// Rows of a whole batch, and positions from one to the next.
+    pub(crate) rows: usize,
+    pub(crate) stride: usize,
+    /// Makes batches in the consumer's own thread.
+    pub(crate) helper: Box<dyn Help>,
+    pub(crate) helps: bool,
+}
+
+impl<P: Storage> SharedRing<P> {
+    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), Stuck> {
+        loop {
+            match self.consumer.try_next() {
+                Ok(lease) => {
+                    pass.thrown_away += 1;
+                    drop(lease.take_trouble()); // Does not panic, whatever is in it.
+                    lease.payload.discard();
+                }
+                Err(NextError::Failed { .. }) => pass.thrown_away += 1,
+                // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
+                // that the batch comes by here with the failures that its other parts may have left in the slot.
+                Err(NextError::Empty) => match self.sweeper.try_claim(usize::MAX) {
+                    Ok(claim) => claim.publish(),
+                    Err(_) if self.consumer.wait(deadline) => {}
+                    Err(_) => return Err(Stuck::Late),
+                },
+                Err(NextError::Closed) => return Err(Stuck::Closed),
+                Err(NextError::Ended | NextError::Held) => return Ok(()),
+            }
+        }
+    }
+
+    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, Stuck> {
+        let Begin { request, left, deadline, .. } = begin;
+        self.shared.fate.begin(0);
+        let failures = match &self.shared.gate {
+            Some(gate) => gate.begin(request.seed, deadline).ok_or(Stuck::Late)?,
+            None => Vec::new(),
+        };
+        self.consumer.open(left).map_err(|error| match error {
+            OpenError::Closed => Stuck::Closed,
+            error => {
+                debug_assert_eq!(error, OpenError::TooMany);
+                Stuck::TooMany
+            }
+        })?;
+        if let Some(gate) = &self.shared.gate {
+            gate.open();
+        }
+        let nobody_left = self.shared.fate.begin(failures.len()) && !self.helps;
+        Ok(Begun { failures, nobody_left })
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_next(&mut self, pass: &Progress, abandoned: &Abandoned, crew: &Crew) -> Next<P> {
+        let helped = self.helps && !self.consumer.is_ready() && !crew.is_lost() && self.help();
+        let lease = match self.consumer.try_next() {
+            Ok(lease) => lease,
+            // What was made comes later, or was a part.
+            Err(NextError::Empty) if helped => return Next::Again,
+            Err(NextError::Empty) => return Next::Empty,
+            Err(NextError::Held) => return Next::Held,
+            Err(NextError::Failed { ticket }) => return Next::Lost { task: self.plan().tickets.task(ticket) },
+            Err(NextError::Closed) => return Next::Closed,
+            Err(NextError::Ended) => return Next::End,
+        };
+        if abandoned.is_stopped() {
+            return Next::Closed;
+        }
+        let (task, rows) = match pass.tasks {
+            Some(_) => {
+                // Without gaps they come one after the other.
+                let task = if pass.gaps { self.task(lease.ticket()) } else { pass.delivered };
+                (task, self.rows.min(pass.positions - task * self.stride))
+            }
+            None => match self.fed(lease.slot()) {
+                Some(fed) => fed,
+                // Claimed beyond the end of the user's iterator.
+                None => return Next::Again,
+            },
+        };
+        Next::Batch { lease: Lease::Slot(lease), task, rows }
+    }
+
+    /// Fills some rows in the consumer's own thread, if any are to be claimed.
+    #[inline]
+    fn help(&mut self) -> bool {
+        // Whoever waits for the workers must see that they are awake.
+        self.consumer.call_workers();
+        self.helper.help()
+    }
+
+    pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
+        if self.helps { self.consumer.wait_or_work(deadline) } else { self.consumer.wait(deadline) }
+    }
+
+    pub(crate) fn wait_for_release(&mut self, deadline: &Until) -> bool {
+        self.consumer.wait_for_release(deadline)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.consumer.is_ready()
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        self.consumer.ready()
+    }
+
+    pub(crate) fn seal(&self) {
+        self.shared.ring.seal();
+    }
+
+    pub(crate) fn close(&self) {
+        self.shared.close();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.ring.is_closed()
+    }
+
+    pub(crate) fn stopper(&self) -> Stopper {
+        let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
+        Stopper::new(move || {
+            // Workers that were lost cannot be stopped, and may have held the gate's lock.
+            let stoppable = |shared: &Arc<Shared<P>>| shared.gate.is_none() || process.is_this();
+            shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
+        })
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.shared.ring.depth()
+    }
+
+    pub(crate) fn awaited(&self, pass: &Progress) -> usize {
+        let tickets = &self.plan().tickets;
+        tickets.task((pass.delivered + pass.thrown_away).saturating_sub(tickets.done))
+    }
+
+    /// The number of a ticket's batch.
+    #[inline(never)]
+    fn task(&self, ticket: usize) -> usize {
+        self.plan().tickets.task(ticket)
+    }
+
+    /// The plan of the pass.
+    #[inline]
+    fn plan(&self) -> &Plan {
+        // SAFETY: only the loader calls `draft`, and not while this is borrowed.
+        unsafe { self.board.plan() }
+    }
+
+    /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
+    fn fed(&self, slot: usize) -> Option<(usize, usize)> {
+        let list = self.plan().feed.as_ref()?.peek(slot);
+        (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
+    }
+}

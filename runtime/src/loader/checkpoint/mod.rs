@@ -1,0 +1,4 @@
+//! Where a loader is, as plain data.
+
+pub(crate) mod state;
+pub(crate) mod tickets;

@@ -1,0 +1,114 @@
+//! A batch: the lease on a slot, read as tensors.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::dataset::Loadable;
+use crate::loader::collate::lease::Lease;
+use crate::loader::collate::region::Region;
+use crate::sample::{Columns, Dynamic, Schema};
+
+/// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
+///
+/// It may outlive the pass and the loader. `S` is the [schema](Schema) of its samples: `(u8, i64)` for images of bytes with a
+/// label each.
+pub struct Batch<S> {
+    lease: Lease<Region>,
+    tag: Tag,
+    schema: PhantomData<fn() -> S>,
+}
+
+/// The batches of a dataset, for code that takes any dataset.
+pub type BatchOf<D> = Batch<<D as Loadable>::Schema>;
+
+/// What is known of a batch beside its contents.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tag {
+    /// Its number in the pass.
+    pub(crate) task: usize,
+    pub(crate) rows: usize,
+    /// It is a sample and no batch: tensors lack the first dimension.
+    pub(crate) single: bool,
+    pub(crate) epoch: u32,
+}
+
+impl<S: Schema> Batch<S> {
+    /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
+    /// there are no batches ([`batch_size(None)`](crate::loader::builder::Builder::batch_size)), `[…]` and `[]`.
+    ///
+    /// # Panics
+    ///
+    /// If the batch has no sample, and the fields are not those of the samples' type: the dataset's `fields` said others, or
+    /// none were known, since it said none and was empty when the loader was built. In a forked process, if the memory was
+    /// [given](crate::loader::builder::Builder::memory).
+    #[inline]
+    pub fn tensors(&self) -> S::Tensors<'_> {
+        S::tensors(&mut self.columns())
+    }
+}
+
+impl<S> Batch<S> {
+    #[inline]
+    pub(crate) fn new(lease: Lease<Region>, tag: Tag) -> Self {
+        Self { lease, tag, schema: PhantomData }
+    }
+
+    /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
+    /// any loader.
+    pub fn untyped(self) -> Batch<Dynamic> {
+        Batch { lease: self.lease, tag: self.tag, schema: PhantomData }
+    }
+
+    /// The batch field by field, whatever its samples' type.
+    ///
+    /// # Panics
+    ///
+    /// In a forked process, if the memory was [given](crate::loader::builder::Builder::memory).
+    #[inline]
+    pub fn columns(&self) -> Columns<'_> {
+        // SAFETY: all bytes of a slot are initialised, and valid for their fields, from the start on; there are at most as many
+        // rows as the layout has; and while the batch is leased nobody writes.
+        unsafe { self.lease.payload().columns(self.tag) }
+    }
+
+    /// How many samples it has: the batch size, or less for the last batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.tag.rows
+    }
+
+    /// Whether it has no sample, as only a batch sampler's empty list makes one.
+    pub fn is_empty(&self) -> bool {
+        self.tag.rows == 0
+    }
+
+    /// The dataset index of each sample.
+    #[inline]
+    pub fn indices(&self) -> &[i64] {
+        self.columns().indices()
+    }
+
+    /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
+    #[inline]
+    pub fn task(&self) -> usize {
+        self.tag.task
+    }
+
+    /// The number of its pass, from 0.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.tag.epoch
+    }
+}
+
+impl<S> fmt::Debug for Batch<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("task", &self.task())
+            .field("epoch", &self.tag.epoch)
+            .field("len", &self.tag.rows)
+            .field("columns", &self.columns())
+            .finish()
+    }
+}

@@ -1,0 +1,95 @@
+//! How samples become a batch: stacked in the slot's memory, or by a function of the user's.
+
+pub(crate) mod allocate;
+pub(crate) mod batch;
+pub(crate) mod block;
+pub(crate) mod job;
+pub(crate) mod lease;
+pub(crate) mod overflow;
+pub(crate) mod region;
+pub(crate) mod samples;
+pub(crate) mod slab;
+pub(crate) mod slot;
+pub(crate) mod stack;
+pub(crate) mod with;
+
+use crate::BoxError;
+use crate::dataset::Loadable;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::job::Job;
+use crate::loader::collate::lease::Lease;
+use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::region::Region;
+
+/// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
+pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
+    /// What a loader gives: [`Batch`] or [`Collated`].
+    type Output: Output<Payload = Self::Payload>;
+    /// What a slot holds.
+    #[doc(hidden)]
+    type Payload: Storage;
+
+    #[doc(hidden)]
+    fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
+
+    /// Whether each sample is written into its row, and a failure is then that of a sample.
+    #[doc(hidden)]
+    const STACKS: bool;
+
+    /// Leaves a row of the batch without a sample.
+    ///
+    /// # Safety
+    ///
+    /// The row must be the claim's own, and there must be one.
+    #[doc(hidden)]
+    unsafe fn leave_empty(payload: &Self::Payload, row: usize);
+}
+
+/// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
+pub trait Output: sealed::Sealed {
+    /// What a pass gives: of [`Batch<S>`](Batch) itself, of [`Collated<T>`](Collated) the `T`.
+    type Item;
+    /// What a slot holds.
+    #[doc(hidden)]
+    type Payload: Storage;
+
+    #[doc(hidden)]
+    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Item;
+}
+
+/// What a slot holds of a batch.
+#[doc(hidden)]
+pub trait Storage: Send + Sync + 'static {
+    /// Drops what the slot holds of a batch that nobody will get.
+    fn discard(&self);
+
+    /// Takes rows that were left empty, in ascending order, out of a batch of `rows`.
+    ///
+    /// # Safety
+    ///
+    /// The batch must be the caller's alone, and have these rows, written or left empty.
+    unsafe fn close_up(&self, empty: &[usize], rows: usize);
+
+    /// The memory of the batch, if it is the loader's.
+    fn region(&self) -> Option<&Region> {
+        None
+    }
+
+    /// Bytes of one sample's fields; `None` if samples differ in that, 0 if it is not known.
+    fn sample_bytes(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    /// Bytes of the batch; counts what of it is on the heap.
+    fn weigh(&self, _: Tag, _: &mut Spills) -> usize {
+        0
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::loader::collate::stack::Stack {}
+    impl<F, T> Sealed for crate::loader::collate::with::With<F, T> {}
+    impl<S> Sealed for crate::loader::collate::batch::Batch<S> {}
+    impl<T> Sealed for crate::loader::collate::with::Collated<T> {}
+}

@@ -1,0 +1,46 @@
+//! Samples stacked along a new first dimension.
+
+use crate::BoxError;
+use crate::dataset::Loadable;
+use crate::loader::collate::batch::{Batch, BatchOf, Tag};
+use crate::loader::collate::job::Job;
+use crate::loader::collate::lease::Lease;
+use crate::loader::collate::region::Region;
+use crate::loader::collate::{Collate, Output};
+
+/// Stacks samples along a new first dimension: each writes itself into its row of the batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stack;
+
+impl<D: Loadable> Collate<D> for Stack {
+    type Output = BatchOf<D>;
+    type Payload = Region;
+
+    #[inline(always)] // As `MapJob::next`.
+    fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
+        if job.reads_many() {
+            return job.for_each(&mut |read| region.write(read));
+        }
+        while let Some(read) = job.next_timed()? {
+            region.write(read)?;
+        }
+        Ok(())
+    }
+
+    const STACKS: bool = true;
+
+    unsafe fn leave_empty(region: &Region, row: usize) {
+        // SAFETY: the caller's word.
+        unsafe { region.leave_empty(row) };
+    }
+}
+
+impl<S> Output for Batch<S> {
+    type Item = Self;
+    type Payload = Region;
+
+    #[inline]
+    fn deliver(lease: Lease<Region>, tag: Tag) -> Self {
+        Self::new(lease, tag)
+    }
+}

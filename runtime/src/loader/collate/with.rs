@@ -1,0 +1,94 @@
+//! Batches that a function of the user's makes.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::PoisonError;
+
+use crate::BoxError;
+use crate::dataset::Loadable;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::job::Job;
+use crate::loader::collate::lease::Lease;
+use crate::loader::collate::samples::Samples;
+use crate::loader::collate::{Collate, Output, Storage};
+use crate::sync::Mutex;
+
+/// A function of the user's, from the samples of a batch to a `T`.
+pub struct With<F, T> {
+    collate: F,
+    /// What `pin_memory` does to a batch.
+    pub(crate) pin: Option<Pin<T>>,
+}
+
+/// Makes a batch's memory page-locked.
+pub(crate) type Pin<T> = Box<dyn Fn(&mut T) -> Result<(), BoxError> + Send + Sync>;
+
+impl<F, T> With<F, T> {
+    pub(crate) fn new(collate: F) -> Self {
+        Self { collate, pin: None }
+    }
+}
+
+impl<F, T> fmt::Debug for With<F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("With").finish_non_exhaustive()
+    }
+}
+
+impl<D, F, T> Collate<D> for With<F, T>
+where
+    D: Loadable,
+    T: Send + 'static,
+    F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
+{
+    type Output = Collated<T>;
+    // The ring makes the lock superfluous; uncontended, it is cheaper than a proof.
+    type Payload = Mutex<Option<T>>;
+
+    fn fill<J: Job<D>>(&self, slot: &Mutex<Option<T>>, job: &mut J) -> Result<(), BoxError> {
+        if job.is_abandoned() {
+            return Ok(());
+        }
+        let mut batch = (self.collate)(&mut Samples::new(job))?;
+        if let Some(pin) = &self.pin {
+            pin(&mut batch)?;
+        }
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
+        Ok(())
+    }
+
+    const STACKS: bool = false;
+
+    /// The function has not seen the sample.
+    unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
+}
+
+/// Names a loader whose batches a [collate function](crate::loader::builder::Builder::collate) makes: `Loader<Collated<T>>` gives `T`. There
+/// are no values of it.
+pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
+
+impl<T> fmt::Debug for Collated<T> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {}
+    }
+}
+
+impl<T: Send + 'static> Output for Collated<T> {
+    type Item = T;
+    type Payload = Mutex<Option<T>>;
+
+    #[inline]
+    fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
+        let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();
+        batch.expect("a published slot without a failure has a batch")
+    }
+}
+
+impl<T: Send + 'static> Storage for Mutex<Option<T>> {
+    fn discard(&self) {
+        drop(self.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    unsafe fn close_up(&self, _: &[usize], _: usize) {}
+}

@@ -1,0 +1,185 @@
+//! What the states of a loader depend on: what is in them, and whether one fits.
+
+use crate::loader::checkpoint::state::{FIRST_VERSION, Kind, Saved, Start, State, VERSION, check_batches};
+use crate::loader::error::state::{StateError, differs};
+use crate::loader::order::index_source::{Batching, Draw, NAMES, Origin};
+use crate::rng::{Place, SharedGenerator, default_generator};
+
+/// What a loader has that its states depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) dataset_len: Option<usize>,
+    pub(crate) batching: Batching,
+    /// The loader's own generator.
+    pub(crate) generator: Option<&'a SharedGenerator>,
+    /// Whether that was taken from a state.
+    pub(crate) adopted: bool,
+    /// In the place of the process's default one.
+    pub(crate) default: Option<&'a SharedGenerator>,
+    pub(crate) persistent: bool,
+    /// After the first pass.
+    pub(crate) base_seed: Option<u64>,
+    /// `None` of an iterable dataset.
+    pub(crate) draw: Option<&'a Draw>,
+    pub(crate) num_workers: usize,
+}
+
+impl Facts<'_> {
+    fn kind(&self) -> Kind {
+        if self.draw.is_some() { Kind::Indexed } else { Kind::Iterable }
+    }
+
+    fn batch_size(&self) -> Option<usize> {
+        Some(self.batching.batch_size).filter(|_| !self.batching.single)
+    }
+
+    /// Where everything is now that a pass is drawn from; what the sampler saves is written to `text`.
+    pub(crate) fn before(&self, mut text: String) -> Before {
+        let sampler = match self.draw.map(|draw| &draw.from) {
+            Some(Origin::Sampler(sampler)) => Some(sampler),
+            _ => None,
+        };
+        let default = (self.generator.is_none() || sampler.is_some()).then(|| match self.default {
+            Some(default) => Place::of(&default.lock()),
+            None => Place::of(&default_generator()),
+        });
+        text.clear();
+        let saves = match sampler {
+            Some(sampler) => {
+                // Numbers grow from pass to pass.
+                text.reserve(256);
+                sampler.save(&mut text)
+            }
+            None => !matches!(self.draw.map(|draw| &draw.from), Some(Origin::Feed(_))),
+        };
+        Before {
+            dataset_len: self.dataset_len,
+            generator: self.generator.map(|generator| Place::of(&generator.lock())),
+            default,
+            persistent: self.persistent,
+            base_seed: self.base_seed.filter(|_| self.persistent),
+            saves,
+            text,
+        }
+    }
+
+    /// The state at the start of a pass that is drawn from there.
+    pub(crate) fn state(&self, epoch: u32, before: &Before) -> State {
+        let sampler = self.draw.map(|draw| {
+            let saved = before.saves.then(|| before.text.clone());
+            Saved { name: draw.name().to_owned(), saved }
+        });
+        State {
+            version: VERSION,
+            kind: self.kind(),
+            dataset_len: before.dataset_len,
+            batch_size: self.batch_size(),
+            drop_last: self.batching.drop_last,
+            epoch,
+            batches: 0,
+            missing: Vec::new(),
+            bad_samples: 0,
+            start: Start {
+                generator: before.generator,
+                default_generator: before.default,
+                persistent: before.persistent,
+                base_seed: before.base_seed,
+                sampler,
+            },
+            streams: None,
+        }
+    }
+
+    /// Checks whether a state fits, all but what its sampler saved.
+    pub(crate) fn check(&self, state: &State) -> Result<(), StateError> {
+        if !(FIRST_VERSION..=VERSION).contains(&state.version) {
+            let hint = "it was written by another version of this crate, which can read it";
+            return differs("version", state.version, VERSION, hint);
+        }
+        if state.kind != self.kind() {
+            let hint = "a state goes with a dataset by index, or with an iterable one";
+            return differs("kind", name_of(state.kind), name_of(self.kind()), hint);
+        }
+        state.check()?;
+        if state.dataset_len != self.dataset_len {
+            let hint = "load it with the dataset that it was saved with";
+            return differs("dataset_len", or_unknown(state.dataset_len), or_unknown(self.dataset_len), hint);
+        }
+        if state.batch_size != self.batch_size() {
+            let say = |size: Option<usize>| size.map_or_else(|| "None".to_owned(), |size| size.to_string());
+            let hint = "build the loader with the batch size that it was saved with";
+            return differs("batch_size", say(state.batch_size), say(self.batch_size()), hint);
+        }
+        if state.drop_last != self.batching.drop_last {
+            let hint = "build the loader as the one that it was saved with";
+            return differs("drop_last", state.drop_last, self.batching.drop_last, hint);
+        }
+        self.check_seed(state)?;
+        match (self.draw, &state.start.sampler, &state.streams) {
+            (Some(draw), Some(sampler), _) => self.check_sampler(draw, sampler, state),
+            (None, _, Some(streams)) if streams.num_workers != self.num_workers => {
+                let hint = "each worker of an iterable dataset reads its own part, so their number must be the same";
+                differs("num_workers", streams.num_workers, self.num_workers, hint)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_seed(&self, state: &State) -> Result<(), StateError> {
+        let Some(generator) = self.generator.filter(|_| !self.adopted) else { return Ok(()) };
+        let seed = generator.lock().initial_seed();
+        match state.start.generator {
+            Some(point) if point.seed == seed => Ok(()),
+            Some(point) => differs(
+                "seed",
+                point.seed,
+                seed,
+                "build the loader with the state's seed, or with none to take it over",
+            ),
+            None => {
+                let hint = "build the loader without a seed or a generator; it takes over the state's";
+                differs("seed", "that of the process's default generator", seed, hint)
+            }
+        }
+    }
+
+    fn check_sampler(&self, draw: &Draw, sampler: &Saved, state: &State) -> Result<(), StateError> {
+        // The first version had a sampler of the user's by its type's name, which nothing else has now.
+        let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
+        if sampler.name != draw.name() && !of_a_type {
+            let hint = "build the loader with the sampler that it was saved with (or shuffle, or neither)";
+            return differs("sampler", &sampler.name, draw.name(), hint);
+        }
+        match (&draw.from, self.dataset_len) {
+            (Origin::Sequential | Origin::Shuffled(_), Some(len)) => {
+                let tasks = self.batching.batches(len);
+                check_batches(state, tasks)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn name_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Indexed => "indexed",
+        Kind::Iterable => "iterable",
+    }
+}
+
+fn or_unknown(len: Option<usize>) -> String {
+    len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
+}
+
+/// Where everything was before a pass was drawn, in memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    dataset_len: Option<usize>,
+    generator: Option<Place>,
+    default: Option<Place>,
+    persistent: bool,
+    pub(crate) base_seed: Option<u64>,
+    /// Whether the sampler has said all that it takes to draw the pass again, in `text`.
+    saves: bool,
+    pub(crate) text: String,
+}

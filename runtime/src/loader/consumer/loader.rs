@@ -1,0 +1,345 @@
+//! The loader, as its users have it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::arena::Memory;
+use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::builder::Builder;
+use crate::loader::collate::Output;
+use crate::loader::collate::batch::Batch;
+use crate::loader::collate::block::Block;
+use crate::loader::consumer::Inner;
+use crate::loader::consumer::pass::Pass;
+use crate::loader::error::run::Error;
+use crate::loader::error::warning::Warning;
+use crate::loader::metrics::reader::StatsReader;
+use crate::loader::metrics::stats::Stats;
+use crate::loader::worker::cancel::Stopper;
+use crate::sample::{Dynamic, Field};
+
+/// Feeds a training loop with the batches of a dataset, pass after pass.
+///
+/// See [`builder`](Self::builder) for the options and the [module](crate::loader) for what it does. Its type names what it gives and
+/// nothing else: `Loader<Batch<(u8, i64)>>` is any loader of images of bytes with a label each, whatever its dataset, and
+/// `Loader<Collated<T>>` one whose batches are made by a [collate function](Builder::collate). `Loader` by itself is one whose
+/// batches are read by their [columns](Batch::columns): what [`untyped`](Self::untyped) makes of any loader that stacks samples.
+///
+/// ```
+/// use slotline::loader::Batch;
+/// use slotline::Loader;
+/// use slotline::dataset::from_fn;
+///
+/// struct Trainer {
+///     train: Loader<Batch<(f32, i64)>>,
+///     total: f32,
+/// }
+///
+/// impl Trainer {
+///     fn step(&mut self, batch: &Batch<(f32, i64)>) {
+///         let (inputs, _labels) = batch.tensors();
+///         self.total += inputs.as_slice().iter().sum::<f32>();
+///     }
+/// }
+///
+/// let dataset = from_fn(100, |index, _| Ok((index as f32, index as i64)));
+/// let mut trainer = Trainer { train: Loader::builder(dataset).batch_size(10).build()?, total: 0.0 };
+/// trainer.train.begin_epoch()?;
+/// while let Some(batch) = trainer.train.next_batch() {
+///     trainer.step(&batch?);
+/// }
+/// assert_eq!(trainer.total, 4950.0);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct Loader<B: Output = Batch<Dynamic>> {
+    pub(crate) inner: Inner<B::Payload>,
+    pub(crate) output: PhantomData<fn() -> B>,
+}
+
+impl Loader {
+    /// The options of a loader over `dataset`, all at their defaults.
+    pub fn builder<D: Dataset>(dataset: D) -> Builder<D> {
+        Builder::new(dataset)
+    }
+
+    /// The options of a loader over an iterable dataset, all at their defaults.
+    ///
+    /// Each worker reads and batches what it is given ([`IterableDataset`] says how to share), so that the batches depend on the
+    /// number of workers, too; random numbers from [`Context::rng`](crate::dataset::Context::rng) are a function of the worker's
+    /// seed, the epoch and the sample's number in what the worker reads.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::iter_fn;
+    ///
+    /// let letters = iter_fn(|_| Ok("slotline".bytes().map(Ok)));
+    /// let mut loader = Loader::iterable(letters).batch_size(3).build()?;
+    /// let words: Result<Vec<_>, _> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().to_vec())).collect();
+    /// let words: Result<_, slotline::Error> = words;
+    /// assert_eq!(words?, [&b"slo"[..], b"tli", b"ne"]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn iterable<D: IterableDataset>(dataset: D) -> Builder<Iterable<D>> {
+        Builder::new(Iterable(dataset))
+    }
+}
+
+impl<S> Loader<Batch<S>> {
+    /// The loader without the type of its samples, to be read by their [columns](Batch::columns): for code that takes any
+    /// loader, or keeps several.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let numbers = Loader::builder(TensorDataset::new(vec![1_u8, 2, 3])?).build()?;
+    /// let pairs = Loader::builder(TensorDataset::new((vec![0.5_f32], vec![7_i64]))?).build()?;
+    /// let mut all: Vec<Loader> = vec![numbers.untyped(), pairs.untyped()];
+    /// let fields = all.iter().map(|loader| loader.fields().expect("samples are stacked").len());
+    /// assert!(fields.eq([1, 2]));
+    /// for loader in &mut all {
+    ///     let batch = loader.epoch()?.next().expect("a batch")?;
+    ///     println!("{:?}", batch.columns());
+    /// }
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn untyped(self) -> Loader {
+        Loader { inner: self.inner, output: PhantomData }
+    }
+
+    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    pub fn batch_bytes(&self) -> usize {
+        self.inner.block.as_ref().map_or(0, Block::batch_bytes)
+    }
+}
+
+impl<B: Output> Loader<B> {
+    pub(crate) fn new(inner: Inner<B::Payload>) -> Self {
+        Self { inner, output: PhantomData }
+    }
+
+    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    ///
+    /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
+    /// in the first pass only), which [`Context::rng`] and the workers' seeds are made from, then what the sampler wants.
+    /// If the pass cannot begin after that, for a timeout in a `worker_init`, the next call begins the same one and draws
+    /// nothing, whatever epoch a sampler was set to meanwhile.
+    ///
+    /// [`Context::rng`]: crate::dataset::Context::rng
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
+    /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
+    /// [`Error::WorkerDied`]; [`Error::Stopped`]; [`Error::Forked`].
+    pub fn epoch(&mut self) -> Result<Pass<'_, B>, Error> {
+        self.begin_epoch()?;
+        Ok(Pass::new(self, None))
+    }
+
+    /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
+    /// [`Pass`], which borrows the loader, is in the way.
+    ///
+    /// # Errors
+    ///
+    /// As [`epoch`](Self::epoch).
+    pub fn begin_epoch(&mut self) -> Result<(), Error> {
+        self.inner.begin()
+    }
+
+    /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// // Steps, and not epochs: a pass begins when the one before is over.
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
+    /// for _step in 0..5 {
+    ///     let batch = match loader.next_batch() {
+    ///         Some(batch) => batch?,
+    ///         None => {
+    ///             loader.begin_epoch()?;
+    ///             loader.next_batch().expect("a pass has two batches")?
+    ///         }
+    ///     };
+    ///     println!("{:?}", batch.tensors());
+    /// }
+    /// assert_eq!(loader.next_epoch(), 3);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    #[inline]
+    pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
+        let next = self.inner.next()?;
+        Some(next.map(|(lease, tag)| B::deliver(lease, tag)))
+    }
+
+    /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
+    pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
+        let waits = std::mem::take(&mut self.inner.waits_for_release);
+        let next = self.next_batch();
+        (self.inner.waits_for_release, self.inner.pass.held) = (waits, false);
+        next
+    }
+
+    /// Whether the next batch of the pass, or an error in its place, is there already: see [`Pass::is_ready`].
+    pub fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    /// The number of the pass that the next [`epoch`](Self::epoch) gives.
+    ///
+    /// ```
+    /// # use slotline::{Loader, dataset::TensorDataset};
+    /// # let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 3])?).build()?;
+    /// for epoch in loader.next_epoch()..3 {
+    ///     for batch in loader.epoch()? {
+    ///         assert_eq!(batch?.epoch(), epoch);
+    ///     }
+    /// }
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn next_epoch(&self) -> u32 {
+        self.inner.epochs
+    }
+
+    /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler. Of an iterable dataset
+    /// by its own [`len`](IterableDataset::len), and with several workers there may be more that are not full.
+    pub fn len(&self) -> Option<usize> {
+        self.inner.len()
+    }
+
+    /// Whether a pass surely has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The most samples a batch has.
+    pub fn batch_size(&self) -> usize {
+        self.inner.batching.batch_size
+    }
+
+    /// How many batches there can be at once: those being filled, those ready, and those held.
+    pub fn depth(&self) -> usize {
+        self.inner.backend.depth()
+    }
+
+    /// How many batches can be held while the next one is asked for, at most, so that it is not [refused](Error::Held).
+    pub fn most_held(&self) -> usize {
+        self.inner.most_held()
+    }
+
+    /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
+    ///
+    /// On top come the code, the workers' stacks and some small things, no more than 1 MiB and 128 KiB for each worker: that
+    /// is what resident memory may grow by beside the ceiling, however long a pass is (Linux; 0.4 MiB and 15 to 80 KiB were
+    /// measured). Not counted are the dataset and what its code allocates, what a [collate function](Builder::collate) makes,
+    /// what [spills](Overflow::Spill), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
+    /// draws more than its `len()` said when the loader was built.
+    pub fn memory_ceiling(&self) -> usize {
+        self.inner.memory_ceiling
+    }
+
+    /// The fields of a batch; `None` if a [collate function](Builder::collate) makes batches.
+    pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
+        self.inner.block.as_ref().map(Block::fields)
+    }
+
+    /// The memory that all batches are in, one beside the other; `None` if a [collate function](Builder::collate) makes them.
+    pub fn memory(&self) -> Option<&dyn Memory> {
+        self.inner.block.as_ref().map(Block::memory)
+    }
+
+    /// What the loader has done since it was built, and what held it back.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(dataset).batch_size(4).num_workers(1).build()?;
+    /// loader.epoch()?.for_each(drop);
+    /// let stats = loader.stats();
+    /// assert_eq!((stats.batches, stats.samples, stats.bytes), (3, 10, 80));
+    /// println!("{}", stats.verdict());
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.stats_reader().stats()
+    }
+
+    /// What reads the statistics from any thread, at any time: while a pass is iterated, too.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).build()?;
+    /// let reader = loader.stats_reader();
+    /// let mut pass = loader.epoch()?;
+    /// pass.next().expect("a batch")?;
+    /// let batches = std::thread::spawn(move || reader.stats().batches).join().expect("no panic");
+    /// assert_eq!(batches, 1);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stats_reader(&self) -> StatsReader {
+        self.inner.stats_reader()
+    }
+
+    /// What was noticed when the loader was built, and since.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.inner.warnings
+    }
+
+    /// What stops this loader, from whatever thread.
+    ///
+    /// ```
+    /// use slotline::{Error, Loader};
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).num_workers(1).build()?;
+    /// let stopper = loader.stopper();
+    /// let mut pass = loader.epoch()?;
+    /// assert_eq!(pass.next().expect("a batch")?.len(), 2);
+    /// std::thread::spawn(move || stopper.stop()).join().expect("no panic");
+    /// assert!(matches!(pass.next(), Some(Err(Error::Stopped))));
+    /// assert!(pass.next().is_none());
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn stopper(&self) -> Stopper {
+        self.inner.backend.stopper()
+    }
+}
+
+/// A pass; an error of [`epoch`](Loader::epoch) is its only item.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline::dataset::TensorDataset;
+///
+/// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
+/// for batch in &mut loader {
+///     println!("{:?}", batch?.tensors());
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+impl<'a, B: Output> IntoIterator for &'a mut Loader<B> {
+    type Item = Result<B::Item, Error>;
+    type IntoIter = Pass<'a, B>;
+
+    fn into_iter(self) -> Pass<'a, B> {
+        let refused = self.begin_epoch().err();
+        Pass::new(self, refused)
+    }
+}
+
+impl<B: Output> fmt::Debug for Loader<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("batch_size", &self.batch_size())
+            .field("num_workers", &self.inner.crew.len())
+            .field("depth", &self.depth())
+            .field("epochs", &self.next_epoch())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,349 @@
+//! A loader without the type of its batches: all that it does but to deliver them.
+
+pub(crate) mod compatibility;
+pub(crate) mod loader;
+pub(crate) mod pass;
+pub(crate) mod resume;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::loader::backend::per_worker::worker::Request;
+use crate::loader::backend::{Backend, Begin, Begun, Stuck};
+use crate::loader::bad_samples::Ledger;
+use crate::loader::builder::options::Options;
+use crate::loader::collate::Storage;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::block::Block;
+use crate::loader::consumer::resume::Log;
+use crate::loader::error::guard::dispose_each;
+use crate::loader::error::run::Error;
+use crate::loader::error::warning::Warning;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::reader::{Known, StatsReader, Tally};
+use crate::loader::order::index_source::Batching;
+use crate::loader::order::passes::Passes;
+use crate::loader::order::progress::Progress;
+use crate::loader::spans;
+use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::deaths::Fate;
+use crate::loader::worker::pool::{Crew, grace};
+use crate::loader::worker::watchdog::Watchdog;
+use crate::rng::SharedGenerator;
+use crate::sync::Instant;
+use crate::wait::Until;
+
+/// A loader whose slots hold `P`.
+pub(crate) struct Inner<P: Storage> {
+    pub(crate) backend: Backend<P>,
+    pub(crate) passes: Box<dyn Passes>,
+    pub(crate) abandoned: Arc<Abandoned>,
+    /// What each worker does, and last the consumer.
+    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) fate: Arc<Fate>,
+    pub(crate) crew: Crew,
+    /// `None`: the process's default generator.
+    pub(crate) generator: Option<SharedGenerator>,
+    /// The base seed of the pass.
+    pub(crate) seed: u64,
+    pub(crate) batching: Batching,
+    /// How many batches can be held with all the others still there to be filled.
+    pub(crate) hold: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) in_order: bool,
+    pub(crate) waits_for_release: bool,
+    pub(crate) persistent: bool,
+    pub(crate) ledger: Ledger,
+    pub(crate) block: Option<Block>,
+    pub(crate) memory_ceiling: usize,
+    pub(crate) warnings: Vec<Warning>,
+    /// Passes begun so far, and calls of `epoch` that began one.
+    pub(crate) epochs: u32,
+    pub(crate) passes_begun: u64,
+    pub(crate) pass: Progress,
+    pub(crate) log: Log,
+    pub(crate) tally: Tally,
+    /// Ends after the crew has.
+    pub(crate) watchdog: Option<Watchdog>,
+}
+
+/// What differs between loaders that are new, beside the options.
+pub(crate) struct Parts<P> {
+    pub(crate) backend: Backend<P>,
+    pub(crate) passes: Box<dyn Passes>,
+    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) fate: Arc<Fate>,
+    pub(crate) crew: Crew,
+    pub(crate) batching: Batching,
+    pub(crate) hold: usize,
+    pub(crate) in_order: bool,
+    pub(crate) block: Option<Block>,
+    pub(crate) memory_ceiling: usize,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) log: Log,
+    pub(crate) tally: Tally,
+    pub(crate) watchdog: Option<Watchdog>,
+}
+
+impl<P: Storage> Inner<P> {
+    /// A loader before its first pass. Says what there is to warn about.
+    pub(crate) fn new(parts: Parts<P>, options: Options) -> Self {
+        for warning in &parts.warnings {
+            spans::tell(|| tracing::warn!("{warning}"));
+        }
+        // Without an index each worker reads a replica of its own.
+        let replicas = parts.passes.draw().is_none();
+        Self {
+            backend: parts.backend,
+            passes: parts.passes,
+            abandoned: parts.abandoned,
+            activities: parts.activities,
+            fate: parts.fate,
+            crew: parts.crew.writes_into(parts.block.as_ref()),
+            generator: options.generator,
+            seed: 0,
+            batching: parts.batching,
+            hold: parts.hold,
+            timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
+            in_order: parts.in_order,
+            waits_for_release: options.wait_for_release,
+            persistent: options.persistent_workers,
+            ledger: Ledger::new(options.on_error, replicas),
+            block: parts.block,
+            memory_ceiling: parts.memory_ceiling,
+            warnings: parts.warnings,
+            epochs: 0,
+            passes_begun: 0,
+            pass: Progress::default(),
+            log: parts.log,
+            tally: parts.tally,
+            watchdog: parts.watchdog,
+        }
+    }
+
+    /// Begins a pass; one before it that is not over is given up.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if self.crew.is_lost() {
+            return Err(Error::Forked);
+        }
+        if let Some(error) = self.gone() {
+            return Err(error);
+        }
+        // One that was leaked, or not taken to its end.
+        self.give_up();
+        let begun = Instant::now();
+        // Before anybody is asked for anything.
+        self.activities.last().inspect(|own| own.figures.begin_pass(begun));
+        self.drain()?;
+        let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
+            Some(tasks) => tasks,
+            None => self.draw()?,
+        };
+        self.passes_begun += 1;
+        let positions = self.passes.positions();
+        let (bad, delivered) = self.log.state().map_or((0, 0), |state| (state.bad_samples, state.batches()));
+        let budget = self.ledger.begin(positions, bad);
+        let request = Request { task: None, epoch: self.epochs, seed: self.seed, pass: self.passes_begun, budget };
+        let deadline = Until::after(self.timeout);
+        let from = self.log.resume.as_ref().map(|resume| &resume.state);
+        let left = tasks.map(|tasks| tasks - delivered);
+        let Begun { mut failures, nobody_left } =
+            match self.backend.begin(Begin { request, left, from, deadline: &deadline }) {
+                Ok(begun) => begun,
+                Err(Stuck::TooMany) => return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() }),
+                Err(stuck) => {
+                    self.put_off(tasks);
+                    return Err(self.stuck(stuck));
+                }
+            };
+        self.log.gaps.start(from);
+        let state = self.log.resume.take().map(|resume| resume.state);
+        let streams = state.as_ref().and_then(|state| state.streams.as_ref());
+        let numbered = self.backend.is_numbered(tasks);
+        failures.reverse();
+        self.pass = Progress {
+            epoch: self.epochs,
+            tasks,
+            positions: positions.unwrap_or_default(),
+            delivered,
+            samples: streams.map_or(0, |streams| streams.samples),
+            said: positions.filter(|_| !numbered),
+            thrown_away: 0,
+            numbered,
+            gaps: numbered && !self.in_order || !self.log.gaps.missing.is_empty(),
+            running: true,
+            open: true,
+            held: false,
+            nobody_left: nobody_left && !failures.is_empty(),
+            failures,
+        };
+        self.epochs = self.epochs.wrapping_add(1);
+        self.tally.begin(begun);
+        Ok(())
+    }
+
+    /// Gives up what is left of the pass, if anything is.
+    pub(crate) fn give_up(&mut self) {
+        if self.pass.has_more() {
+            // The next pass waits for the workers; they should not go on until then.
+            self.abandon();
+        }
+        self.pass.open = false;
+        self.tally.end();
+        dispose_each(std::mem::take(&mut self.pass.failures));
+    }
+
+    /// Lets workers stop at their current sample, and begin nothing more.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.set(true);
+        self.backend.seal();
+    }
+
+    /// Sees the pass before to its end.
+    fn drain(&mut self) -> Result<(), Error> {
+        let deadline = Until::after(self.timeout);
+        self.backend.drain(&mut self.pass, &deadline).map_err(|stuck| self.stuck(stuck))?;
+        // Who stopped it may not have come to close the ring.
+        if self.abandoned.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        self.abandoned.set(false);
+        self.pass = Progress::default();
+        Ok(())
+    }
+
+    /// Counts a batch or a failure that was asked for as number `task`, and gives the number that it has for the user.
+    #[inline(always)]
+    pub(crate) fn number(&mut self, task: usize) -> usize {
+        let pass = &mut self.pass;
+        pass.delivered += 1;
+        if pass.gaps {
+            self.log.gaps.note(task);
+        }
+        if pass.numbered { task } else { pass.delivered - 1 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(&self, task: usize, rows: usize) -> Tag {
+        Tag { task, rows, single: self.batching.single, epoch: self.pass.epoch }
+    }
+
+    /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, payload: &P, tag: Tag) {
+        self.tally.count(payload, tag);
+        if !self.pass.numbered {
+            self.count_stream(tag.rows);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn count_stream(&mut self, rows: usize) {
+        let pass = &mut self.pass;
+        pass.samples = pass.samples.saturating_add(rows);
+        if let Some(len) = pass.said.filter(|&len| len < pass.samples) {
+            pass.said = None;
+            if self.warnings.iter().any(|warning| matches!(warning, Warning::Overlong { .. })) {
+                return;
+            }
+            let warning = Warning::Overlong { samples: pass.samples, len };
+            spans::tell(|| tracing::warn!("{warning}"));
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Whether [`next`](Self::next) need not wait.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.pass.open && (!self.pass.failures.is_empty() || self.backend.is_ready())
+    }
+
+    /// Looks how many finished batches there are.
+    #[cold]
+    pub(crate) fn look(&mut self) {
+        self.tally.found(self.backend.ready(), self.pass.delivered);
+    }
+
+    pub(crate) fn stats_reader(&self) -> StatsReader {
+        self.tally.reader(Known {
+            activities: &self.activities,
+            watchdog: self.watchdog.as_ref(),
+            depth: self.backend.depth(),
+            ledger: &self.ledger,
+            in_order: self.in_order,
+            dealt: matches!(self.backend, Backend::PerWorker(_)),
+        })
+    }
+
+    /// How many batches a pass has, if that is known.
+    pub(crate) fn len(&self) -> Option<usize> {
+        self.passes.samples().map(|samples| self.batching.batches(samples))
+    }
+
+    /// How many batches can be held while the next one is asked for.
+    pub(crate) fn most_held(&self) -> usize {
+        match &self.backend {
+            Backend::Shared(_) => self.backend.depth() - 1,
+            Backend::PerWorker(_) => self.hold,
+        }
+    }
+
+    /// Why there will be no more batches, if workers have ended before their time.
+    pub(crate) fn gone(&self) -> Option<Error> {
+        if self.abandoned.is_stopped() || !self.backend.cannot_go_on() { None } else { self.fate.error() }
+    }
+
+    /// Why nothing more comes.
+    #[cold]
+    pub(crate) fn closed(&self) -> Error {
+        self.gone().unwrap_or(Error::Stopped)
+    }
+
+    /// Why a wait for the workers came to nothing.
+    #[cold]
+    fn stuck(&self, stuck: Stuck) -> Error {
+        match stuck {
+            Stuck::Late if !self.abandoned.is_stopped() => self.gone().unwrap_or_else(|| self.timed_out()),
+            _ => self.closed(),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn timed_out(&self) -> Error {
+        let workers = &self.activities[..self.crew.len()];
+        // In order it is the next one; as they arrive, the first of those that are begun. Those of an iterable dataset are
+        // counted as they come.
+        let arrive = !self.in_order && self.backend.is_numbered(self.pass.tasks);
+        let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
+        let task = begun.unwrap_or_else(|| self.backend.awaited(&self.pass));
+        let of = |worker: &Activity| match &self.backend {
+            Backend::Shared(_) => Some(task),
+            Backend::PerWorker(_) => worker.task(),
+        };
+        let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(of(worker)?)?)));
+        Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
+    }
+
+    #[cold]
+    pub(crate) fn held(&self) -> Error {
+        Error::Held { depth: self.backend.depth(), hold: self.hold }
+    }
+}
+
+impl<P: Storage> Drop for Inner<P> {
+    fn drop(&mut self) {
+        self.abandoned.set(true);
+        dispose_each(std::mem::take(&mut self.pass.failures));
+        if self.crew.is_lost() {
+            return self.crew.forget();
+        }
+        self.backend.close();
+        let deadline = grace();
+        self.crew.end(&deadline);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.end(&deadline);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One pass over the dataset.
+
+use std::fmt;
+
+use crate::loader::backend::Next;
+use crate::loader::checkpoint::state::State;
+use crate::loader::collate::batch::{Batch, Tag};
+use crate::loader::collate::lease::Lease;
+use crate::loader::collate::{Output, Storage};
+use crate::loader::consumer::Inner;
+use crate::loader::consumer::loader::Loader;
+use crate::loader::error::run::Error;
+use crate::loader::error::warning::Warning;
+use crate::loader::metrics::stats::Stats;
+use crate::loader::spans::PassSpan;
+use crate::sample::Dynamic;
+use crate::wait::Until;
+
+/// One pass (an epoch): an iterator over its batches, or the errors in their places.
+///
+/// Dropped before its end, it is given up: workers stop at their current sample. A loop that must own what it iterates, or take
+/// batches here and there, asks the loader itself: [`Loader::next_batch`].
+pub struct Pass<'a, B: Output = Batch<Dynamic>> {
+    loader: &'a mut Loader<B>,
+    /// Why there is no pass.
+    refused: Option<Error>,
+    _span: PassSpan,
+}
+
+impl<'a, B: Output> Pass<'a, B> {
+    /// The pass that has just begun, or the reason why none has.
+    pub(crate) fn new(loader: &'a mut Loader<B>, refused: Option<Error>) -> Self {
+        let span = PassSpan::new(loader.inner.pass.epoch);
+        Self { loader, refused, _span: span }
+    }
+
+    /// What the loader has done so far: [`Loader::stats`].
+    pub fn stats(&self) -> Stats {
+        self.loader.stats()
+    }
+
+    /// What was noticed so far: [`Loader::warnings`].
+    pub fn warnings(&self) -> &[Warning] {
+        self.loader.warnings()
+    }
+
+    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](crate::loader::bad_samples::OnError::Skip);
+    /// `None` if only its end will tell.
+    pub fn remaining(&self) -> Option<usize> {
+        let pass = &self.loader.inner.pass;
+        if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
+    }
+
+    /// Where the loader is, at any time in the pass; see [`Loader::state`].
+    pub fn state(&self) -> State {
+        self.loader.state()
+    }
+
+    /// Whether the next batch, or an error in its place, is there already, so that `next` need neither wait nor load. At the
+    /// end of the pass it never is; but of an iterable dataset it may also be that a worker is at its end, and `next` then asks
+    /// another one.
+    pub fn is_ready(&self) -> bool {
+        self.loader.is_ready()
+    }
+
+    /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
+    /// [would wait](crate::loader::builder::Builder::wait_for_release), and never ends the pass.
+    pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
+        if let Some(error) = self.refused.take() {
+            return Some(Err(error));
+        }
+        self.loader.next_or_held()
+    }
+}
+
+impl<B: Output> Iterator for Pass<'_, B> {
+    type Item = Result<B::Item, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.refused.take() {
+            return Some(Err(error));
+        }
+        self.loader.next_batch()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // Timeouts and held batches come on top of the batches, and the latter can end the pass.
+        (0, None)
+    }
+}
+
+impl<P: Storage> Inner<P> {
+    /// The next batch of the pass, or the error in its place.
+    #[inline(always)] // What it gives would else go through memory.
+    pub(crate) fn next(&mut self) -> Option<Result<(Lease<P>, Tag), Error>> {
+        if !self.pass.open {
+            return None;
+        }
+        if !self.pass.failures.is_empty() {
+            return self.next_failure().map(Err);
+        }
+        if self.crew.has_lost_memory() {
+            return Some(Err(self.forked()));
+        }
+        if self.pass.delivered >= self.tally.look {
+            self.look();
+        }
+        let mut was_held = std::mem::take(&mut self.pass.held);
+        let mut deadline = None;
+        loop {
+            match self.backend.try_next(&self.pass, &self.abandoned, &self.crew) {
+                Next::Batch { lease, task, rows } => {
+                    let task = self.number(task);
+                    let tag = self.tag(task, rows);
+                    if lease.work().is_troubled() {
+                        match self.settle(lease, tag) {
+                            // The time is that of one batch, and it is another one that may be held up now.
+                            None => (deadline, was_held) = (None, false),
+                            Some(outcome) => return Some(outcome),
+                        }
+                        continue;
+                    }
+                    self.count(lease.payload(), tag);
+                    return Some(Ok((lease, tag)));
+                }
+                Next::Again => {}
+                Next::Empty | Next::Held if self.crew.is_lost() => return Some(Err(self.forked())),
+                Next::Empty => {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
+                    let backend = &mut self.backend;
+                    if !self.tally.waiting(|| backend.wait(deadline)) {
+                        return Some(Err(self.timed_out()));
+                    }
+                }
+                Next::Held if self.waits_for_release => {
+                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
+                    let backend = &mut self.backend;
+                    if !self.tally.held(|| backend.wait_for_release(deadline)) {
+                        return Some(Err(self.held()));
+                    }
+                }
+                // A loop that does not mind errors would else go round for ever.
+                Next::Held if was_held => {
+                    self.pass.open = false;
+                    self.abandon();
+                    return None;
+                }
+                Next::Held => {
+                    self.pass.held = true;
+                    return Some(Err(self.held()));
+                }
+                Next::Failed { failure, task } => {
+                    let task = self.number(task);
+                    self.tally.fail();
+                    return Some(Err(failure.into_error(task)));
+                }
+                Next::Lost { task } => {
+                    let task = self.number(task);
+                    self.tally.fail();
+                    return Some(Err(Error::Lost { task }));
+                }
+                Next::Closed => return Some(Err(self.end_closed())),
+                Next::End => {
+                    (self.pass.open, self.pass.running) = (false, false);
+                    self.tally.end();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The end of a pass whose loader was stopped, or has lost its workers. What is ready stays where it is: it may lack rows,
+    /// and does not count as delivered.
+    #[cold]
+    fn end_closed(&mut self) -> Error {
+        self.pass.open = false;
+        self.tally.end();
+        self.closed()
+    }
+
+    /// The end of a pass whose workers, or whose memory, were lost.
+    #[cold]
+    fn forked(&mut self) -> Error {
+        self.pass.open = false;
+        Error::Forked
+    }
+
+    /// The next worker that could not begin.
+    #[cold]
+    fn next_failure(&mut self) -> Option<Error> {
+        let (worker, source) = self.pass.failures.pop()?;
+        if self.pass.failures.is_empty() && self.pass.nobody_left {
+            self.pass.open = false;
+            self.abandon();
+        }
+        Some(Error::WorkerInit { worker, source })
+    }
+
+    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, lease: Lease<P>, tag: Tag) -> Option<Result<(Lease<P>, Tag), Error>> {
+        let outcome = self.ledger.settle(lease, tag, &mut self.tally);
+        match &outcome {
+            Some(Ok((_, tag))) if !self.pass.numbered => self.count_stream(tag.rows),
+            // Only a batch of an order keeps its number.
+            None if !self.pass.numbered => {
+                self.pass.delivered -= 1;
+            }
+            _ => {}
+        }
+        outcome
+    }
+}
+
+impl<B: Output> Drop for Pass<'_, B> {
+    fn drop(&mut self) {
+        self.loader.inner.give_up();
+    }
+}
+
+impl<B: Output> fmt::Debug for Pass<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass")
+            .field("epoch", &self.loader.inner.pass.epoch)
+            .field("delivered", &self.loader.inner.pass.delivered)
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}

@@ -1,0 +1,277 @@
+//! What a loader keeps so that it can say where it is, and what it was told to go on from.
+
+use crate::loader::backend::Backend;
+use crate::loader::bad_samples::Ledger;
+use crate::loader::checkpoint::state::{State, Streams};
+use crate::loader::checkpoint::tickets::Gaps;
+use crate::loader::collate::{Output, Storage};
+use crate::loader::consumer::Inner;
+use crate::loader::consumer::compatibility::{Before, Facts};
+use crate::loader::consumer::loader::Loader;
+use crate::loader::error::run::Error;
+use crate::loader::error::state::StateError;
+use crate::loader::error::warning::Warning;
+use crate::loader::order::index_source::{Draw, Origin, draw_base_seed};
+use crate::loader::order::passes::Pass;
+use crate::loader::order::progress::Progress;
+use crate::loader::spans;
+use crate::rng::{Generator, Place, SharedGenerator};
+
+/// A loader's memory of where its passes begin.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// In the place of the process's default generator, since a state was loaded that had drawn from that.
+    pub(crate) default: Option<SharedGenerator>,
+    /// Whether the loader's own generator was taken from a state.
+    pub(crate) adopted: bool,
+    /// Where everything was before the current pass was drawn.
+    pub(crate) before: Before,
+    /// What the next pass goes on from.
+    pub(crate) resume: Option<Resume>,
+    pub(crate) gaps: Gaps,
+}
+
+/// A loaded state, or that of a pass which was drawn and has not begun.
+#[derive(Debug)]
+pub(crate) struct Resume {
+    pub(crate) state: State,
+    /// The number of batches in its pass, if that was drawn already, by an `epoch` that failed later on.
+    pub(crate) drawn: Option<Option<usize>>,
+    /// Whether it was tried to draw it.
+    pub(crate) tried: bool,
+}
+
+impl Log {
+    /// The log of a loader whose batches can be delivered with so many before them that are not.
+    pub(crate) fn new(gaps: usize) -> Self {
+        Self { gaps: Gaps::with_capacity(gaps), ..Self::default() }
+    }
+
+    /// The state to go on from.
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.resume.as_ref().map(|resume| &resume.state)
+    }
+
+    /// Takes over a state that was found to fit, and says what there is to warn about.
+    pub(crate) fn load(
+        &mut self,
+        state: &State,
+        generator: &mut Option<SharedGenerator>,
+        mut draw: Option<&mut Draw>,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(), StateError> {
+        let warning = match &mut draw {
+            Some(draw) => draw.restore(state)?,
+            None => state.fast_forward(),
+        };
+        let new = |point: Place| SharedGenerator::from(Generator::from_seed(point.seed));
+        if generator.is_none() || self.adopted {
+            *generator = state.start.generator.map(new);
+            self.adopted = generator.is_some();
+            if let Some(Draw { from: Origin::Shuffled(from), .. }) = draw {
+                from.clone_from(generator);
+            }
+        }
+        self.default = state.start.default_generator.map(new);
+        self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
+        warnings.extend(warning.inspect(|warning| spans::tell(|| tracing::warn!("{warning}"))));
+        Ok(())
+    }
+
+    /// Keeps the pass that was drawn and could not begin for the next `epoch`, which would else draw another one.
+    #[cold]
+    pub(crate) fn put_off(&mut self, state: State, tasks: Option<usize>) {
+        // One that is gone on with is kept anyway.
+        self.resume.get_or_insert(Resume { state, drawn: Some(tasks), tried: true });
+    }
+
+    /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
+    pub(crate) fn prepare(&mut self, draw: Option<&mut Draw>) -> Result<(), Error> {
+        let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
+        if std::mem::replace(&mut resume.tried, true) {
+            draw.restore(&resume.state)?;
+        }
+        draw.fast_forward(self.default.as_ref(), &resume.state)
+    }
+
+    /// Puts the generators where the state to go on from has them.
+    pub(crate) fn put(&self, generator: Option<&SharedGenerator>) {
+        let Some(state) = self.state() else { return };
+        for (point, generator) in
+            [(state.start.generator, generator), (state.start.default_generator, self.default.as_ref())]
+        {
+            if let (Some(point), Some(generator)) = (point, generator) {
+                point.put(&mut generator.lock());
+            }
+        }
+    }
+
+    /// The base seed of the next pass: drawn, or the one that is kept from pass to pass, which a state has too.
+    pub(crate) fn base_seed(&self, own: Option<&SharedGenerator>, kept: Option<u64>) -> u64 {
+        match kept {
+            None => draw_base_seed(own.or(self.default.as_ref())),
+            Some(kept) => self.state().and_then(|state| state.start.base_seed).unwrap_or(kept),
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// The state of a loader whose next pass has the number `next`; `streams` says how far the workers of an iterable dataset
+    /// are, if a pass is running.
+    pub(crate) fn now(
+        &self,
+        log: &Log,
+        next: u32,
+        pass: &Progress,
+        ledger: &Ledger,
+        streams: impl FnOnce(bool) -> Option<Streams>,
+    ) -> State {
+        if let Some(state) = log.state() {
+            return state.clone();
+        }
+        let streams = streams(pass.running);
+        if !pass.running {
+            return State { streams, ..self.state(next, &self.before(String::new())) };
+        }
+        let missing = if pass.gaps { log.gaps.missing.clone() } else { Vec::new() };
+        let (batches, bad_samples) = (pass.delivered, ledger.in_pass());
+        State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
+    }
+
+    /// Where everything is before a pass, or was, if a state is to go on from.
+    pub(crate) fn begin(&self, log: &Log, text: String) -> Before {
+        match log.state() {
+            Some(state) => {
+                log.put(self.generator);
+                let mut before = self.before(text);
+                before.base_seed = state.start.base_seed;
+                before
+            }
+            None => self.before(text),
+        }
+    }
+}
+
+impl<B: Output> Loader<B> {
+    /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
+    ///
+    /// In a pass it is [`Pass::state`](crate::loader::Pass::state).
+    pub fn state(&self) -> State {
+        self.inner.state()
+    }
+
+    /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
+    /// would have come, with the same numbers of pass and batches and the same random numbers; and so are the passes after it.
+    ///
+    /// The loader may have another number of workers, another `prefetch_factor` or `part_size`, or differ in whatever else
+    /// does not decide the batches. No sample is read again: the order of the pass is drawn anew, and gone on with.
+    ///
+    /// It goes with the same dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed. A loader
+    /// without a seed or a generator takes over the state's, and draws from a generator of its own from then on: if the
+    /// state's drew from the process's default one, then from a copy of that, which goes on as if nobody else drew from it. A
+    /// loader's own generator is put where it was when the next `epoch` begins.
+    ///
+    /// What comes before in the pass costs what it takes to draw its order: nothing in order or with a
+    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each billion
+    /// random numbers drawn in all passes before. A sampler of one's own that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for all that came
+    /// before, however long that takes, and cannot go back in the loader in which it was asked already; this is a
+    /// [warning](Self::warnings).
+    ///
+    /// Of an iterable dataset the number of workers must be the same, as each reads a part of its own. A cursor goes on from
+    /// what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker reads again,
+    /// for nobody, what it had read.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::State;
+    ///
+    /// let numbers = || from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).build()?;
+    /// let mut pass = loader.epoch()?;
+    /// assert_eq!(pass.next().expect("four batches")?.indices(), [6, 5, 4]);
+    /// let saved: String = serde_json::to_string(&pass.state())?; // to a file, beside the model's weights
+    ///
+    /// // Later, with two workers.
+    /// let state: State = serde_json::from_str(&saved)?;
+    /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).num_workers(2).build()?;
+    /// loader.load_state(&state)?;
+    /// for _epoch in loader.next_epoch()..2 {
+    ///     for batch in loader.epoch()? {
+    ///         println!("{:?}", batch?.indices()); // [0, 8, 9] first
+    ///     }
+    /// }
+    /// # loader.load_state(&state)?;
+    /// # assert_eq!(loader.epoch()?.next().expect("three batches")?.indices(), [0, 8, 9]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
+    pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.inner.load_state(state)
+    }
+}
+
+impl<P: Storage> Inner<P> {
+    fn state(&self) -> State {
+        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |running| self.streams(running))
+    }
+
+    fn load_state(&mut self, state: &State) -> Result<(), StateError> {
+        self.facts().check(state)?;
+        self.give_up();
+        self.log.load(state, &mut self.generator, self.passes.draw_mut(), &mut self.warnings)?;
+        (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
+        Ok(())
+    }
+
+    /// Leaves the pass that was drawn for the next `epoch` to begin.
+    #[cold]
+    pub(crate) fn put_off(&mut self, tasks: Option<usize>) {
+        let state = State { streams: self.streams(false), ..self.facts().state(self.epochs, &self.log.before) };
+        self.log.put_off(state, tasks);
+    }
+
+    /// What its states depend on.
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            dataset_len: self.passes.dataset_len(),
+            batching: self.batching,
+            generator: self.generator.as_ref(),
+            adopted: self.log.adopted,
+            default: self.log.default.as_ref(),
+            persistent: self.persistent,
+            base_seed: (self.epochs > 0).then_some(self.seed),
+            draw: self.passes.draw(),
+            num_workers: self.crew.len(),
+        }
+    }
+
+    /// How far the workers of an iterable dataset are; or at the start of a pass.
+    fn streams(&self, running: bool) -> Option<Streams> {
+        match &self.backend {
+            Backend::PerWorker(end) if self.passes.draw().is_none() => {
+                Some(end.streams(self.crew.len(), running.then_some(self.pass.samples)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Draws the next pass, or again the one that a state is in.
+    pub(crate) fn draw(&mut self) -> Result<Option<usize>, Error> {
+        self.log.prepare(self.passes.draw_mut())?;
+        let text = std::mem::take(&mut self.log.before.text);
+        self.log.before = self.facts().begin(&self.log, text);
+        let keeps = self.persistent && self.epochs > 0;
+        self.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(self.seed));
+        let pass = Pass { epoch: self.epochs, seed: self.seed };
+        let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
+        if let Some(resume) = &mut self.log.resume {
+            resume.drawn = Some(tasks);
+        }
+        Ok(tasks)
+    }
+}

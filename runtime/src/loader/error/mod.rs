@@ -1,0 +1,8 @@
+//! What can go wrong, and how a panic of the user's code becomes an error.
+
+pub(crate) mod build;
+pub(crate) mod failure;
+pub(crate) mod guard;
+pub(crate) mod run;
+pub(crate) mod state;
+pub(crate) mod warning;

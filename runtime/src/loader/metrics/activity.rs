@@ -1,0 +1,56 @@
+//! What each thread is at, for all to see.
+
+use crate::loader::metrics::counters::Figures;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// The batch it fills, plus 1; 0 if none.
+    task: AtomicUsize,
+    /// The index it reads, or is about to.
+    pub(crate) index: AtomicUsize,
+    /// The row of the batch that it is for.
+    pub(crate) row: AtomicUsize,
+    pub(crate) figures: Figures,
+}
+
+impl Activity {
+    #[inline]
+    pub(crate) fn begin(&self, task: usize, index: usize) {
+        self.index.store(index, Ordering::Relaxed);
+        self.task.store(task.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.task.store(0, Ordering::Relaxed);
+    }
+
+    /// The batch it fills.
+    pub(crate) fn task(&self) -> Option<usize> {
+        self.task.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The sample that it reads or writes.
+    pub(crate) fn at(&self) -> Option<At> {
+        let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
+        Some(At { task: self.task()?, row, index, taken_on: self.figures.samples() })
+    }
+
+    /// The index it reads for batch `task`, if that is what it does.
+    pub(crate) fn reading(&self, task: usize) -> Option<usize> {
+        let at_it = self.task.load(Ordering::Relaxed) == task.wrapping_add(1);
+        at_it.then(|| self.index.load(Ordering::Relaxed))
+    }
+}
+
+/// What tells one occasion of reading a sample from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) task: usize,
+    pub(crate) row: usize,
+    pub(crate) index: usize,
+    /// How many samples the thread had taken on before it or with it.
+    pub(crate) taken_on: u64,
+}

@@ -1,0 +1,195 @@
+//! When a thread looks at the clock, and what it makes of that.
+//!
+//! A look costs about 25 ns. So the [`Pacer`](crate::loader::worker::claim_size::Pacer) says which claims are timed: as many as 2 % of the time
+//! pays for, which is all of them unless they are very quick. Of very quick ones it is one in so many, which then stands for
+//! those since the one before, though never for more than the time that has really passed.
+//!
+//! In a timed claim samples are timed one by one, with reading and writing apart, if they take 4 µs and more; of the other
+//! claims as many are as 0.25 % of the time pays for, to see how the stages divide. A claim that turns out to be slow, and
+//! whose samples were not timed, is [noted](crate::loader::metrics::counters::Slowest) as a whole.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+
+use crate::dataset::reading;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::counters::{Figures, MANY, Stages, nanos};
+use crate::sync::Instant;
+use crate::sync::atomic::Ordering;
+
+/// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.
+const SLOW: u64 = 160;
+/// Claims that take so many, 10 µs as a rule, are all timed.
+pub(crate) const LONG: u64 = 400;
+/// Of other timed claims, the samples are timed one by one if that much time has passed for each look at the clock.
+const PRICE: u64 = 400;
+/// What each thread can afford of these looks at the start, and the most that it saves.
+const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
+
+/// What a thread remembers of the claims that it timed.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    laps: Laps,
+    /// Whether each sample of this one is timed.
+    staged: bool,
+    /// When the last one ended.
+    last: Option<Instant>,
+    /// Whether the samples of the last one took long.
+    slow: bool,
+    /// The time that was not spent on timing quick samples yet, and what timing those of another claim would take.
+    savings: u64,
+    price: u64,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let savings = SAVINGS[0] * PRICE;
+        Self { laps: Laps::default(), staged: false, last: None, slow: false, savings, price: 0 }
+    }
+}
+
+impl Watch {
+    /// Where the samples of the claim being timed are timed, if they are.
+    pub(crate) fn laps(&self) -> Option<&Laps> {
+        self.staged.then_some(&self.laps)
+    }
+
+    /// A claim begins that is timed.
+    pub(crate) fn start(&mut self) -> Instant {
+        self.staged = self.slow || self.savings >= self.price;
+        let now = Instant::now();
+        if self.staged {
+            self.laps.start(now);
+        }
+        now
+    }
+
+    /// A claim of so many samples has taken so long, before which so many were let go; `always`: the next one will not be. Gives
+    /// how many looks at the clock the time since the end of the last one is.
+    pub(crate) fn stop(
+        &mut self,
+        activity: &Activity,
+        (ended, took): (Instant, u64),
+        samples: u64,
+        let_go: u64,
+        always: bool,
+    ) -> u64 {
+        let (figures, look) = (&activity.figures, look());
+        let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
+        let between = passed.saturating_sub(took);
+        let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
+        figures.busy(took + took.saturating_mul(let_go).min(between), others);
+        self.last = Some(ended);
+        self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
+        let passed = passed / look;
+        self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
+        if self.staged {
+            self.laps.stop(ended, figures);
+            self.savings = self.savings.saturating_sub(self.price);
+        } else if self.slow {
+            figures.slowest.note(activity.index.load(Ordering::Relaxed), samples, took);
+        }
+        self.price = samples.saturating_mul(2 * PRICE);
+        passed
+    }
+}
+
+/// The times of the samples of one claim, read and written one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Laps {
+    /// When the last part of a sample was over.
+    last: Cell<Option<Instant>>,
+    /// What the thread has noted of reading outside of `get`, in a claim around this one.
+    outer: Cell<Option<u64>>,
+    /// The sample that is being written, if it is one and not what comes after the last, and how long it took to read.
+    written: Cell<Option<(Option<usize>, u64)>>,
+    drawing: Cell<u64>,
+    reading: Cell<u64>,
+    writing: Cell<u64>,
+    /// Whether samples are read many at once, so that none has a time of its own.
+    bulk: Cell<bool>,
+}
+
+impl Laps {
+    fn start(&self, now: Instant) {
+        self.last.set(Some(now));
+        self.written.set(None);
+        self.outer.set(reading::watch(Some(0)));
+        self.drawing.set(0);
+        self.reading.set(0);
+        self.writing.set(0);
+        self.bulk.set(false);
+    }
+
+    /// Says that samples are read many at once.
+    pub(crate) fn start_bulk(&self) {
+        self.bulk.set(true);
+    }
+
+    /// The indices of the claim are there.
+    pub(crate) fn drawn(&self) {
+        self.drawing.set(self.since_last(Instant::now()));
+    }
+
+    /// The next sample is asked for: the one before, if there is one, is written.
+    pub(crate) fn ask(&self, activity: &Activity) {
+        self.lap(Instant::now(), &activity.figures);
+    }
+
+    /// A sample is read, or was tried to be; or (`false`) there is none any more.
+    #[inline]
+    pub(crate) fn got(&self, activity: &Activity, sample: bool) {
+        let now = Instant::now();
+        let read = self.since_last(now);
+        // That is reading anyhow.
+        reading::watch(Some(0));
+        self.reading.set(self.reading.get() + read);
+        let index = sample.then(|| activity.index.load(Ordering::Relaxed));
+        self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
+    }
+
+    fn lap(&self, now: Instant, figures: &Figures) {
+        let time = self.since_last(now);
+        // What was read while the sample was written.
+        let late = reading::watch(Some(0)).unwrap_or_default().min(time);
+        self.reading.set(self.reading.get() + late);
+        // Before the first sample a collate function may do anything.
+        self.writing.set(self.writing.get() + (time - late));
+        let Some((index, read)) = self.written.take() else { return };
+        if let Some(index) = index {
+            figures.slowest.note(index, 1, read + time);
+        }
+    }
+
+    fn stop(&self, now: Instant, figures: &Figures) {
+        self.lap(now, figures);
+        reading::watch(self.outer.take());
+        let [drawing, reading, writing] = [&self.drawing, &self.reading, &self.writing].map(Cell::get);
+        figures.stages(Stages { drawing, reading, writing });
+    }
+
+    /// The time since the last call, without what looking at the clock takes.
+    fn since_last(&self, now: Instant) -> u64 {
+        let last = self.last.replace(Some(now)).unwrap_or(now);
+        nanos(now.saturating_duration_since(last)).saturating_sub(look())
+    }
+}
+
+/// What a look at the clock takes, in nanoseconds: about 25, but on some machines far more.
+pub(crate) fn look() -> u64 {
+    // 0 until it is known. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever.
+    static LOOK: AtomicU64 = AtomicU64::new(0);
+    match LOOK.load(Ordering::Relaxed) {
+        0 => measure(&LOOK),
+        known => known,
+    }
+}
+
+#[cold]
+fn measure(look: &AtomicU64) -> u64 {
+    let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
+    let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
+    let known = least.map_or(0, nanos).clamp(10, 10_000);
+    look.store(known, Ordering::Relaxed);
+    known
+}

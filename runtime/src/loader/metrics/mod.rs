@@ -1,0 +1,9 @@
+//! What a loader does and waits for, counted and timed.
+
+pub(crate) mod activity;
+pub(crate) mod bad_samples;
+pub(crate) mod clock;
+pub(crate) mod counters;
+pub(crate) mod reader;
+pub(crate) mod stats;
+pub(crate) mod verdict;

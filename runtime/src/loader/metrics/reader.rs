@@ -1,0 +1,291 @@
+//! What the consumer counts and times, and how anybody reads that.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::loader::bad_samples::Ledger;
+use crate::loader::collate::Storage;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::overflow::Spills;
+use crate::loader::cores::usable_cores;
+use crate::loader::error::run::By;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::bad_samples::Report;
+use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
+use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
+use crate::loader::worker::watchdog::{Reports, Watchdog};
+use crate::sync::Instant;
+use crate::sync::atomic::Ordering;
+
+/// What the consumer counts and times.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counted: Arc<Counted>,
+    /// Whether samples differ in their bytes, so that each batch is to be weighed.
+    weighs: bool,
+    spills: Spills,
+    /// When the pass began that is not over.
+    begun: Option<Instant>,
+    elapsed: Duration,
+    waiting: Duration,
+    held: Duration,
+    /// How many batches will be delivered in this pass when it is time to look at one.
+    pub(crate) look: usize,
+}
+
+/// What the consumer alone writes, and anybody may read.
+#[derive(Debug, Default)]
+struct Counted {
+    /// The bytes of a sample; 0 if they differ in that.
+    sample_bytes: u64,
+    passes: AtomicU64,
+    /// Batches delivered, those for which there was an error, and samples.
+    batches: AtomicU64,
+    failed: AtomicU64,
+    samples: AtomicU64,
+    /// Bytes of batches whose samples differ, and what of them found no room.
+    bytes: AtomicU64,
+    spilled_batches: AtomicU64,
+    spilled_bytes: AtomicU64,
+    base: Base,
+    elapsed: Stopwatch,
+    waiting: Stopwatch,
+    held: Stopwatch,
+    /// In nanoseconds.
+    starting: AtomicU64,
+    /// What looks at what is ready stand for: batches, and the finished ones found.
+    looked: AtomicU64,
+    found: AtomicU64,
+}
+
+/// A time that stands still or runs, in one word: so whoever reads it finds it as it was at one moment.
+///
+/// The lowest bit says whether it runs. The others are the nanoseconds when it stands still, and when it runs the moment at
+/// which it would have been 0, in nanoseconds after the base, modulo 2^63.
+#[derive(Debug, Default)]
+struct Stopwatch(AtomicU64);
+
+impl Stopwatch {
+    fn stands(&self, time: Duration) {
+        self.0.store(nanos(time) << 1, Ordering::Relaxed);
+    }
+
+    /// Runs since `begun`, with so much time before that.
+    fn runs(&self, begun: Instant, before: Duration, base: &Base) {
+        let zero = nanos(begun.saturating_duration_since(base.0)).wrapping_sub(nanos(before));
+        self.0.store(zero << 1 | 1, Ordering::Relaxed);
+    }
+
+    fn read(&self, now: Instant, base: &Base) -> Duration {
+        let word = self.0.load(Ordering::Relaxed);
+        if word & 1 == 0 {
+            return Duration::from_nanos(word >> 1);
+        }
+        let now = nanos(now.saturating_duration_since(base.0)) << 1;
+        // As a signed number: the clock may have gone back.
+        let time = now.wrapping_sub(word & !1).cast_signed() >> 1;
+        Duration::from_nanos(time.max(0).cast_unsigned())
+    }
+}
+
+impl Tally {
+    pub(crate) fn new(sample_bytes: Option<usize>, spills: Spills) -> Self {
+        let counted = Counted { sample_bytes: sample_bytes.unwrap_or_default() as u64, ..Counted::default() };
+        let (elapsed, waiting, held) = Default::default();
+        let (counted, weighs) = (Arc::new(counted), sample_bytes.is_none());
+        Self { counted, weighs, spills, begun: None, elapsed, waiting, held, look: 0 }
+    }
+
+    /// A pass has begun that was asked for at `begun`.
+    pub(crate) fn begin(&mut self, begun: Instant) {
+        let counted = &*self.counted;
+        add(&counted.passes, 1);
+        self.begun = Some(begun);
+        add(&counted.starting, nanos(begun.elapsed()));
+        counted.elapsed.runs(begun, self.elapsed, &counted.base);
+        self.look = 0;
+    }
+
+    /// A pass is over, if one was there.
+    pub(crate) fn end(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            self.elapsed += begun.elapsed();
+            self.counted.elapsed.stands(self.elapsed);
+        }
+    }
+
+    /// Notes how many finished batches there are when so many were delivered in this pass. It is asked for before each of
+    /// the first ones, and later the less often the more there were.
+    pub(crate) fn found(&mut self, ready: usize, delivered: usize) {
+        let next = 1 + (delivered / 4).min(255);
+        self.look = delivered + next;
+        add(&self.counted.looked, next as u64);
+        add(&self.counted.found, (ready * next) as u64);
+    }
+
+    /// Counts a batch that is delivered.
+    #[inline]
+    pub(crate) fn count(&mut self, payload: &impl Storage, tag: Tag) {
+        add(&self.counted.batches, 1);
+        add(&self.counted.samples, tag.rows as u64);
+        if self.weighs {
+            self.weigh(payload, tag);
+        }
+    }
+
+    fn weigh(&mut self, payload: &impl Storage, tag: Tag) {
+        let counted = &*self.counted;
+        add(&counted.bytes, payload.weigh(tag, &mut self.spills) as u64);
+        counted.spilled_batches.store(self.spills.batches, Ordering::Relaxed);
+        counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
+    }
+
+    /// Counts an error in the place of a batch.
+    pub(crate) fn fail(&self) {
+        add(&self.counted.failed, 1);
+    }
+
+    /// Times a wait for a batch.
+    pub(crate) fn waiting<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        self.counted.waiting.time(&mut self.waiting, &self.counted.base, wait)
+    }
+
+    /// Times a wait for a batch to be given back.
+    pub(crate) fn held<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        self.counted.held.time(&mut self.held, &self.counted.base, wait)
+    }
+
+    /// What anybody can read the figures by.
+    pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
+        let Known { activities, ledger, watchdog, depth, in_order, dealt } = known;
+        StatsReader {
+            counted: self.counted.clone(),
+            activities: activities.clone(),
+            bad: ledger.report().clone(),
+            stuck: watchdog.map(Watchdog::reports),
+            replicas: ledger.replicas(),
+            depth,
+            in_order,
+            dealt,
+        }
+    }
+}
+
+impl Stopwatch {
+    fn time<T>(&self, sum: &mut Duration, base: &Base, wait: impl FnOnce() -> T) -> T {
+        let _span = crate::loader::spans::wait();
+        let begun = Instant::now();
+        self.runs(begun, *sum, base);
+        let outcome = wait();
+        *sum += begun.elapsed();
+        self.stands(*sum);
+        outcome
+    }
+}
+
+/// Reads what a loader has done, from any thread and at any time: see [`Loader::stats_reader`](crate::loader::consumer::loader::Loader::stats_reader).
+///
+/// It keeps the figures, but not the loader: of one that is dropped it says what was.
+#[derive(Clone)]
+pub struct StatsReader {
+    counted: Arc<Counted>,
+    activities: Arc<[CachePadded<Activity>]>,
+    bad: Arc<Report>,
+    stuck: Option<Reports>,
+    replicas: bool,
+    depth: usize,
+    in_order: bool,
+    dealt: bool,
+}
+
+/// What of its figures only the loader knows.
+pub(crate) struct Known<'a> {
+    pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) watchdog: Option<&'a Watchdog>,
+    pub(crate) depth: usize,
+    pub(crate) in_order: bool,
+    pub(crate) dealt: bool,
+}
+
+impl StatsReader {
+    /// What the loader has done so far. Each figure is as it was a moment ago, and not all of them at the same moment.
+    pub fn stats(&self) -> Stats {
+        let (counted, now) = (&*self.counted, Instant::now());
+        let (consumer, workers) = self.activities.split_last().expect("the consumer has one");
+        let mut slowest: Vec<_> = self
+            .activities
+            .iter()
+            .enumerate()
+            .flat_map(|(place, activity)| {
+                let by = if place < workers.len() { By::Worker(place) } else { By::Consumer };
+                let slow = move |(index, samples, time)| Slow { index, samples, time, by };
+                activity.figures.slowest.read().into_iter().map(slow)
+            })
+            .collect();
+        slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
+        // Once each, whoever was slowest at it; but numbers in a replica are that worker's own.
+        let mut seen = BTreeSet::new();
+        slowest.retain(|slow| self.replicas || seen.insert((slow.index, slow.samples)));
+        slowest.truncate(SLOWEST);
+        let [waiting, held] = [&counted.waiting, &counted.held].map(|watch| watch.read(now, &counted.base));
+        let bad = self.bad.read();
+        let count = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        Stats {
+            passes: count(&counted.passes),
+            batches: count(&counted.batches),
+            samples: count(&counted.samples),
+            bytes: count(&counted.bytes) + counted.sample_bytes * count(&counted.samples),
+            errors: count(&counted.failed),
+            bad_samples: bad.total as u64,
+            bad_indices: bad.indices().collect(),
+            bad_causes: bad.last.iter().cloned().collect(),
+            spilled_batches: count(&counted.spilled_batches),
+            spilled_bytes: count(&counted.spilled_bytes),
+            elapsed: counted.elapsed.read(now, &counted.base),
+            starting: Duration::from_nanos(count(&counted.starting)),
+            waiting,
+            held,
+            ready: count(&counted.found) as f64 / count(&counted.looked).max(1) as f64,
+            depth: self.depth,
+            in_order: self.in_order,
+            dealt: self.dealt,
+            cores: usable_cores(),
+            workers: workers.iter().map(|worker| WorkerStats::of(worker)).collect(),
+            consumer: WorkerStats::of(consumer),
+            slowest,
+            stuck: self.stuck.as_ref().map(Reports::stuck).unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Debug for StatsReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatsReader").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopwatch_says_what_has_passed_and_no_negative_times() {
+        let (watch, base) = (Stopwatch::default(), Base::default());
+        let at = |second| base.0 + Duration::from_secs(second);
+        let read = |second| watch.read(at(second), &base).as_secs();
+        assert_eq!(read(7), 0);
+        watch.runs(at(10), Duration::ZERO, &base);
+        assert_eq!([read(10), read(13), read(9)], [0, 3, 0]);
+        watch.stands(Duration::from_secs(5));
+        assert_eq!(read(100), 5);
+        // More before it than the base is old.
+        watch.runs(at(2), Duration::from_secs(5), &base);
+        assert_eq!([read(2), read(4), read(0)], [5, 7, 3]);
+    }
+}

@@ -1,0 +1,350 @@
+//! What held a loop back, told from a loader's figures.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::loader::metrics::stats::{Stats, WorkerStats};
+
+/// What held a loop back: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
+///
+/// It is told from figures alone. What it says of more workers supposes that they get cores of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// No batch was delivered.
+    Nothing,
+    /// The loop: the loader kept up.
+    Loop {
+        /// How much of the time the consumer was inside the loader.
+        lost: f64,
+    },
+    /// Reading samples.
+    Reading(Bound),
+    /// Writing samples into their rows, which includes decoding what decodes itself there, or collating them.
+    Writing(Bound),
+    /// A sampler that draws as the pass goes, such as an iterator of indices.
+    Sampler {
+        /// How much of the time those that load were in it or waited for it, on average.
+        busy: f64,
+    },
+    /// One worker of those that have batches of their own ([`Stats::dealt`]): it has more to do than the others.
+    Uneven {
+        /// Which one.
+        worker: usize,
+        /// How busy it was.
+        busy: f64,
+        /// How busy the others were, on average.
+        others: f64,
+    },
+    /// Batches that take longer than others: the consumer waits for one, while what may be loaded ahead of it is there.
+    SlowSamples {
+        /// How much of the time the consumer waited for a batch.
+        waited: f64,
+        /// How much of the time workers had no slot to fill, on average.
+        idle: f64,
+    },
+    /// Batches that are held elsewhere.
+    Held {
+        /// How much of the time the consumer waited for one to be given back.
+        waited: f64,
+    },
+    /// Beginning passes.
+    Starting {
+        /// How much of the time that took.
+        share: f64,
+    },
+    /// No single thing.
+    Mixed {
+        /// How much of the time the consumer waited for a batch.
+        waited: f64,
+        /// How busy workers were, on average.
+        busy: f64,
+    },
+}
+
+/// What loads, and whether more of it would help.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Bound {
+    /// How many workers there are.
+    pub workers: usize,
+    /// Whether it was mostly the loop's own thread that loaded.
+    pub own: bool,
+    /// How busy it was, or the workers on average.
+    pub busy: f64,
+    /// How much of the time workers left batches to it, on average, as it made them faster than they could have been passed.
+    pub resting: f64,
+    /// With how many workers loading would be no slower than the loop, if that is no more than there are cores; else as
+    /// many as there are cores.
+    pub enough: usize,
+    /// How many cores there are.
+    pub cores: usize,
+}
+
+/// Below this share of the time inside the loader, the loop is what takes the time.
+const KEPT_UP: f64 = 0.1;
+/// From this share on workers count as busy.
+const BUSY: f64 = 0.6;
+/// From this share on workers without a slot count as idle.
+const IDLE: f64 = 0.2;
+/// With this share of the time, busy and idle, it is known what workers did.
+const EXPLAINED: f64 = 0.8;
+/// Workers are uneven if the others are busy for less than this share of what one is.
+const EVEN: f64 = 0.5;
+
+impl Verdict {
+    pub(crate) fn of(stats: &Stats) -> Self {
+        let all = stats.elapsed.as_secs_f64();
+        if stats.batches == 0 || all == 0.0 {
+            return Self::Nothing;
+        }
+        let share = |time: Duration| (time.as_secs_f64() / all).min(1.0);
+        let (starting, waited, held) = (share(stats.starting), share(stats.waiting), share(stats.held));
+        let loaded = share(stats.loading());
+        let lost = (starting + waited + held + loaded).min(1.0);
+        let workers = &stats.workers;
+        let mean = |time: fn(&WorkerStats) -> Duration| {
+            let sum: f64 = workers.iter().map(|worker| share(time(worker))).sum();
+            sum / workers.len().max(1) as f64
+        };
+        let (busy, idle) = (mean(WorkerStats::busy), mean(|worker| worker.waiting));
+        let most = lost / 2.0;
+        if lost < KEPT_UP {
+            return Self::Loop { lost };
+        }
+        if held > most {
+            return Self::Held { waited: held };
+        }
+        if starting > most {
+            return Self::Starting { share: starting };
+        }
+        if stats.dealt
+            && waited > most
+            && let Some(uneven) = Self::uneven(workers, share)
+        {
+            return uneven;
+        }
+        let own = workers.is_empty() || (loaded > waited && busy < BUSY);
+        if !own && busy < BUSY {
+            // If not, workers were doing neither for much of the time.
+            let explained = busy + idle >= EXPLAINED;
+            // While the consumer waits for a slow sample, somebody is busy with it; else it waits to be handed a batch.
+            let slow = busy * workers.len() as f64 >= EXPLAINED * waited;
+            return match stats.in_order && idle >= IDLE && explained && slow && waited > most {
+                true => Self::SlowSamples { waited, idle },
+                false => Self::Mixed { waited, busy },
+            };
+        }
+        let everyone = || workers.iter().chain([&stats.consumer]);
+        let sum = |time: fn(&WorkerStats) -> Duration| everyone().map(time).sum::<Duration>();
+        // So much work, done side by side in the time that the loop needs for itself.
+        let work = sum(WorkerStats::busy).as_secs_f64() / all;
+        let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
+        let busy = if own { loaded } else { busy };
+        let drawing = sum(|worker| worker.drawing);
+        if drawing > sum(|worker| worker.reading) && drawing > sum(|worker| worker.writing) {
+            return Self::Sampler { busy: busy * drawing.as_secs_f64() / sum(WorkerStats::busy).as_secs_f64() };
+        }
+        let resting = mean(|worker| worker.resting);
+        let bound = Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores };
+        if sum(|worker| worker.reading) >= sum(|worker| worker.writing) {
+            Self::Reading(bound)
+        } else {
+            Self::Writing(bound)
+        }
+    }
+
+    /// Whether one worker is busy all the time, and the others are not.
+    fn uneven(workers: &[WorkerStats], share: impl Fn(Duration) -> f64) -> Option<Self> {
+        let each = || workers.iter().map(|worker| share(worker.busy()));
+        let (worker, busy) = each().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let others = (each().sum::<f64>() - busy) / (workers.len() - 1).max(1) as f64;
+        let uneven = workers.len() > 1 && busy >= EXPLAINED && others < EVEN * busy;
+        uneven.then_some(Self::Uneven { worker, busy, others })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| 100.0 * share;
+        match self {
+            Self::Nothing => f.write_str("no batch was delivered"),
+            Self::Loop { lost } => write!(
+                f,
+                "bound by the loop: it was inside the loader for {:.1} % of the time; the loader kept up",
+                percent(*lost)
+            ),
+            Self::Reading(bound) => write!(f, "bound by reading: {bound}"),
+            Self::Writing(bound) => write!(f, "bound by writing samples into batches: {bound}"),
+            Self::Sampler { busy } => write!(
+                f,
+                "bound by the sampler: whoever loads was in it, or waited for it, {:.0} % of the time; one thread at a time \
+                 draws from it, so more workers would not help",
+                percent(*busy)
+            ),
+            Self::Uneven { worker, busy, others } => write!(
+                f,
+                "held up by worker {worker}: it was busy {:.0} % of the time, and the others {:.0} % on average; its share \
+                 of the samples takes longer than theirs",
+                percent(*busy),
+                percent(*others)
+            ),
+            Self::SlowSamples { waited, idle } => write!(
+                f,
+                "held up by slow samples: the loop waited {:.0} % of the time for the next batch, while workers were idle \
+                 {:.0} % of it with everything loaded that may be ahead; a greater prefetch_factor would help, or \
+                 in_order(false)",
+                percent(*waited),
+                percent(*idle)
+            ),
+            Self::Held { waited } => write!(
+                f,
+                "held up by held batches: the loop waited {:.0} % of the time for one to be dropped; drop them sooner, or \
+                 raise hold",
+                percent(*waited)
+            ),
+            Self::Starting { share } => write!(
+                f,
+                "held up by beginning passes: {:.0} % of the time went into worker_init, drawing the order, and the end \
+                 of the pass before",
+                percent(*share)
+            ),
+            Self::Mixed { waited, busy } => write!(
+                f,
+                "bound by loading, but by no single part of it: the loop waited {:.0} % of the time, and workers were busy \
+                 {:.0} % of it; handing over small batches takes time (a greater batch_size helps), or threads want for \
+                 cores",
+                percent(*waited),
+                percent(*busy)
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workers, own, busy, resting, enough, cores } = *self;
+        let busy = 100.0 * busy;
+        match (own, workers) {
+            (true, 0) => write!(f, "the loop's own thread loads everything, {busy:.0} % of the time; ")?,
+            (true, _) if resting < IDLE => {
+                write!(f, "the loop's own thread did most of it while it would have waited, {busy:.0} % of the time; ")?
+            }
+            (true, _) => {
+                return write!(
+                    f,
+                    "the loop's own thread did most of it, {busy:.0} % of the time: batches are made faster than \
+                     workers could pass them on"
+                );
+            }
+            (false, _) => write!(f, "{workers} of {workers} workers busy {busy:.0} %; ")?,
+        }
+        if workers >= cores {
+            write!(f, "there is one for each of {cores} cores: more help only where samples wait for something else")
+        } else if enough <= workers {
+            write!(f, "on average that is enough: a greater prefetch_factor may help")
+        } else if workers == 0 {
+            write!(f, "num_workers starts others, and would help until {enough} ({cores} cores)")
+        } else {
+            write!(f, "more workers would help until {enough} ({cores} cores)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn percent(share: u64) -> Duration {
+        Duration::from_millis(10 * share)
+    }
+
+    /// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each worker's
+    /// reading, writing and waiting.
+    fn stats<const N: usize>(waiting: u64, loading: u64, workers: [[u64; 3]; N]) -> Stats {
+        let worker = |[reading, writing, waiting]: [u64; 3]| {
+            let [reading, writing, waiting] = [reading, writing, waiting].map(percent);
+            WorkerStats { reading, writing, waiting, ..WorkerStats::default() }
+        };
+        Stats {
+            batches: 10,
+            elapsed: percent(100),
+            waiting: percent(waiting),
+            in_order: true,
+            cores: 4,
+            workers: workers.map(worker).into(),
+            consumer: WorkerStats { reading: percent(loading), ..WorkerStats::default() },
+            ..Stats::default()
+        }
+    }
+
+    #[track_caller]
+    fn says(stats: &Stats, words: &[&str]) {
+        let text = stats.verdict().to_string();
+        assert!(words.iter().all(|words| text.contains(words)), "{text}");
+    }
+
+    #[test]
+    fn a_loop_that_hardly_waits_is_what_takes_the_time() {
+        says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
+        says(&stats(0, 4, []), &["bound by the loop"]);
+        says(&Stats::default(), &["no batch"]);
+        // Each may have been an error.
+        says(&Stats { batches: 0, errors: 9, ..stats(90, 0, []) }, &["no batch was delivered"]);
+    }
+
+    #[test]
+    fn busy_workers_bind_it_and_as_many_are_asked_for_as_the_loop_could_use() {
+        // The work of 1.9 s is to be done in the half second that the loop takes for itself.
+        let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
+        says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help until 4 (4 cores)"]);
+        assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
+        says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help until 3"]);
+        says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help until 4 (4 cores)"]);
+        says(&stats(90, 0, [[95, 0, 0]; 4]), &["one for each of 4 cores"]);
+        says(&stats(15, 0, [[60, 5, 30]; 2]), &["2 of 2 workers busy 65 %", "on average that is enough"]);
+    }
+
+    #[test]
+    fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
+        says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
+        says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
+        let mut helped = stats(5, 80, [[15, 0, 0]; 2]);
+        says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "until 4"]);
+        helped.workers.iter_mut().for_each(|worker| worker.resting = percent(70));
+        says(&helped, &["the loop's own thread did most of it, 80 %", "faster than workers could"]);
+    }
+
+    #[test]
+    fn a_sampler_and_a_worker_with_more_to_do_are_named() {
+        let mut drawn = stats(90, 0, [[5, 5, 0]; 2]);
+        drawn.workers.iter_mut().for_each(|worker| worker.drawing = percent(80));
+        says(&drawn, &["bound by the sampler", "80 %"]);
+        let uneven = stats(90, 0, [[10, 0, 80], [90, 5, 0]]);
+        says(&Stats { dealt: true, ..uneven.clone() }, &["held up by worker 1", "95 %", "10 %"]);
+        says(&uneven, &["held up by slow samples"]);
+        let even = stats(90, 0, [[80, 0, 10], [90, 5, 0]]);
+        says(&Stats { dealt: true, ..even }, &["bound by reading"]);
+        says(&Stats { dealt: true, ..stats(90, 0, [[90, 5, 0]]) }, &["bound by reading"]);
+    }
+
+    #[test]
+    fn idle_workers_point_to_what_holds_the_ring() {
+        let slow = stats(60, 0, [[50, 0, 45], [40, 0, 55]]);
+        says(&slow, &["held up by slow samples", "60 %", "50 %", "prefetch_factor", "in_order(false)"]);
+        let unordered = Stats { in_order: false, ..slow };
+        says(&unordered, &["no single part", "60 %", "45 %"]);
+        says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
+        // The loop waits, and nobody is at anything: handing over takes the time.
+        says(&stats(30, 0, [[5, 0, 90]]), &["no single part", "30 %", "5 %", "small batches"]);
+        says(&stats(40, 0, [[10, 0, 85]; 2]), &["no single part", "small batches"]);
+        says(&stats(40, 0, [[10, 0, 85]; 4]), &["held up by slow samples"]);
+        says(
+            &Stats { held: percent(50), ..stats(10, 0, [[5, 0, 90]]) },
+            &["held up by held batches", "50 %", "raise hold"],
+        );
+        says(&Stats { starting: percent(60), ..stats(10, 0, [[5, 0, 5]]) }, &["held up by beginning passes: 60 %"]);
+    }
+}

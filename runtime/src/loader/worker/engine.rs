@@ -1,0 +1,296 @@
+//! What the consumer and the workers share, and the one piece of work they all do: fill some rows of a batch with samples
+//! that are had by index.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
+use crate::loader::bad_samples::OnError;
+use crate::loader::collate::slot::Work;
+use crate::loader::collate::{Collate, Storage};
+use crate::loader::error::failure::{Cause, Failure};
+use crate::loader::error::guard::{dispose, guarded, quietly};
+use crate::loader::error::run::By;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::order::board::Board;
+use crate::loader::order::index_source::Batching;
+use crate::loader::order::plan::{Feed, Indices, Plan};
+use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::claim_size::Pacer;
+use crate::loader::worker::map_job::MapJob;
+use crate::loader::worker::reader::Reader;
+use crate::loader::worker::skip::Tolerant;
+
+/// What the threads of one loader share.
+pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
+    pub(crate) dataset: D,
+    pub(crate) collate: C,
+    /// Rows of a whole batch, at least 1.
+    pub(crate) rows: usize,
+    /// Positions from one batch to the next: the batch size as the user said it, of which there may be fewer rows.
+    pub(crate) stride: usize,
+    /// Whether there are no batches, but samples by themselves.
+    pub(crate) single: bool,
+    /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
+    bulk: usize,
+    pub(crate) board: Arc<Board>,
+    pub(crate) abandoned: Arc<Abandoned>,
+    on_error: OnError,
+    /// What each worker does, and last the consumer.
+    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+}
+
+/// One batch: its number, the position of its first row, and its indices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) number: usize,
+    pub(crate) first: usize,
+    pub(crate) indices: Indices<'a>,
+}
+
+/// Where the reading of some rows came to a stop.
+struct Stopped {
+    /// The row.
+    at: usize,
+    /// Whether its sample was asked for.
+    asked: bool,
+    /// The end of the rows.
+    end: usize,
+}
+
+impl<D: Dataset, C: Collate<D>> Engine<D, C> {
+    pub(crate) fn new(
+        dataset: D,
+        collate: C,
+        rows: usize,
+        batching: Batching,
+        bulk: usize,
+        workers: usize,
+        feed: Option<Feed>,
+    ) -> Self {
+        let Batching { batch_size: stride, single, .. } = batching;
+        let activities = (0..=workers).map(|_| CachePadded::default()).collect();
+        let (board, abandoned) = (Arc::new(Board::new(feed)), Arc::default());
+        let on_error = OnError::Raise;
+        Self { dataset, collate, rows, stride, single, bulk, board, abandoned, on_error, activities }
+    }
+
+    /// With bad samples treated so.
+    pub(crate) fn on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
+    }
+
+    /// The reader of a worker, or of the consumer.
+    pub(crate) fn reader(&self, worker: Option<usize>, pacer: Pacer) -> Reader {
+        Reader::new(worker.unwrap_or(self.workers()), worker, pacer, self.bulk)
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.activities.len() - 1
+    }
+
+    /// Gives up some rows of a batch because of a panic outside of the code that is guarded sample by sample: the batch fails,
+    /// at the sample that this thread was reading, if it was one of them, or else at the first one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn spoil(
+        &self,
+        work: &Work<C::Payload>,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &Reader,
+        cause: Cause,
+    ) {
+        let activity = &*self.activities[reader.place];
+        let at = activity.at().filter(|at| at.task == task.number && rows.contains(&at.row)).map(|at| at.row);
+        activity.end();
+        let row = at.unwrap_or(rows.start);
+        let index = if rows.contains(&row) { task.indices.at(row) } else { 0 };
+        work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
+    }
+
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the samples.
+    #[inline(always)] // As `Shared::fill_claim`.
+    pub(crate) fn fill<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
+        let activity = &*self.activities[reader.place];
+        // A short batch may have no rows for this claim, and then no index to name.
+        let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
+        activity.begin(task.number, index_at(rows.start));
+        activity.figures.claimed(rows.len());
+        if let Some(id) = reader.worker
+            && reader.seed != Some(plan.seed)
+        {
+            reader.seed = Some(plan.seed);
+            set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
+        }
+        if self.bulk > 0 {
+            self.fill_many::<TIMED>(work, plan, task, rows, reader);
+        } else {
+            self.fill_rows::<false, TIMED>(work, plan, task, rows, reader);
+        }
+        activity.end();
+    }
+
+    #[inline(never)]
+    fn fill_many<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
+        self.fill_rows::<true, TIMED>(work, plan, task, rows, reader);
+    }
+
+    /// Fills rows by bulk reads or one by one. Apart: bulk reads need the job in memory, else it lives in registers.
+    #[inline(always)]
+    fn fill_rows<const BULK: bool, const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
+        let (end, by) = (rows.end, reader.by());
+        let mut job = self.job::<TIMED>(plan, task, rows, reader);
+        job.bulk = BULK;
+        let outcome = if C::STACKS || self.on_error.is_raise() {
+            guarded(|| {
+                job.prefetch_first();
+                self.collate.fill(&work.payload, &mut job)
+            })
+        } else {
+            self.collate_good(work, &mut job, end, by)
+        };
+        if let Err(cause) = outcome {
+            // The job itself stays here, for its address must not be given away.
+            let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
+            self.failed::<TIMED>(work, plan, task, stopped, reader, cause);
+        }
+    }
+
+    /// The samples of some rows of a batch.
+    #[inline(always)]
+    fn job<'a, const TIMED: bool>(
+        &'a self,
+        plan: &'a Plan,
+        task: Task<'a>,
+        rows: Range<usize>,
+        reader: &'a mut Reader,
+    ) -> MapJob<'a, D, TIMED> {
+        let known = match task.indices {
+            Indices::List(_) => rows.end,
+            _ if self.workers() > 0 => rows.end,
+            _ => plan.positions - task.first,
+        };
+        MapJob {
+            dataset: &self.dataset,
+            plan,
+            indices: task.indices,
+            at: rows.start,
+            known,
+            rows,
+            first: task.first,
+            cx: &mut reader.cx,
+            scratch: &mut reader.scratch,
+            activity: &self.activities[reader.place],
+            laps: if TIMED { reader.watch.laps() } else { None },
+            abandoned: &self.abandoned,
+            bulk: self.bulk > 0,
+            single: self.single,
+        }
+    }
+
+    /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
+    #[cold]
+    #[inline(never)]
+    fn failed<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        stopped: Stopped,
+        reader: &mut Reader,
+        cause: Cause,
+    ) {
+        let Stopped { mut at, asked, end } = stopped;
+        let cause = cause.at((at < end).then(|| task.indices.at(at)), plan.samples);
+        let (by, mut outcome) = (reader.by(), Err(cause));
+        if C::STACKS && !self.on_error.is_raise() {
+            let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader);
+            job.at = at;
+            // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
+            let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
+            let mut tolerant = Tolerant::new(&mut job, end, self.replaces(), by, &leave_empty);
+            while !tolerant.gave_up
+                && let Err(cause) = outcome
+            {
+                outcome = tolerant.pass_over(cause);
+                if outcome.is_ok() {
+                    outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+                }
+            }
+            work.note(tolerant.bad);
+            at = job.at;
+        }
+        if let Err(cause) = outcome {
+            // After a bulk read it may be the end. There may be no rows, and then no index to name.
+            let row = at.min(end.saturating_sub(1));
+            let index = if row < end { task.indices.at(row) } else { 0 };
+            work.fail(Failure { position: task.first + row, index, by, cause });
+        }
+    }
+
+    /// Has a user's function make a batch of the samples that are not bad.
+    #[inline(never)]
+    fn collate_good<const TIMED: bool>(
+        &self,
+        work: &Work<C::Payload>,
+        job: &mut MapJob<'_, D, TIMED>,
+        end: usize,
+        by: By,
+    ) -> Result<(), Cause> {
+        let rows = job.rows.len();
+        let hinted = guarded(|| {
+            job.prefetch_first();
+            Ok(())
+        });
+        if hinted.is_err() {
+            job.known = 0;
+        }
+        let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &|_| {});
+        let outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+        let nothing = rows > 0 && tolerant.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
+        work.note(tolerant.bad);
+        if nothing {
+            dispose(outcome);
+            // A panic there is reported as any panic is.
+            quietly(|| work.payload.discard());
+            return Ok(());
+        }
+        outcome
+    }
+
+    fn replaces(&self) -> bool {
+        matches!(self.on_error, OnError::Replace(_))
+    }
+}
+
+impl<D: Loadable, C: Collate<D>> fmt::Debug for Engine<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! Where workers wait before each pass, until each has run the user's `worker_init`.
+//!
+//! The consumer begins a pass at the gate while the ring's run is over, so that every worker comes there; each runs its code
+//! and waits. When all have, the consumer opens the ring's run, and then the gate. So nobody claims anything before its code
+//! has run. Without a `worker_init` there is no gate: a worker begins when it is first needed.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use crate::BoxError;
+use crate::dataset::{WorkerInfo, set_worker_info};
+use crate::loader::error::failure::Cause;
+use crate::loader::error::guard::{dispose_each, guarded};
+use crate::sync::{Condvar, Mutex, MutexGuard, mishap, wait_while};
+use crate::wait::Until;
+
+/// The user's code that runs in each worker before it loads.
+pub(crate) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
+
+/// That code, for one worker.
+#[derive(Clone)]
+pub(crate) struct Start {
+    init: Arc<Init>,
+    /// Whether to run it once only, and not before each pass.
+    persistent: bool,
+    /// Whether it has run without a failure.
+    done: bool,
+}
+
+impl Start {
+    pub(crate) fn new(init: Init, persistent: bool) -> Self {
+        Self { init: Arc::new(init), persistent, done: false }
+    }
+
+    /// Runs it, if it is to be run, in the worker's thread.
+    pub(crate) fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
+        set_worker_info(Some(info));
+        if self.persistent && self.done {
+            return Ok(());
+        }
+        let outcome = guarded(|| (self.init)(info)).map_err(Cause::into_error);
+        self.done = outcome.is_ok();
+        outcome
+    }
+}
+
+pub(crate) struct Gate {
+    /// What each worker runs.
+    start: Start,
+    workers: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Passes begun.
+    passes: u64,
+    /// The last pass that the gate was opened for.
+    open: u64,
+    /// The base seed of the current one.
+    seed: u64,
+    /// Workers that are through, or gone.
+    arrived: usize,
+    /// Workers that ended before the gate was closed.
+    gone: usize,
+    /// Workers that failed, and why.
+    failures: Vec<(usize, BoxError)>,
+    closed: bool,
+}
+
+impl Gate {
+    pub(crate) fn new(start: Start, workers: usize) -> Self {
+        Self { start, workers, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
+    /// long, or the gate was closed.
+    pub(crate) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
+        let mut state = self.lock();
+        // A pass that nobody waited for: its workers may still be in their code.
+        if state.passes > 0 {
+            state = self.wait_for_all(state, deadline)?;
+        }
+        state.passes += 1;
+        (state.seed, state.arrived) = (seed, state.gone);
+        let unheard = std::mem::take(&mut state.failures);
+        self.changed.notify_all();
+        // Not under the lock: these are the user's, who may do anything when they are dropped.
+        drop(state);
+        dispose_each(unheard);
+        let mut state = self.wait_for_all(self.lock(), deadline)?;
+        let mut failures = std::mem::take(&mut state.failures);
+        failures.sort_by_key(|&(worker, _)| worker);
+        Some(failures)
+    }
+
+    /// Lets the workers that have run their code into the pass.
+    pub(crate) fn open(&self) {
+        let mut state = self.lock();
+        state.open = state.passes;
+        self.changed.notify_all();
+    }
+
+    /// Lets the workers go home.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The gate as one worker sees it.
+    pub(crate) fn visitor(&self, worker: usize) -> Visitor<'_> {
+        Visitor { gate: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every worker is through; `None` if that took too long, or the gate was closed.
+    fn wait_for_all<'a>(&'a self, state: MutexGuard<'a, State>, deadline: &Until) -> Option<MutexGuard<'a, State>> {
+        let some_left = |state: &State| state.arrived < self.workers;
+        let waits = |state: &State| some_left(state) && !state.closed;
+        let state = wait_while((&self.state, &self.changed), state, deadline, waits);
+        (!some_left(&state)).then_some(state)
+    }
+}
+
+/// One worker at the gate.
+pub(crate) struct Visitor<'a> {
+    gate: &'a Gate,
+    worker: usize,
+    /// Passes that it took part in.
+    passes: u64,
+    /// The last one of them that it was counted in as through.
+    arrived: u64,
+    start: Start,
+}
+
+/// A worker that ends, in whatever way, is nobody to wait for.
+impl Drop for Visitor<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.gone += 1;
+        state.arrived += usize::from(self.arrived != state.passes);
+        self.gate.changed.notify_all();
+    }
+}
+
+impl Visitor<'_> {
+    /// Waits for the next pass, runs the user's code, and waits until the gate is open; whether the worker may take part, or
+    /// `None` if the loader is gone.
+    pub(crate) fn next_pass(&mut self) -> Option<bool> {
+        let gate = self.gate;
+        let mut state = gate.lock();
+        while state.passes == self.passes && !state.closed {
+            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return None;
+        }
+        self.passes = state.passes;
+        let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
+        drop(state);
+        mishap();
+        let outcome = self.start.run(info);
+        let ready = outcome.is_ok();
+        let mut state = gate.lock();
+        state.failures.extend(outcome.err().map(|error| (self.worker, error)));
+        state.arrived += 1;
+        self.arrived = self.passes;
+        gate.changed.notify_all();
+        // The consumer may give the pass up before it opens the gate, and begin another one.
+        while state.open < self.passes && state.passes == self.passes && !state.closed {
+            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(ready && state.open == self.passes)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("persistent", &self.start.persistent).finish_non_exhaustive()
+    }
+}

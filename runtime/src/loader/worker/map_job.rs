@@ -1,0 +1,164 @@
+//! Samples that are had by index, read one after the other or many at once.
+
+use std::ops::Range;
+
+use crate::BoxError;
+use crate::dataset::{Context, Dataset};
+use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::clock::Laps;
+use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::worker::cancel::Abandoned;
+use crate::sync::atomic::Ordering;
+
+/// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
+const AHEAD: usize = 8;
+
+/// Rows of a batch whose samples are had by index. `TIMED`: of a claim whose samples are timed. It is a type of its own, so that the
+/// other one is inlined where it is used; as calls a row of one number took a tenth more instructions.
+#[derive(Debug)]
+pub(crate) struct MapJob<'a, D, const TIMED: bool> {
+    pub(crate) dataset: &'a D,
+    pub(crate) plan: &'a Plan,
+    pub(crate) indices: Indices<'a>,
+    /// Rows still to be read, within the batch.
+    pub(crate) rows: Range<usize>,
+    /// Rows whose indices are known and which this thread will read: those of the job, or with nobody else to read them the
+    /// ones of later batches, too.
+    pub(crate) known: usize,
+    /// The position of the batch's row 0 in the pass.
+    pub(crate) first: usize,
+    pub(crate) cx: &'a mut Context,
+    pub(crate) scratch: &'a mut Vec<usize>,
+    pub(crate) activity: &'a Activity,
+    /// Where samples are timed, if they are.
+    pub(crate) laps: Option<&'a Laps>,
+    pub(crate) abandoned: &'a Abandoned,
+    /// The row that is being read; after a bulk read of all rows, the end.
+    pub(crate) at: usize,
+    /// Whether the dataset reads many at once.
+    pub(crate) bulk: bool,
+    /// Whether it is a sample by itself.
+    pub(crate) single: bool,
+}
+
+impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
+    /// Where samples are timed, if they are.
+    #[inline]
+    pub(crate) fn laps(&self) -> Option<&'a Laps> {
+        if TIMED { self.laps } else { None }
+    }
+
+    /// Asks for the memory of the first rows, unless the job before did.
+    #[inline(always)] // As `next`: a job whose address is not given away lives in registers.
+    pub(crate) fn prefetch_first(&self) {
+        if self.known > self.rows.end && self.first > 0 {
+            return;
+        }
+        for row in self.rows.clone().take(AHEAD) {
+            self.dataset.prefetch(self.indices.at(row));
+        }
+    }
+
+    /// Begins to read what is at an index into a row.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, row: usize, index: usize) {
+        self.activity.index.store(index, Ordering::Relaxed);
+        self.activity.row.store(row, Ordering::Relaxed);
+        self.cx.start(self.plan.seed, self.plan.epoch, self.plan.places.of(self.first + row));
+    }
+}
+
+impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
+    // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        if self.is_abandoned() {
+            return Ok(None);
+        }
+        let row = self.rows.start;
+        if row >= self.rows.end {
+            return Ok(None);
+        }
+        // First of all: whoever finds that it failed can tell a hint from a sample.
+        self.at = row;
+        if row + AHEAD < self.known {
+            self.dataset.prefetch(self.indices.at(row + AHEAD));
+        }
+        self.rows.start = row + 1;
+        let index = self.indices.at(row);
+        self.begin(row, index);
+        let sample = self.dataset.get(index, self.cx)?;
+        Ok(Some(Read { row, index, sample }))
+    }
+
+    #[inline(always)] // As `next`.
+    fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        let (laps, activity) = (self.laps(), self.activity);
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
+    }
+
+    fn is_single(&self) -> bool {
+        self.single
+    }
+
+    #[inline]
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
+    }
+
+    #[inline]
+    fn left(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn index(&self) -> Option<usize> {
+        (!self.rows.is_empty()).then(|| self.indices.at(self.rows.start))
+    }
+
+    fn reads_many(&self) -> bool {
+        self.bulk
+    }
+
+    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+        if !self.bulk || self.is_abandoned() {
+            while let Some(read) = self.next_timed()? {
+                put(read)?;
+            }
+            return Ok(());
+        }
+        let (rows, laps) = (std::mem::take(&mut self.rows), self.laps());
+        let (first, wanted) = (rows.start, rows.len());
+        self.scratch.clear();
+        self.scratch.extend(rows.map(|row| self.indices.at(row)));
+        self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
+        let Plan { seed, epoch, places, .. } = *self.plan;
+        self.cx.start_many(seed, epoch, places.from(self.first + first));
+        let (mut given, at) = (0, &mut self.at);
+        *at = first;
+        let (indices, laps, activity) = (&self.scratch[..], laps, self.activity);
+        laps.inspect(|laps| laps.start_bulk());
+        self.dataset.get_many(indices, self.cx, &mut |sample| {
+            let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
+            laps.inspect(|laps| laps.got(activity, true));
+            put(Read { row: first + given, index, sample })?;
+            laps.inspect(|laps| laps.ask(activity));
+            given += 1;
+            *at = first + given;
+            Ok(())
+        })?;
+        if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
+    }
+}
+
+/// A bulk read that did not keep to its request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ManyError {
+    #[error("get_many was asked for {wanted} samples and put only {given}")]
+    Fewer { wanted: usize, given: usize },
+    #[error("get_many was asked for {wanted} samples and put more")]
+    More { wanted: usize },
+}

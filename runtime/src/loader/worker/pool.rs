@@ -1,0 +1,92 @@
+//! The worker threads.
+
+use core_affinity::CoreId;
+
+use crate::loader::collate::block::Block;
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::Warning;
+use crate::loader::worker::threads::{GRACE, Threads};
+use crate::sync::mpsc;
+use crate::wait::Until;
+
+/// The worker threads.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    threads: Threads,
+    /// Whether the memory of the batches is this process's only.
+    in_given_memory: bool,
+}
+
+impl Crew {
+    /// Starts a thread for each of these lives, on its core if there are any, and waits until they run. If one cannot be
+    /// started, `close` must let those that run come to their end.
+    pub(crate) fn start<F: FnOnce() + Send + 'static>(
+        lives: impl ExactSizeIterator<Item = F>,
+        cores: &[CoreId],
+        warnings: &mut Vec<Warning>,
+        close: impl FnOnce(),
+    ) -> Result<Self, BuildError> {
+        let mut crew = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false };
+        let (bound, refused) = mpsc::channel();
+        for (id, life) in lives.enumerate() {
+            let (bound, core) = (bound.clone(), cores.get(id).copied());
+            let life = move || {
+                if let Some(core) = core {
+                    // Nobody listens if the builder gave up meanwhile.
+                    let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
+                }
+                drop(bound);
+                life();
+            };
+            if let Err(source) = crew.threads.start(format!("slotline-{id}"), life) {
+                close();
+                crew.end(&grace());
+                return Err(BuildError::Thread { worker: id, source });
+            }
+        }
+        drop(bound);
+        // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts,
+        // which must not happen in the middle of a pass.
+        let not_bound = refused.iter().filter(|&(_, _, done)| !done);
+        warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotBound { worker, core }));
+        Ok(crew)
+    }
+
+    /// How many threads there are.
+    pub(crate) fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Notes what memory batches are written into.
+    pub(crate) fn writes_into(self, block: Option<&Block>) -> Self {
+        Self { in_given_memory: block.is_some_and(Block::is_given), ..self }
+    }
+
+    /// Whether this process was forked from the one with the threads, or with the memory of the batches.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.threads.is_here() && (self.in_given_memory || self.threads.len() > 0)
+    }
+
+    /// Whether this process was forked from the one with the memory of the batches: then none can be delivered.
+    #[inline]
+    pub(crate) fn has_lost_memory(&self) -> bool {
+        self.in_given_memory && !self.threads.is_here()
+    }
+
+    /// Leaves threads alone that were lost.
+    #[cold]
+    pub(crate) fn forget(&mut self) {
+        self.threads.forget();
+    }
+
+    /// Waits for the threads to end, until the deadline.
+    pub(crate) fn end(&mut self, deadline: &Until) {
+        self.threads.end(deadline);
+    }
+}
+
+/// The end of the time that a loader's threads have to end.
+pub(crate) fn grace() -> Until {
+    Until::after(Some(GRACE))
+}

@@ -1,0 +1,233 @@
+//! Samples of some rows where bad ones are passed over, or others taken in their place.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::BoxError;
+use crate::dataset::{Dataset, Loadable};
+use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::error::failure::{Bad, Cause, Failure};
+use crate::loader::error::guard::{guarded, last_words};
+use crate::loader::error::run::By;
+use crate::loader::worker::map_job::{ManyError, MapJob};
+use crate::rng::SampleRng;
+use crate::rng::rand_core::Rng;
+
+/// How many substitutes are tried for a sample.
+const ATTEMPTS: u64 = 8;
+
+/// Asks `read` until it gives something, or `pass_over` gives up.
+///
+/// What is read borrows from the job, and the compiler does not see yet that the loop ends with it. So each round borrows the
+/// job through a pointer.
+///
+/// # Safety
+///
+/// When `read` fails, it must keep nothing of what it was given.
+#[inline(always)]
+pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
+    job: &'j mut J,
+    read: fn(&'j mut J) -> Result<Option<Read<'j, D>>, E>,
+    pass_over: fn(&mut J, E) -> Result<(), E>,
+) -> Result<Option<Read<'j, D>>, E> {
+    let job: *mut J = job;
+    loop {
+        // SAFETY: the job is borrowed for `'j`. A round that goes on has got an error, which is `'static` and so borrows nothing,
+        // and nothing else was kept (the caller's word): so the reference is the only one in each round. A panic leaves the loop.
+        match read(unsafe { &mut *job }) {
+            Ok(read) => return Ok(read),
+            // SAFETY: as above.
+            Err(error) => pass_over(unsafe { &mut *job }, error)?,
+        }
+    }
+}
+
+/// A [`MapJob`] that does not stop at a bad sample.
+///
+/// What a bad sample is, is whatever fails between asking for it and having it. What is done with it then may fail as well:
+/// who calls the job knows whether that is the sample's fault and says so by [`pass_over`](Self::pass_over).
+pub(crate) struct Tolerant<'t, 'a, D, const TIMED: bool> {
+    job: &'t mut MapJob<'a, D, TIMED>,
+    /// The end of the job's rows.
+    end: usize,
+    replaces: bool,
+    by: By,
+    /// Makes a row that nothing will be written into an empty one.
+    leave_empty: &'t dyn Fn(usize),
+    /// Substitutes so far for the row that is being read, the last one, and whether it is still to be read.
+    attempts: u64,
+    substitute: usize,
+    pending: bool,
+    pub(crate) bad: Vec<Bad>,
+    /// Whether the batch has to be given up.
+    pub(crate) gave_up: bool,
+}
+
+impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
+    pub(crate) fn new(
+        job: &'t mut MapJob<'a, D, TIMED>,
+        end: usize,
+        replaces: bool,
+        by: By,
+        leave_empty: &'t dyn Fn(usize),
+    ) -> Self {
+        let (attempts, substitute, pending) = (0, 0, false);
+        Self { job, end, replaces, by, leave_empty, attempts, substitute, pending, bad: Vec::new(), gave_up: false }
+    }
+
+    /// Notes that the sample of the job's row is bad, and sees to what comes in its place. Fails if nothing can, or if it is
+    /// not the sample that is bad.
+    pub(crate) fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        let (row, job) = (self.job.at, &mut *self.job);
+        if self.attempts == 0 && job.rows.start == row && !job.rows.is_empty() {
+            // It was not asked for yet: a hint panicked. They are no duty.
+            job.known = 0;
+            return Ok(());
+        }
+        if self.attempts == 0 && job.bulk && (row == self.end || cause.is::<ManyError>()) {
+            // A bulk read that failed after its last sample, or did not give what it was asked for.
+            self.gave_up = true;
+            return Err(cause);
+        }
+        // A bulk read took them all.
+        job.rows = row + 1..self.end;
+        let index = if self.attempts > 0 { self.substitute } else { job.indices.at(row) };
+        let cause = cause.at(Some(index), job.plan.samples);
+        let position = job.first + row;
+        let last = if self.attempts == ATTEMPTS { cause.in_words() } else { String::new() };
+        let failure = Failure { position, index, by: self.by, cause };
+        self.bad.push(Bad { failure, row: Some(row).filter(|_| !self.replaces) });
+        if !self.replaces {
+            (self.leave_empty)(row);
+        } else if self.attempts == ATTEMPTS {
+            self.gave_up = true;
+            return Err(Cause::Error(NoSubstitute { index, last }.into()));
+        } else {
+            let (seed, epoch, place) = (job.plan.seed, job.plan.epoch, job.plan.places.of(position));
+            self.substitute = substitute(seed, epoch, place, self.attempts, job.plan.samples);
+            (self.attempts, self.pending) = (self.attempts + 1, true);
+        }
+        Ok(())
+    }
+
+    /// Reads the next sample, or the next substitute.
+    fn attempt(&mut self) -> Result<Option<Read<'_, D>>, Cause> {
+        guarded(|| {
+            if !self.pending {
+                self.attempts = 0;
+                return self.job.next();
+            }
+            self.pending = false;
+            let job = &mut *self.job;
+            if job.is_abandoned() {
+                return Ok(None);
+            }
+            let (row, index) = (job.at, self.substitute);
+            job.begin(row, index);
+            let sample = job.dataset.get(index, job.cx)?;
+            Ok(Some(Read { row, index, sample }))
+        })
+    }
+
+    /// Reads all samples that are left by one call of the dataset, unless one is bad.
+    fn read_many(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+        self.attempts = 0;
+        // Whether it is what is done with the sample that fails.
+        let mut putting = false;
+        let mut put = |read: Read<'_, D>| {
+            putting = true;
+            put(read)?;
+            putting = false;
+            Ok(())
+        };
+        let cause = match catch_unwind(AssertUnwindSafe(|| self.job.for_each(&mut put))) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if putting => return Err(error),
+            Err(panic) if putting => resume_unwind(panic),
+            Ok(Err(error)) => Cause::Error(error),
+            Err(panic) => Cause::Panic(last_words(panic)),
+        };
+        self.pass_over(cause).map_err(Cause::into_error)
+    }
+}
+
+impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
+    fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        // SAFETY: `attempt` keeps nothing but numbers.
+        unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
+    }
+
+    fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
+        let (laps, activity) = (self.job.laps(), self.job.activity);
+        laps.inspect(|laps| laps.ask(activity));
+        let read = self.next();
+        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
+        read
+    }
+
+    fn is_single(&self) -> bool {
+        self.job.is_single()
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.job.is_abandoned()
+    }
+
+    fn left(&self) -> usize {
+        self.job.left() + usize::from(self.pending)
+    }
+
+    fn index(&self) -> Option<usize> {
+        // Nobody knows which one will be good.
+        None
+    }
+
+    fn reads_many(&self) -> bool {
+        self.job.reads_many()
+    }
+
+    fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+        while self.left() > 0 && !self.is_abandoned() {
+            if self.pending || !self.job.bulk {
+                let Some(read) = self.next_timed()? else { break };
+                put(read)?;
+            } else {
+                self.read_many(put)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sample that nothing could be found for.
+#[derive(Debug, thiserror::Error)]
+#[error("{ATTEMPTS} others were tried in its place and are bad, too, the last one sample {index}: {last}")]
+struct NoSubstitute {
+    index: usize,
+    last: String,
+}
+
+/// The index that is tried in the place of a bad one, of a dataset with so many samples; `attempt` were before it.
+fn substitute(seed: u64, epoch: u32, place: u64, attempt: u64, samples: usize) -> usize {
+    // A key of its own, from a position that no pass is long enough to have: a sample's own random numbers are used already.
+    let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
+    let mut rng = SampleRng::new(key, epoch, place);
+    let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
+    ((u128::from(word) * samples as u128) >> 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn substitutes_are_below_the_length_and_differ_by_all_that_they_are_a_function_of() {
+        let draw = |seed, epoch, position, attempt| substitute(seed, epoch, position, attempt, 1 << 40);
+        let all = [draw(1, 2, 3, 0), draw(2, 2, 3, 0), draw(1, 3, 3, 0), draw(1, 2, 4, 0), draw(1, 2, 3, 1)];
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert_eq!(draw(1, 2, 3, 0), all[0]);
+        let mut seen = [0; 5];
+        (0..5_000).for_each(|position| seen[substitute(7, 0, position, 0, 5)] += 1);
+        assert!(seen.iter().all(|&count| count > 800), "{seen:?}");
+        assert!((0..100).all(|position| substitute(7, 0, position, 3, 1) == 0));
+    }
+}
