@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::loader::builder::options::Kind;
+use crate::loader::builder::options::Workload;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::lease::Lease;
 use crate::loader::error::build::{BuildError, clash};
-use crate::loader::error::failure::{Bad, Failure, Trouble};
+use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};
-use crate::loader::metrics::bad_samples::{BadSample, Report};
-use crate::loader::metrics::reader::Tally;
+use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
+use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::spans;
 
 /// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
@@ -81,8 +81,8 @@ impl OnError {
     }
 
     /// Checks that it goes with the loader's kind, and with what is `known` of a pass's length.
-    pub(crate) fn check(self, kind: Kind, known: bool) -> Result<(), BuildError> {
-        if kind == Kind::Iterable && matches!(self, Self::Replace(_)) {
+    pub(crate) fn check(self, kind: Workload, known: bool) -> Result<(), BuildError> {
+        if kind == Workload::Iterable && matches!(self, Self::Replace(_)) {
             let hint = "what has no index cannot be replaced by another; take OnError::Skip";
             return clash("an iterable dataset", "OnError::Replace", hint);
         }
@@ -114,21 +114,21 @@ impl Budget {
 
 /// The bad samples that a loader has met.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BadSampleLog {
     on_error: OnError,
     /// Whether each worker reads a replica of its own, with numbers for indices.
     replicas: bool,
     /// In this pass, and how many there may be.
     bad: usize,
     budget: usize,
-    report: Arc<Report>,
+    report: Arc<BadSampleReport>,
 }
 
 /// So many of the last bad samples keep their causes, and so many bytes of each.
 const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
-impl Ledger {
+impl BadSampleLog {
     pub(crate) fn new(on_error: OnError, replicas: bool) -> Self {
         Self { on_error, replicas, ..Self::default() }
     }
@@ -150,19 +150,19 @@ impl Ledger {
     }
 
     /// What anybody may read.
-    pub(crate) fn report(&self) -> &Arc<Report> {
+    pub(crate) fn report(&self) -> &Arc<BadSampleReport> {
         &self.report
     }
 
-    /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
+    /// What is delivered in the place of a batch that has met errors: what is left of it, or an error; with nothing left,
     /// nothing. Counts its bad samples.
     pub(crate) fn settle<P: Storage>(
         &mut self,
         lease: Lease<P>,
         tag: Tag,
-        tally: &mut Tally,
+        stats: &mut ConsumerStats,
     ) -> Option<Result<(Lease<P>, Tag), Error>> {
-        match self.count(lease.work().take_trouble(), tag.task) {
+        match self.count(lease.work().take_errors(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
@@ -170,21 +170,21 @@ impl Ledger {
                 if tag.rows == 0 {
                     return None;
                 }
-                tally.count(lease.payload(), tag);
+                stats.count(lease.payload(), tag);
                 Some(Ok((lease, tag)))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.
                 quietly(|| lease.payload().discard());
-                tally.fail();
+                stats.fail();
                 Some(Err(error))
             }
         }
     }
 
     /// Counts the bad samples of a batch: the rows that they left empty, or the batch's error.
-    fn count(&mut self, mut trouble: Trouble, task: usize) -> Result<Vec<usize>, Error> {
-        let (failure, mut bad) = (trouble.failure.take(), std::mem::take(&mut trouble.bad));
+    fn count(&mut self, mut errors: SlotErrors, task: usize) -> Result<Vec<usize>, Error> {
+        let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
         // Parts come in any order. Of one position all is one part's, and in order.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
@@ -193,7 +193,7 @@ impl Ledger {
             dispose_each(bad.drain(after..));
         }
         let (mut empty, mut beyond) = (Vec::new(), None);
-        for Bad { failure, row } in bad {
+        for Skipped { failure, row } in bad {
             self.bad = self.bad.saturating_add(1);
             self.note(&failure, task);
             empty.extend(row);

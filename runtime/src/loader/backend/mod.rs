@@ -13,8 +13,8 @@ use crate::loader::collate::Storage;
 use crate::loader::collate::lease::Lease;
 use crate::loader::error::failure::Failure;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{Abandoned, Stopper};
-use crate::loader::worker::pool::Crew;
+use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
 /// The consumer's end of a loader's rings.
@@ -28,7 +28,7 @@ pub(crate) enum Backend<P> {
 
 /// What the consumer gets.
 pub(crate) enum Next<P> {
-    /// A batch, its number and its rows; it may have met trouble.
+    /// A batch, its number and its rows; it may have met errors.
     Batch {
         lease: Lease<P>,
         task: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Begun {
 }
 
 /// Why a pass did not begin, or the one before it did not end.
-pub(crate) enum Stuck {
+pub(crate) enum NotBegun {
     /// The deadline passed first.
     Late,
     Closed,
@@ -91,19 +91,19 @@ macro_rules! either {
 
 impl<P: Storage> Backend<P> {
     /// Sees a pass to its end, of which this much was delivered: takes all that is still to come and throws it away.
-    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), Stuck> {
+    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
         either!(self, end => end.drain(pass, deadline))
     }
 
     /// Begins a pass, once all workers have run their `worker_init`.
-    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, Stuck> {
+    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         either!(self, end => end.begin(begin))
     }
 
     /// The next batch or failure, if it is there; made now, if that is the caller's to do.
     #[inline(always)]
-    pub(crate) fn try_next(&mut self, pass: &Progress, abandoned: &Abandoned, crew: &Crew) -> Next<P> {
-        either!(self, end => end.try_next(pass, abandoned, crew))
+    pub(crate) fn try_next(&mut self, pass: &Progress, cancel: &CancelFlag, pool: &WorkerPool) -> Next<P> {
+        either!(self, end => end.try_next(pass, cancel, pool))
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.

@@ -7,17 +7,17 @@ use slotline_core::spsc::Slot;
 
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::backend::Backend;
-use crate::loader::backend::per_worker::iterable::{Engine as IterEngine, IterHand, IterPasses};
-use crate::loader::backend::per_worker::lanes::{Lane, Lanes};
-use crate::loader::backend::per_worker::round_robin::DealtHand;
-use crate::loader::backend::per_worker::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
+use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
+use crate::loader::backend::per_worker::iterable::{StreamPasses, StreamReader, Streaming};
+use crate::loader::backend::per_worker::round_robin::RoundRobin;
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Reply, Request, Ring, RingWorker};
 use crate::loader::backend::per_worker::{Own, PerWorker};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
-use crate::loader::builder::memory_budget::{Bill, Size};
-use crate::loader::builder::options::{Kind, Options};
+use crate::loader::builder::memory_budget::{MemoryBudget, Size};
+use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
+use crate::loader::collate::allocate::{MadeSlots, MakeSlots, PROBES, SlotRequest, fields_of, probe};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::slab::Slab;
@@ -27,21 +27,21 @@ use crate::loader::consumer::{Inner, Parts};
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::reader::Tally;
+use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::{Orders, Passes};
-use crate::loader::worker::cancel::Abandoned;
-use crate::loader::worker::claim_size::Pacer;
-use crate::loader::worker::deaths::Fate;
+use crate::loader::worker::cancel::CancelFlag;
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
-use crate::loader::worker::init_barrier::Start;
-use crate::loader::worker::pool::Crew;
+use crate::loader::worker::init_barrier::InitHook;
+use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::reader::Reader;
 use crate::sample::Fields;
 use crate::sync::Mutex;
 use crate::wait::Waiter;
 
-impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
+impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
     /// Checks the options, takes the memory and starts the workers.
     ///
     /// To learn the fields of a sample it reads the first one of a pass of its own, as worker 0 (and if that has none, as
@@ -53,37 +53,37 @@ impl<D: IterableDataset, C: Payloads<Iterable<D>>> Builder<Iterable<D>, C> {
     /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
     /// them.
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
-        let draw = self.options.check(Kind::Iterable)?;
+        let draw = self.options.check(Workload::Iterable)?;
         let on_error = self.options.on_error;
-        on_error.check(Kind::Iterable, self.dataset.0.len().is_some())?;
+        on_error.check(Workload::Iterable, self.dataset.0.len().is_some())?;
         let tries = if on_error.is_raise() { 1 } else { PROBES };
         let workers = self.options.num_workers;
         let fields = || fields_of_first(&self.dataset.0, workers, tries);
         let batching = draw.batching;
         let made = make_cells(&mut self.options, &mut self.collate, &fields, batching.batch_size, &|_| 0)?;
-        let engine = Arc::new(IterEngine {
+        let engine = Arc::new(Streaming {
             dataset: self.dataset,
             collate: self.collate,
             batching,
-            tolerant: !on_error.is_raise(),
-            abandoned: Arc::default(),
+            skipping: !on_error.is_raise(),
+            cancel: Arc::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
             resume: Mutex::default(),
         });
-        let hand = {
+        let maker = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, Pacer::fixed(1), 0);
-                IterHand::new(engine.clone(), reader)
+                let reader = Reader::new(worker.unwrap_or(workers), worker, ClaimSizer::fixed(1), 0);
+                StreamReader::new(engine.clone(), reader)
             }
         };
-        let threads = (engine.abandoned.clone(), engine.activities.clone());
-        let passes = Box::new(IterPasses(engine));
-        assemble(self.options, threads, passes, made, batching, hand).map(Loader::new)
+        let threads = (engine.cancel.clone(), engine.activities.clone());
+        let passes = Box::new(StreamPasses(engine));
+        assemble(self.options, threads, passes, made, batching, maker).map(Loader::new)
     }
 }
 
-impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
+impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
     /// As [`build`](Self::build), but with batches dealt out to the workers in turn, as torch does: batch `i` is made by
     /// worker `i mod num_workers` as long as they are taken in order, and a worker keeps up to `prefetch_factor` batches
     /// that it was asked for, even if it is stuck at the first of them and the others have nothing to do.
@@ -96,7 +96,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
     pub fn build_dealt(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
-        let draw = self.options.check(Kind::Dealt(len))?;
+        let draw = self.options.check(Workload::Dealt(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
         let bulk = bulk(&self.dataset, rows, batching);
         let order = draw.memory(len, 0, rows);
@@ -107,14 +107,14 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let on_error = self.options.on_error;
         let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers, None);
         let engine = Arc::new(engine.on_error(on_error));
-        let hand = {
+        let maker = {
             let engine = engine.clone();
-            move |worker| DealtHand { engine: engine.clone(), reader: engine.reader(worker, Pacer::fixed(1)) }
+            move |worker| RoundRobin { engine: engine.clone(), reader: engine.reader(worker, ClaimSizer::fixed(1)) }
         };
-        let threads = (engine.abandoned.clone(), engine.activities.clone());
-        let board = engine.board.clone();
-        let passes = Box::new(Orders { len: move || engine.dataset.len(), rows, draw, board });
-        assemble(self.options, threads, passes, made, batching, hand).map(Loader::new)
+        let threads = (engine.cancel.clone(), engine.activities.clone());
+        let plan_cell = engine.plan_cell.clone();
+        let passes = Box::new(Orders { len: move || engine.dataset.len(), rows, draw, plan_cell });
+        assemble(self.options, threads, passes, made, batching, maker).map(Loader::new)
     }
 }
 
@@ -158,10 +158,10 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
-/// Makes the memory of all batches: a cell for each slot of the lanes, or for the calling thread; one for each batch that
+/// Makes the memory of all batches: a cell for each slot of the links, or for the calling thread; one for each batch that
 /// is held; and with workers one more, to leave in a ring for the batch that is taken. `order` says what orders and indices
 /// take beside it.
-fn make_cells<D: Loadable, C: Payloads<D>>(
+fn make_cells<D: Loadable, C: MakeSlots<D>>(
     options: &mut Options,
     collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
@@ -172,16 +172,16 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
     let cells = |size: Size| size.ahead().saturating_add(hold).saturating_add(usize::from(size.workers > 0));
     options.check_slots(cells(options.size(rows)))?;
     let beside = |size: Size, cells: usize| {
-        let lanes = size.prefetch.saturating_mul(size.workers).saturating_mul(Lanes::<C::Payload>::PLACE);
-        order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
+        let links = size.prefetch.saturating_mul(size.workers).saturating_mul(Dispatch::<C::Payload>::PLACE);
+        order(size).saturating_add(links).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
     };
     let (reserved, pin_memory, memory) = (order(options.size(rows)), options.pin_memory, options.memory.take());
     let spills = Spills::new(options.on_overflow);
-    let made = collate.payloads(Wanted {
+    let made = collate.make_slots(SlotRequest {
         fields,
         rows,
         slots: &mut |batch| {
-            options.settle_below_limit(usize::MAX, rows, batch, &Bill { slots: &cells, beside: &beside })?;
+            options.settle_below_limit(usize::MAX, rows, batch, &MemoryBudget { slots: &cells, beside: &beside })?;
             Ok(cells(options.size(rows)))
         },
         reserved,
@@ -196,19 +196,19 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
 
 /// The memory of all batches, and what the whole loader takes with it.
 struct Cells<P> {
-    made: Made<P>,
+    made: MadeSlots<P>,
     memory_ceiling: usize,
     spills: Spills,
 }
 
 /// Starts the workers, and puts everything together.
-fn assemble<P: Storage, H: Hand<P> + 'static>(
+fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     mut options: Options,
-    (abandoned, activities): (Arc<Abandoned>, Arc<[CachePadded<Activity>]>),
+    (cancel, activities): (Arc<CancelFlag>, Arc<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
     Cells { made, memory_ceiling, spills }: Cells<P>,
     batching: Batching,
-    hand: impl Fn(Option<usize>) -> H,
+    maker: impl Fn(Option<usize>) -> H,
 ) -> Result<Inner<P>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
@@ -219,9 +219,9 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let block = Block::of(&made.payloads);
     let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
     let any = (!options.in_order && workers > 0).then(waiter);
-    let start = options.worker_init.take().map(|init| Start::new(init, options.persistent_workers));
-    let fate = Arc::new(Fate::new(workers));
-    let mut lanes = Vec::with_capacity(workers);
+    let start = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
+    let deaths = Arc::new(Deaths::new(workers));
+    let mut links = Vec::with_capacity(workers);
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
@@ -229,28 +229,28 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
         let items = any.clone().unwrap_or_else(waiter);
         let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
-        lanes.push(Lane::new(ask, answers));
-        let (slab, hand) = (slab.clone(), hand(Some(id)));
+        links.push(WorkerLink::new(ask, answers));
+        let (slab, maker) = (slab.clone(), maker(Some(id)));
         let (start, activities) = (start.clone(), activities.clone());
-        let (requests, replies, fate) = (asked, answer, fate.clone());
-        let mut worker = LaneWorker { id, workers, requests, replies, slab, start, hand, activities, fate };
+        let (requests, replies, deaths) = (asked, answer, deaths.clone());
+        let mut worker = RingWorker { id, workers, requests, replies, slab, start, maker, activities, deaths };
         hands.push(move || worker.work());
     }
     let slab_len = slab.len();
-    let lanes = Lanes::new(lanes, slab, any, prefetch, abandoned.clone());
+    let links = Dispatch::new(links, slab, any, prefetch, cancel.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, &activities)?;
-    let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
-    let own = (workers == 0).then(|| Own::new(Box::new(hand(None))));
+    let pool = WorkerPool::start(hands.into_iter(), &cores, &mut warnings, || links.close())?;
+    let own = (workers == 0).then(|| Own::new(Box::new(maker(None))));
     let gaps = if options.in_order { 0 } else { slab_len };
-    let in_order = lanes.any.is_none();
+    let in_order = links.any.is_none();
     let parts = Parts {
-        backend: Backend::PerWorker(PerWorker { lanes, own, has_init: start.is_some() }),
+        backend: Backend::PerWorker(PerWorker { links, own, has_init: start.is_some() }),
         passes,
-        abandoned,
+        cancel,
         activities,
-        fate,
-        crew,
+        deaths,
+        pool,
         batching,
         hold: options.hold,
         in_order,
@@ -258,7 +258,7 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
         memory_ceiling,
         warnings,
         log: Log::new(gaps),
-        tally: Tally::new(sample_bytes, spills),
+        stats: ConsumerStats::new(sample_bytes, spills),
         watchdog,
     };
     Ok(Inner::new(parts, options))

@@ -12,13 +12,13 @@ use crate::loader::backend::Backend;
 use crate::loader::backend::shared::SharedRing;
 use crate::loader::backend::shared::worker::{Filler, Helper, Ring, Shared};
 use crate::loader::builder::Builder;
-use crate::loader::builder::memory_budget::Bill;
-use crate::loader::builder::options::{Kind, Options, ring_slots};
+use crate::loader::builder::memory_budget::MemoryBudget;
+use crate::loader::builder::options::{Options, Workload, ring_slots};
 use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::{Payloads, Request, fields_of};
+use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::Spills;
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
@@ -26,22 +26,22 @@ use crate::loader::cores::{usable_cores, worker_cores};
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::reader::Tally;
+use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::{Batching, Origin};
 use crate::loader::order::passes::Orders;
 use crate::loader::order::plan::Feed;
-use crate::loader::worker::claim_size::Pacer;
-use crate::loader::worker::deaths::Fate;
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
-use crate::loader::worker::init_barrier::{Gate, Start};
-use crate::loader::worker::pool::Crew;
+use crate::loader::worker::init_barrier::{InitBarrier, InitHook};
+use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
 use crate::wait::Waiter;
 
 /// At most so many parts of a batch, so that the counting of parts stays small change.
 const MOST_PARTS: usize = 1024;
 
-impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
+impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
     /// Checks the options, takes the memory and starts the workers.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
     /// them.
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
-        let draw = self.options.check(Kind::Shared(len))?;
+        let draw = self.options.check(Workload::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
         // Of batches that are read by an order there may be more, once their size is known.
         let least = self.options.slots()?;
@@ -60,22 +60,22 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         check_order(order)?;
         let options = &mut self.options;
         let (hold, memory) = (options.hold, options.memory.take());
-        let bill = Bill {
+        let budget = MemoryBudget {
             slots: &|size| ring_slots(size.ahead(), hold),
             beside: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                let words = slots.saturating_mul(size_of::<Slot<Work<C::Payload>>>());
+                let words = slots.saturating_mul(size_of::<Slot<SlotState<C::Payload>>>());
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
         let spills = Spills::new(options.on_overflow);
-        let made = self.collate.payloads(Request {
+        let made = self.collate.make_slots(SlotRequest {
             fields: &|| fields_of(&self.dataset),
             rows,
             slots: &mut |batch| {
                 // A user's iterator is asked for no more than torch would ask it for.
                 let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
-                options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &bill)?;
+                options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
                 options.slots()
             },
             reserved: order,
@@ -94,12 +94,12 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             None => rows.div_ceil(MOST_PARTS),
         };
         let parts = rows.div_ceil(part_rows);
-        let pacer = if self.options.part_size.is_some() { Pacer::fixed(1) } else { Pacer::adaptive(parts) };
+        let sizer = if self.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
         // Who said how much to claim wants no other pace.
-        let watching = if self.options.part_size.is_none() { pacer.clone().watching() } else { pacer.clone() };
+        let watching = if self.options.part_size.is_none() { sizer.clone().watching() } else { sizer.clone() };
         let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
         let block = Block::of(&made.payloads);
-        let memory_ceiling = made.bytes.saturating_add((bill.beside)(self.options.size(rows), slots));
+        let memory_ceiling = made.bytes.saturating_add((budget.beside)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
         warnings.extend(draw.batching.no_batch(draw.len(len)));
@@ -108,24 +108,24 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         // Of what the caller does not hold, half.
         let config = Config::new().parts(parts).delivery(delivery).wake_at(ahead.div_ceil(2));
         let waiter = || Waiter::new(self.options.wait_strategy);
-        let work: Box<[_]> = made.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
+        let work: Box<[_]> = made.payloads.into_iter().map(|payload| Slot::new(SlotState::new(payload))).collect();
         let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
         ring.seal();
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
         let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
         let persistent = self.options.persistent_workers;
         let init = self.options.worker_init.take().filter(|_| workers > 0);
-        let gate = init.map(|init| Gate::new(Start::new(init, persistent), workers));
+        let barrier = init.map(|init| InitBarrier::new(InitHook::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
         let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(slots, rows, in_order));
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
         let engine = engine.on_error(on_error);
-        let (board, stride) = (engine.board.clone(), engine.stride);
-        let (abandoned, activities) = (engine.abandoned.clone(), engine.activities.clone());
+        let (plan_cell, stride) = (engine.plan_cell.clone(), engine.stride);
+        let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
-        let fate = Arc::new(Fate::new(workers));
-        let shared = Shared { ring, abandoned, part_rows, gate, shares, fate: fate.clone(), untouched };
+        let deaths = Arc::new(Deaths::new(workers));
+        let shared = Shared { ring, cancel, part_rows, barrier, shares, deaths: deaths.clone(), untouched };
         let shared = Arc::new(shared);
         let filler = Arc::new(Filler { engine, shared: shared.clone() });
         let watchdog = watchdog(self.options.watchdog, &activities)?;
@@ -137,25 +137,25 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             }
         });
         let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-        let crew = Crew::start(hands, &cores, &mut warnings, || {
+        let pool = WorkerPool::start(hands, &cores, &mut warnings, || {
             drop(building.take());
             shared.close();
         })?;
         drop(building);
         let batching = draw.batching;
         let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
-        let helper = Helper { reader: filler.engine.reader(None, pacer), worker, filler: filler.clone() };
+        let helper = Helper { reader: filler.engine.reader(None, sizer), worker, filler: filler.clone() };
         let helps = workers == 0 || shares;
-        let (helper, abandoned) = (Box::new(helper), shared.abandoned.clone());
-        let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, board: board.clone() };
-        let end = SharedRing { shared, consumer, sweeper, board, rows, stride, helper, helps };
+        let (helper, cancel) = (Box::new(helper), shared.cancel.clone());
+        let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
+        let end = SharedRing { shared, consumer, sweeper, plan_cell, rows, stride, helper, helps };
         let parts = Parts {
             backend: Backend::Shared(end),
             passes: Box::new(orders),
-            abandoned,
+            cancel,
             activities,
-            fate,
-            crew,
+            deaths,
+            pool,
             batching,
             hold: slots - ahead,
             in_order,
@@ -163,7 +163,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             memory_ceiling,
             warnings,
             log: Log::new(if in_order { 0 } else { slots }),
-            tally: Tally::new(sample_bytes, spills),
+            stats: ConsumerStats::new(sample_bytes, spills),
             watchdog,
         };
         Ok(Loader::new(Inner::new(parts, self.options)))

@@ -22,14 +22,14 @@ impl Size {
 }
 
 /// The memory of a loader, item by item.
-pub(crate) struct Bill<'a> {
+pub(crate) struct MemoryBudget<'a> {
     /// How many slots there are.
     pub(crate) slots: &'a dyn Fn(Size) -> usize,
     /// Bytes of all but the arena, with so many slots.
     pub(crate) beside: &'a dyn Fn(Size, usize) -> usize,
 }
 
-impl Bill<'_> {
+impl MemoryBudget<'_> {
     /// Bytes of all; without an arena if the engine does not know what a batch takes.
     fn total(&self, size: Size, batch: Option<BatchBytes<'_>>) -> usize {
         let slots = (self.slots)(size);

@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::loader::bad_samples::OnError;
-use crate::loader::builder::memory_budget::{Bill, Size};
+use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::collate::allocate::{Allocate, BatchBytes};
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::cores::Affinity;
 use crate::loader::error::build::{BuildError, clash};
-use crate::loader::order::index_source::{Batching, Draw, Make, Origin};
+use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
 use crate::loader::worker::init_barrier::Init;
 use crate::rng::SharedGenerator;
@@ -67,7 +67,7 @@ pub(crate) enum BatchSampling {
 
 /// What is to be loaded, as far as the options depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Workload {
     /// Samples by index, claimed by whoever is free; so many.
     Shared(usize),
     /// Samples by index, dealt out in turn; so many.
@@ -106,7 +106,7 @@ impl Options {
     }
 
     /// Checks the options, torch's first and in torch's order, and says how indices are drawn.
-    pub(crate) fn check(&mut self, kind: Kind) -> Result<Draw, BuildError> {
+    pub(crate) fn check(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         self.check_workers()?;
         self.check_sampling(kind)?;
         let draw = self.draw(kind)?;
@@ -133,8 +133,8 @@ impl Options {
         Ok(())
     }
 
-    fn check_sampling(&self, kind: Kind) -> Result<(), BuildError> {
-        if kind == Kind::Iterable {
+    fn check_sampling(&self, kind: Workload) -> Result<(), BuildError> {
+        if kind == Workload::Iterable {
             let hint = "an iterable dataset decides its order itself; drop the option, or shuffle in the dataset";
             for (given, option) in [
                 (self.shuffle, "shuffle"),
@@ -170,20 +170,20 @@ impl Options {
     }
 
     /// Says where indices come from, and then checks the batch size, as torch does.
-    fn draw(&mut self, kind: Kind) -> Result<Draw, BuildError> {
+    fn draw(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         let sampler = match self.batch_sampler.take() {
             Some(BatchSampling::Drawn { sampler, batch_size, drop_last }) => {
                 let batching = Batching { batch_size, drop_last, single: false };
-                return Ok(Draw { from: Origin::Sampler(sampler), batching, passes: 0 });
+                return Ok(IndexSource { from: Origin::Sampler(sampler), batching, passes: 0 });
             }
             Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
-                return Ok(Draw { from: Origin::Feed(make), batching, passes: 0 });
+                return Ok(IndexSource { from: Origin::Feed(make), batching, passes: 0 });
             }
             None => self.sampler.take(),
         };
-        if let (Kind::Shared(len) | Kind::Dealt(len), true, None) = (kind, self.shuffle, &sampler) {
+        if let (Workload::Shared(len) | Workload::Dealt(len), true, None) = (kind, self.shuffle, &sampler) {
             // As torch, which makes the sampler of a loader when it makes the loader.
             RandomSampler::new(len)?;
         }
@@ -200,11 +200,11 @@ impl Options {
                 Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
             })),
         };
-        Ok(Draw { from, batching, passes: 0 })
+        Ok(IndexSource { from, batching, passes: 0 })
     }
 
     /// The checks of what torch does not have.
-    fn check_ours(&self, kind: Kind, draw: &Draw) -> Result<(), BuildError> {
+    fn check_ours(&self, kind: Workload, draw: &IndexSource) -> Result<(), BuildError> {
         let cores = if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 };
         for (option, value) in
             [("hold", self.hold), ("part_size", self.part_size.unwrap_or(1)), ("affinity's number of cores", cores)]
@@ -214,19 +214,19 @@ impl Options {
             }
         }
         self.on_error.check(kind, !matches!(draw.from, Origin::Feed(_)))?;
-        let lanes = match kind {
-            Kind::Shared(_) => return Ok(()),
-            Kind::Dealt(_) => "build_dealt",
-            Kind::Iterable => "an iterable dataset",
+        let links = match kind {
+            Workload::Shared(_) => return Ok(()),
+            Workload::Dealt(_) => "build_dealt",
+            Workload::Iterable => "an iterable dataset",
         };
         if self.part_size.is_some() {
-            return clash(lanes, "part_size", "each batch is made by one worker; drop part_size");
+            return clash(links, "part_size", "each batch is made by one worker; drop part_size");
         }
         if self.help == Some(true) && self.num_workers > 0 {
-            return clash(lanes, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
+            return clash(links, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
         }
         if matches!(draw.from, Origin::Feed(_)) {
-            return clash(lanes, "an iterator as sampler", "use build, where whoever is free takes the next batch");
+            return clash(links, "an iterator as sampler", "use build, where whoever is free takes the next batch");
         }
         Ok(())
     }
@@ -253,13 +253,13 @@ impl Options {
         batch_bytes: usize,
         rows: usize,
         batch: Option<BatchBytes<'_>>,
-        bill: &Bill<'_>,
+        budget: &MemoryBudget<'_>,
     ) -> Result<(), BuildError> {
         let given = self.prefetch_factor.is_some();
         self.settle_prefetch(batch_bytes);
         if let Some(limit) = self.memory_limit {
             let fewest = usize::from(!self.timeout.is_zero() || self.persistent_workers);
-            let prefetch = bill.prefetch(limit, self.size(rows), given, fewest, batch)?;
+            let prefetch = budget.prefetch(limit, self.size(rows), given, fewest, batch)?;
             self.prefetch_factor = Some(prefetch);
         }
         Ok(())

@@ -33,7 +33,7 @@ const MOST_COUNTED: usize = usize::MAX / 2;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub(crate) version: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: DatasetKind,
     /// `None` of an iterable dataset that does not know it.
     pub(crate) dataset_len: Option<usize>,
     /// `None`: samples by themselves.
@@ -45,10 +45,10 @@ pub struct State {
     /// Batches that are not delivered, of those below the highest number that is; ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing: Vec<usize>,
-    /// Bad samples in what was delivered of this pass.
+    /// Skipped samples in what was delivered of this pass.
     #[serde(default)]
     pub(crate) bad_samples: usize,
-    pub(crate) start: Start,
+    pub(crate) start: PassOrigin,
     /// Of an iterable dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) streams: Option<Streams>,
@@ -57,14 +57,14 @@ pub struct State {
 /// What is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum DatasetKind {
     Indexed,
     Iterable,
 }
 
 /// Where everything was that a pass is drawn from, before anything was drawn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Start {
+pub(crate) struct PassOrigin {
     /// The loader's own generator.
     pub(crate) generator: Option<Place>,
     /// The process's default one, if it was drawn from.
@@ -74,12 +74,12 @@ pub(crate) struct Start {
     /// That seed, after the first pass.
     pub(crate) base_seed: Option<u64>,
     /// `None` of an iterable dataset.
-    pub(crate) sampler: Option<Saved>,
+    pub(crate) sampler: Option<SavedSampler>,
 }
 
 /// A sampler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct SavedSampler {
     pub(crate) name: String,
     /// What it saved of itself, if it can.
     pub(crate) saved: Option<String>,
@@ -132,7 +132,7 @@ impl State {
 
     /// Checks what does not depend on the loader.
     pub(crate) fn check(&self) -> Result<(), StateError> {
-        let Start { generator, default_generator, persistent, base_seed, sampler } = &self.start;
+        let PassOrigin { generator, default_generator, persistent, base_seed, sampler } = &self.start;
         for (field, place) in [("generator", generator), ("default_generator", default_generator)] {
             if let Some((place, reason)) = place.and_then(|place| Some((place, place.unreachable()?))) {
                 return Err(StateError::malformed(field, place, reason));
@@ -156,7 +156,7 @@ impl State {
             let reason = "it must list, in order, batches before the last one delivered";
             return Err(StateError::malformed("missing", format!("{:?}", self.missing), reason));
         }
-        let iterable = self.kind == Kind::Iterable;
+        let iterable = self.kind == DatasetKind::Iterable;
         if iterable == sampler.is_some() {
             let is = if iterable { "there" } else { "missing" };
             return Err(StateError::malformed("sampler", is, "datasets by index have one, and others have none"));

@@ -48,7 +48,7 @@ impl Allocate {
 
 /// What slots are to be made.
 #[doc(hidden)]
-pub struct Request<'a> {
+pub struct SlotRequest<'a> {
     pub(crate) fields: Ask<'a>,
     pub(crate) rows: usize,
     /// How many slots, if that is what each takes.
@@ -64,16 +64,16 @@ pub struct Request<'a> {
     pub(crate) touchers: usize,
 }
 
-impl fmt::Debug for Request<'_> {
+impl fmt::Debug for SlotRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("rows", &self.rows).finish_non_exhaustive()
+        f.debug_struct("SlotRequest").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 
 /// Slots made, and what they cost.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Made<P> {
+pub struct MadeSlots<P> {
     pub(crate) payloads: Vec<P>,
     pub(crate) bytes: usize,
     pub(crate) warnings: Vec<Warning>,
@@ -111,13 +111,13 @@ impl Untouched {
 
 /// How the slots of a collation are made. Sealed, as [`Collate`] is.
 #[doc(hidden)]
-pub trait Payloads<D: Loadable>: Collate<D> {
+pub trait MakeSlots<D: Loadable>: Collate<D> {
     /// Makes the slots.
-    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Self::Payload>, BuildError>;
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError>;
 }
 
-impl<D: Loadable> Payloads<D> for Stack {
-    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Region>, BuildError> {
+impl<D: Loadable> MakeSlots<D> for Stack {
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
         let fields = (request.fields)()?;
         let layout = |rows| {
             let layout = Layout::new(fields.clone(), rows)?;
@@ -154,15 +154,15 @@ impl<D: Loadable> Payloads<D> for Stack {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
-        Ok(Made { payloads: payloads.collect(), bytes, warnings, shared, untouched })
+        Ok(MadeSlots { payloads: payloads.collect(), bytes, warnings, shared, untouched })
     }
 }
 
-impl<D: Loadable, F, T> Payloads<D> for With<F, T>
+impl<D: Loadable, F, T> MakeSlots<D> for With<F, T>
 where
     Self: Collate<D, Payload = Mutex<Option<T>>>,
 {
-    fn payloads(&mut self, request: Request<'_>) -> Result<Made<Self::Payload>, BuildError> {
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {
         if request.memory.is_some() {
             let hint = "a collate function makes batches in memory of its own; drop one of the two";
             return Err(BuildError::Clash { first: "memory", second: "collate", hint });
@@ -173,7 +173,7 @@ where
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
-        Ok(Made { payloads, bytes: 0, warnings, shared: false, untouched: None })
+        Ok(MadeSlots { payloads, bytes: 0, warnings, shared: false, untouched: None })
     }
 }
 

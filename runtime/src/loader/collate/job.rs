@@ -21,7 +21,7 @@ pub trait Job<D: Loadable> {
     fn is_single(&self) -> bool;
 
     /// Whether nobody wants the batch any more.
-    fn is_abandoned(&self) -> bool;
+    fn is_cancelled(&self) -> bool;
 
     /// How many samples there still are, at most.
     fn left(&self) -> usize;

@@ -7,7 +7,7 @@ use slotline_core::ordered;
 
 use crate::loader::backend::shared::worker::Ring;
 use crate::loader::collate::slab::Taken;
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 
 /// The hold on a finished batch's memory, wherever it is; dropped, it gives the memory back.
 #[doc(hidden)]
@@ -29,7 +29,7 @@ impl<P> Lease<P> {
     }
 
     /// That, and what went wrong.
-    pub(crate) fn work(&self) -> &Work<P> {
+    pub(crate) fn work(&self) -> &SlotState<P> {
         match self {
             Self::Slot(lease) => lease,
             Self::Taken(taken) => taken,

@@ -9,7 +9,7 @@ pub(crate) mod overflow;
 pub(crate) mod region;
 pub(crate) mod samples;
 pub(crate) mod slab;
-pub(crate) mod slot;
+pub(crate) mod slot_state;
 pub(crate) mod stack;
 pub(crate) mod with;
 

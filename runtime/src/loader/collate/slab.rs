@@ -1,4 +1,4 @@
-//! The memory of a lane loader's batches, which go round between the workers' rings and the user.
+//! The memory of a link loader's batches, which go round between the workers' rings and the user.
 //!
 //! The memory of each batch is a cell with a number. A number has one owner at a time: a slot of a worker's ring, the
 //! user's batch, or nobody, which the cell's `free` flag says. The consumer, who alone looks for free cells, exchanges a
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use slotline_core::wait::Wait;
 
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::wait::{Until, Waiter};
 
@@ -23,7 +23,7 @@ pub(crate) struct Slab<P> {
 
 struct Cell<P> {
     free: AtomicBool,
-    work: Work<P>,
+    work: SlotState<P>,
 }
 
 impl<P> Slab<P> {
@@ -32,7 +32,7 @@ impl<P> Slab<P> {
 
     /// A cell for each payload; the first `owned` ones are somebody's already.
     pub(crate) fn new(payloads: Vec<P>, owned: usize, released: Waiter) -> Self {
-        let cell = |(i, payload)| Cell { free: AtomicBool::new(i >= owned), work: Work::new(payload) };
+        let cell = |(i, payload)| Cell { free: AtomicBool::new(i >= owned), work: SlotState::new(payload) };
         Self { cells: payloads.into_iter().enumerate().map(cell).collect(), released }
     }
 
@@ -43,7 +43,7 @@ impl<P> Slab<P> {
 
     /// What is in cell `i`, for its owner.
     #[inline]
-    pub(crate) fn work(&self, i: usize) -> &Work<P> {
+    pub(crate) fn work(&self, i: usize) -> &SlotState<P> {
         &self.cells[i].work
     }
 
@@ -87,10 +87,10 @@ impl<P> Taken<P> {
 }
 
 impl<P> Deref for Taken<P> {
-    type Target = Work<P>;
+    type Target = SlotState<P>;
 
     #[inline]
-    fn deref(&self) -> &Work<P> {
+    fn deref(&self) -> &SlotState<P> {
         self.slab.work(self.cell)
     }
 }

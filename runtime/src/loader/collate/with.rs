@@ -47,7 +47,7 @@ where
     type Payload = Mutex<Option<T>>;
 
     fn fill<J: Job<D>>(&self, slot: &Mutex<Option<T>>, job: &mut J) -> Result<(), BoxError> {
-        if job.is_abandoned() {
+        if job.is_cancelled() {
             return Ok(());
         }
         let mut batch = (self.collate)(&mut Samples::new(job))?;

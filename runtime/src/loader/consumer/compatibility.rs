@@ -1,13 +1,15 @@
 //! What the states of a loader depend on: what is in them, and whether one fits.
 
-use crate::loader::checkpoint::state::{FIRST_VERSION, Kind, Saved, Start, State, VERSION, check_batches};
+use crate::loader::checkpoint::state::{
+    DatasetKind, FIRST_VERSION, PassOrigin, SavedSampler, State, VERSION, check_batches,
+};
 use crate::loader::error::state::{StateError, differs};
-use crate::loader::order::index_source::{Batching, Draw, NAMES, Origin};
+use crate::loader::order::index_source::{Batching, IndexSource, NAMES, Origin};
 use crate::rng::{Place, SharedGenerator, default_generator};
 
 /// What a loader has that its states depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct Compatibility<'a> {
     pub(crate) dataset_len: Option<usize>,
     pub(crate) batching: Batching,
     /// The loader's own generator.
@@ -20,13 +22,13 @@ pub(crate) struct Facts<'a> {
     /// After the first pass.
     pub(crate) base_seed: Option<u64>,
     /// `None` of an iterable dataset.
-    pub(crate) draw: Option<&'a Draw>,
+    pub(crate) draw: Option<&'a IndexSource>,
     pub(crate) num_workers: usize,
 }
 
-impl Facts<'_> {
-    fn kind(&self) -> Kind {
-        if self.draw.is_some() { Kind::Indexed } else { Kind::Iterable }
+impl Compatibility<'_> {
+    fn kind(&self) -> DatasetKind {
+        if self.draw.is_some() { DatasetKind::Indexed } else { DatasetKind::Iterable }
     }
 
     fn batch_size(&self) -> Option<usize> {
@@ -67,7 +69,7 @@ impl Facts<'_> {
     pub(crate) fn state(&self, epoch: u32, before: &Before) -> State {
         let sampler = self.draw.map(|draw| {
             let saved = before.saves.then(|| before.text.clone());
-            Saved { name: draw.name().to_owned(), saved }
+            SavedSampler { name: draw.name().to_owned(), saved }
         });
         State {
             version: VERSION,
@@ -79,7 +81,7 @@ impl Facts<'_> {
             batches: 0,
             missing: Vec::new(),
             bad_samples: 0,
-            start: Start {
+            start: PassOrigin {
                 generator: before.generator,
                 default_generator: before.default,
                 persistent: before.persistent,
@@ -143,7 +145,7 @@ impl Facts<'_> {
         }
     }
 
-    fn check_sampler(&self, draw: &Draw, sampler: &Saved, state: &State) -> Result<(), StateError> {
+    fn check_sampler(&self, draw: &IndexSource, sampler: &SavedSampler, state: &State) -> Result<(), StateError> {
         // The first version had a sampler of the user's by its type's name, which nothing else has now.
         let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
         if sampler.name != draw.name() && !of_a_type {
@@ -160,10 +162,10 @@ impl Facts<'_> {
     }
 }
 
-fn name_of(kind: Kind) -> &'static str {
+fn name_of(kind: DatasetKind) -> &'static str {
     match kind {
-        Kind::Indexed => "indexed",
-        Kind::Iterable => "iterable",
+        DatasetKind::Indexed => "indexed",
+        DatasetKind::Iterable => "iterable",
     }
 }
 

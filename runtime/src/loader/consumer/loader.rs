@@ -337,7 +337,7 @@ impl<B: Output> fmt::Debug for Loader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("batch_size", &self.batch_size())
-            .field("num_workers", &self.inner.crew.len())
+            .field("num_workers", &self.inner.pool.len())
             .field("depth", &self.depth())
             .field("epochs", &self.next_epoch())
             .finish_non_exhaustive()

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::loader::backend::per_worker::worker::Request;
-use crate::loader::backend::{Backend, Begin, Begun, Stuck};
-use crate::loader::bad_samples::Ledger;
+use crate::loader::backend::{Backend, Begin, Begun, NotBegun};
+use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::builder::options::Options;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
@@ -22,14 +22,14 @@ use crate::loader::error::guard::dispose_each;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::reader::{Known, StatsReader, Tally};
+use crate::loader::metrics::reader::{ConsumerStats, Known, StatsReader};
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
 use crate::loader::spans;
-use crate::loader::worker::cancel::Abandoned;
-use crate::loader::worker::deaths::Fate;
-use crate::loader::worker::pool::{Crew, grace};
+use crate::loader::worker::cancel::CancelFlag;
+use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::pool::{WorkerPool, grace};
 use crate::loader::worker::watchdog::Watchdog;
 use crate::rng::SharedGenerator;
 use crate::sync::Instant;
@@ -39,11 +39,11 @@ use crate::wait::Until;
 pub(crate) struct Inner<P: Storage> {
     pub(crate) backend: Backend<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) cancel: Arc<CancelFlag>,
     /// What each worker does, and last the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
-    pub(crate) fate: Arc<Fate>,
-    pub(crate) crew: Crew,
+    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) pool: WorkerPool,
     /// `None`: the process's default generator.
     pub(crate) generator: Option<SharedGenerator>,
     /// The base seed of the pass.
@@ -55,7 +55,7 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) in_order: bool,
     pub(crate) waits_for_release: bool,
     pub(crate) persistent: bool,
-    pub(crate) ledger: Ledger,
+    pub(crate) bad_log: BadSampleLog,
     pub(crate) block: Option<Block>,
     pub(crate) memory_ceiling: usize,
     pub(crate) warnings: Vec<Warning>,
@@ -64,8 +64,8 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) passes_begun: u64,
     pub(crate) pass: Progress,
     pub(crate) log: Log,
-    pub(crate) tally: Tally,
-    /// Ends after the crew has.
+    pub(crate) stats: ConsumerStats,
+    /// Ends after the pool has.
     pub(crate) watchdog: Option<Watchdog>,
 }
 
@@ -73,10 +73,10 @@ pub(crate) struct Inner<P: Storage> {
 pub(crate) struct Parts<P> {
     pub(crate) backend: Backend<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) cancel: Arc<CancelFlag>,
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
-    pub(crate) fate: Arc<Fate>,
-    pub(crate) crew: Crew,
+    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) pool: WorkerPool,
     pub(crate) batching: Batching,
     pub(crate) hold: usize,
     pub(crate) in_order: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Parts<P> {
     pub(crate) memory_ceiling: usize,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) log: Log,
-    pub(crate) tally: Tally,
+    pub(crate) stats: ConsumerStats,
     pub(crate) watchdog: Option<Watchdog>,
 }
 
@@ -95,14 +95,14 @@ impl<P: Storage> Inner<P> {
             spans::tell(|| tracing::warn!("{warning}"));
         }
         // Without an index each worker reads a replica of its own.
-        let replicas = parts.passes.draw().is_none();
+        let replicas = parts.passes.index_source().is_none();
         Self {
             backend: parts.backend,
             passes: parts.passes,
-            abandoned: parts.abandoned,
+            cancel: parts.cancel,
             activities: parts.activities,
-            fate: parts.fate,
-            crew: parts.crew.writes_into(parts.block.as_ref()),
+            deaths: parts.deaths,
+            pool: parts.pool.writes_into(parts.block.as_ref()),
             generator: options.generator,
             seed: 0,
             batching: parts.batching,
@@ -111,7 +111,7 @@ impl<P: Storage> Inner<P> {
             in_order: parts.in_order,
             waits_for_release: options.wait_for_release,
             persistent: options.persistent_workers,
-            ledger: Ledger::new(options.on_error, replicas),
+            bad_log: BadSampleLog::new(options.on_error, replicas),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             warnings: parts.warnings,
@@ -119,14 +119,14 @@ impl<P: Storage> Inner<P> {
             passes_begun: 0,
             pass: Progress::default(),
             log: parts.log,
-            tally: parts.tally,
+            stats: parts.stats,
             watchdog: parts.watchdog,
         }
     }
 
     /// Begins a pass; one before it that is not over is given up.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        if self.crew.is_lost() {
+        if self.pool.is_lost() {
             return Err(Error::Forked);
         }
         if let Some(error) = self.gone() {
@@ -136,7 +136,7 @@ impl<P: Storage> Inner<P> {
         self.give_up();
         let begun = Instant::now();
         // Before anybody is asked for anything.
-        self.activities.last().inspect(|own| own.figures.begin_pass(begun));
+        self.activities.last().inspect(|own| own.counters.begin_pass(begun));
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
             Some(tasks) => tasks,
@@ -145,7 +145,7 @@ impl<P: Storage> Inner<P> {
         self.passes_begun += 1;
         let positions = self.passes.positions();
         let (bad, delivered) = self.log.state().map_or((0, 0), |state| (state.bad_samples, state.batches()));
-        let budget = self.ledger.begin(positions, bad);
+        let budget = self.bad_log.begin(positions, bad);
         let request = Request { task: None, epoch: self.epochs, seed: self.seed, pass: self.passes_begun, budget };
         let deadline = Until::after(self.timeout);
         let from = self.log.resume.as_ref().map(|resume| &resume.state);
@@ -153,7 +153,7 @@ impl<P: Storage> Inner<P> {
         let Begun { mut failures, nobody_left } =
             match self.backend.begin(Begin { request, left, from, deadline: &deadline }) {
                 Ok(begun) => begun,
-                Err(Stuck::TooMany) => return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() }),
+                Err(NotBegun::TooMany) => return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() }),
                 Err(stuck) => {
                     self.put_off(tasks);
                     return Err(self.stuck(stuck));
@@ -181,7 +181,7 @@ impl<P: Storage> Inner<P> {
             failures,
         };
         self.epochs = self.epochs.wrapping_add(1);
-        self.tally.begin(begun);
+        self.stats.begin(begun);
         Ok(())
     }
 
@@ -192,13 +192,13 @@ impl<P: Storage> Inner<P> {
             self.abandon();
         }
         self.pass.open = false;
-        self.tally.end();
+        self.stats.end();
         dispose_each(std::mem::take(&mut self.pass.failures));
     }
 
     /// Lets workers stop at their current sample, and begin nothing more.
     pub(crate) fn abandon(&self) {
-        self.abandoned.set(true);
+        self.cancel.set(true);
         self.backend.seal();
     }
 
@@ -207,10 +207,10 @@ impl<P: Storage> Inner<P> {
         let deadline = Until::after(self.timeout);
         self.backend.drain(&mut self.pass, &deadline).map_err(|stuck| self.stuck(stuck))?;
         // Who stopped it may not have come to close the ring.
-        if self.abandoned.is_stopped() {
+        if self.cancel.is_stopped() {
             return Err(Error::Stopped);
         }
-        self.abandoned.set(false);
+        self.cancel.set(false);
         self.pass = Progress::default();
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<P: Storage> Inner<P> {
     /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
     #[inline(always)]
     pub(crate) fn count(&mut self, payload: &P, tag: Tag) {
-        self.tally.count(payload, tag);
+        self.stats.count(payload, tag);
         if !self.pass.numbered {
             self.count_stream(tag.rows);
         }
@@ -263,15 +263,15 @@ impl<P: Storage> Inner<P> {
     /// Looks how many finished batches there are.
     #[cold]
     pub(crate) fn look(&mut self) {
-        self.tally.found(self.backend.ready(), self.pass.delivered);
+        self.stats.found(self.backend.ready(), self.pass.delivered);
     }
 
     pub(crate) fn stats_reader(&self) -> StatsReader {
-        self.tally.reader(Known {
+        self.stats.reader(Known {
             activities: &self.activities,
             watchdog: self.watchdog.as_ref(),
             depth: self.backend.depth(),
-            ledger: &self.ledger,
+            bad_log: &self.bad_log,
             in_order: self.in_order,
             dealt: matches!(self.backend, Backend::PerWorker(_)),
         })
@@ -292,7 +292,7 @@ impl<P: Storage> Inner<P> {
 
     /// Why there will be no more batches, if workers have ended before their time.
     pub(crate) fn gone(&self) -> Option<Error> {
-        if self.abandoned.is_stopped() || !self.backend.cannot_go_on() { None } else { self.fate.error() }
+        if self.cancel.is_stopped() || !self.backend.cannot_go_on() { None } else { self.deaths.error() }
     }
 
     /// Why nothing more comes.
@@ -303,16 +303,16 @@ impl<P: Storage> Inner<P> {
 
     /// Why a wait for the workers came to nothing.
     #[cold]
-    fn stuck(&self, stuck: Stuck) -> Error {
+    fn stuck(&self, stuck: NotBegun) -> Error {
         match stuck {
-            Stuck::Late if !self.abandoned.is_stopped() => self.gone().unwrap_or_else(|| self.timed_out()),
+            NotBegun::Late if !self.cancel.is_stopped() => self.gone().unwrap_or_else(|| self.timed_out()),
             _ => self.closed(),
         }
     }
 
     #[cold]
     pub(crate) fn timed_out(&self) -> Error {
-        let workers = &self.activities[..self.crew.len()];
+        let workers = &self.activities[..self.pool.len()];
         // In order it is the next one; as they arrive, the first of those that are begun. Those of an iterable dataset are
         // counted as they come.
         let arrive = !self.in_order && self.backend.is_numbered(self.pass.tasks);
@@ -334,14 +334,14 @@ impl<P: Storage> Inner<P> {
 
 impl<P: Storage> Drop for Inner<P> {
     fn drop(&mut self) {
-        self.abandoned.set(true);
+        self.cancel.set(true);
         dispose_each(std::mem::take(&mut self.pass.failures));
-        if self.crew.is_lost() {
-            return self.crew.forget();
+        if self.pool.is_lost() {
+            return self.pool.forget();
         }
         self.backend.close();
         let deadline = grace();
-        self.crew.end(&deadline);
+        self.pool.end(&deadline);
         if let Some(watchdog) = &mut self.watchdog {
             watchdog.end(&deadline);
         }

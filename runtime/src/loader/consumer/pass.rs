@@ -100,20 +100,20 @@ impl<P: Storage> Inner<P> {
         if !self.pass.failures.is_empty() {
             return self.next_failure().map(Err);
         }
-        if self.crew.has_lost_memory() {
+        if self.pool.has_lost_memory() {
             return Some(Err(self.forked()));
         }
-        if self.pass.delivered >= self.tally.look {
+        if self.pass.delivered >= self.stats.look {
             self.look();
         }
         let mut was_held = std::mem::take(&mut self.pass.held);
         let mut deadline = None;
         loop {
-            match self.backend.try_next(&self.pass, &self.abandoned, &self.crew) {
+            match self.backend.try_next(&self.pass, &self.cancel, &self.pool) {
                 Next::Batch { lease, task, rows } => {
                     let task = self.number(task);
                     let tag = self.tag(task, rows);
-                    if lease.work().is_troubled() {
+                    if lease.work().has_errors() {
                         match self.settle(lease, tag) {
                             // The time is that of one batch, and it is another one that may be held up now.
                             None => (deadline, was_held) = (None, false),
@@ -125,18 +125,18 @@ impl<P: Storage> Inner<P> {
                     return Some(Ok((lease, tag)));
                 }
                 Next::Again => {}
-                Next::Empty | Next::Held if self.crew.is_lost() => return Some(Err(self.forked())),
+                Next::Empty | Next::Held if self.pool.is_lost() => return Some(Err(self.forked())),
                 Next::Empty => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
                     let backend = &mut self.backend;
-                    if !self.tally.waiting(|| backend.wait(deadline)) {
+                    if !self.stats.waiting(|| backend.wait(deadline)) {
                         return Some(Err(self.timed_out()));
                     }
                 }
                 Next::Held if self.waits_for_release => {
                     let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
                     let backend = &mut self.backend;
-                    if !self.tally.held(|| backend.wait_for_release(deadline)) {
+                    if !self.stats.held(|| backend.wait_for_release(deadline)) {
                         return Some(Err(self.held()));
                     }
                 }
@@ -152,18 +152,18 @@ impl<P: Storage> Inner<P> {
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
-                    self.tally.fail();
+                    self.stats.fail();
                     return Some(Err(failure.into_error(task)));
                 }
                 Next::Lost { task } => {
                     let task = self.number(task);
-                    self.tally.fail();
+                    self.stats.fail();
                     return Some(Err(Error::Lost { task }));
                 }
                 Next::Closed => return Some(Err(self.end_closed())),
                 Next::End => {
                     (self.pass.open, self.pass.running) = (false, false);
-                    self.tally.end();
+                    self.stats.end();
                     return None;
                 }
             }
@@ -175,7 +175,7 @@ impl<P: Storage> Inner<P> {
     #[cold]
     fn end_closed(&mut self) -> Error {
         self.pass.open = false;
-        self.tally.end();
+        self.stats.end();
         self.closed()
     }
 
@@ -197,11 +197,11 @@ impl<P: Storage> Inner<P> {
         Some(Error::WorkerInit { worker, source })
     }
 
-    /// What is delivered in the place of a batch that has met trouble, if anything is.
+    /// What is delivered in the place of a batch that has met errors, if anything is.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, lease: Lease<P>, tag: Tag) -> Option<Result<(Lease<P>, Tag), Error>> {
-        let outcome = self.ledger.settle(lease, tag, &mut self.tally);
+        let outcome = self.bad_log.settle(lease, tag, &mut self.stats);
         match &outcome {
             Some(Ok((_, tag))) if !self.pass.numbered => self.count_stream(tag.rows),
             // Only a batch of an order keeps its number.

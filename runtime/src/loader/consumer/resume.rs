@@ -1,18 +1,18 @@
 //! What a loader keeps so that it can say where it is, and what it was told to go on from.
 
 use crate::loader::backend::Backend;
-use crate::loader::bad_samples::Ledger;
+use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::checkpoint::state::{State, Streams};
 use crate::loader::checkpoint::tickets::Gaps;
 use crate::loader::collate::{Output, Storage};
 use crate::loader::consumer::Inner;
-use crate::loader::consumer::compatibility::{Before, Facts};
+use crate::loader::consumer::compatibility::{Before, Compatibility};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::state::StateError;
 use crate::loader::error::warning::Warning;
-use crate::loader::order::index_source::{Draw, Origin, draw_base_seed};
-use crate::loader::order::passes::Pass;
+use crate::loader::order::index_source::{IndexSource, Origin, draw_base_seed};
+use crate::loader::order::passes::PassSeed;
 use crate::loader::order::progress::Progress;
 use crate::loader::spans;
 use crate::rng::{Generator, Place, SharedGenerator};
@@ -57,7 +57,7 @@ impl Log {
         &mut self,
         state: &State,
         generator: &mut Option<SharedGenerator>,
-        mut draw: Option<&mut Draw>,
+        mut draw: Option<&mut IndexSource>,
         warnings: &mut Vec<Warning>,
     ) -> Result<(), StateError> {
         let warning = match &mut draw {
@@ -68,7 +68,7 @@ impl Log {
         if generator.is_none() || self.adopted {
             *generator = state.start.generator.map(new);
             self.adopted = generator.is_some();
-            if let Some(Draw { from: Origin::Shuffled(from), .. }) = draw {
+            if let Some(IndexSource { from: Origin::Shuffled(from), .. }) = draw {
                 from.clone_from(generator);
             }
         }
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
-    pub(crate) fn prepare(&mut self, draw: Option<&mut Draw>) -> Result<(), Error> {
+    pub(crate) fn prepare(&mut self, draw: Option<&mut IndexSource>) -> Result<(), Error> {
         let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
         if std::mem::replace(&mut resume.tried, true) {
             draw.restore(&resume.state)?;
@@ -115,7 +115,7 @@ impl Log {
     }
 }
 
-impl Facts<'_> {
+impl Compatibility<'_> {
     /// The state of a loader whose next pass has the number `next`; `streams` says how far the workers of an iterable dataset
     /// are, if a pass is running.
     pub(crate) fn now(
@@ -123,7 +123,7 @@ impl Facts<'_> {
         log: &Log,
         next: u32,
         pass: &Progress,
-        ledger: &Ledger,
+        bad_log: &BadSampleLog,
         streams: impl FnOnce(bool) -> Option<Streams>,
     ) -> State {
         if let Some(state) = log.state() {
@@ -134,7 +134,7 @@ impl Facts<'_> {
             return State { streams, ..self.state(next, &self.before(String::new())) };
         }
         let missing = if pass.gaps { log.gaps.missing.clone() } else { Vec::new() };
-        let (batches, bad_samples) = (pass.delivered, ledger.in_pass());
+        let (batches, bad_samples) = (pass.delivered, bad_log.in_pass());
         State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
     }
 
@@ -217,13 +217,13 @@ impl<B: Output> Loader<B> {
 
 impl<P: Storage> Inner<P> {
     fn state(&self) -> State {
-        self.facts().now(&self.log, self.epochs, &self.pass, &self.ledger, |running| self.streams(running))
+        self.compatibility().now(&self.log, self.epochs, &self.pass, &self.bad_log, |running| self.streams(running))
     }
 
     fn load_state(&mut self, state: &State) -> Result<(), StateError> {
-        self.facts().check(state)?;
+        self.compatibility().check(state)?;
         self.give_up();
-        self.log.load(state, &mut self.generator, self.passes.draw_mut(), &mut self.warnings)?;
+        self.log.load(state, &mut self.generator, self.passes.index_source_mut(), &mut self.warnings)?;
         (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
         Ok(())
     }
@@ -231,13 +231,13 @@ impl<P: Storage> Inner<P> {
     /// Leaves the pass that was drawn for the next `epoch` to begin.
     #[cold]
     pub(crate) fn put_off(&mut self, tasks: Option<usize>) {
-        let state = State { streams: self.streams(false), ..self.facts().state(self.epochs, &self.log.before) };
+        let state = State { streams: self.streams(false), ..self.compatibility().state(self.epochs, &self.log.before) };
         self.log.put_off(state, tasks);
     }
 
     /// What its states depend on.
-    fn facts(&self) -> Facts<'_> {
-        Facts {
+    fn compatibility(&self) -> Compatibility<'_> {
+        Compatibility {
             dataset_len: self.passes.dataset_len(),
             batching: self.batching,
             generator: self.generator.as_ref(),
@@ -245,16 +245,16 @@ impl<P: Storage> Inner<P> {
             default: self.log.default.as_ref(),
             persistent: self.persistent,
             base_seed: (self.epochs > 0).then_some(self.seed),
-            draw: self.passes.draw(),
-            num_workers: self.crew.len(),
+            draw: self.passes.index_source(),
+            num_workers: self.pool.len(),
         }
     }
 
     /// How far the workers of an iterable dataset are; or at the start of a pass.
     fn streams(&self, running: bool) -> Option<Streams> {
         match &self.backend {
-            Backend::PerWorker(end) if self.passes.draw().is_none() => {
-                Some(end.streams(self.crew.len(), running.then_some(self.pass.samples)))
+            Backend::PerWorker(end) if self.passes.index_source().is_none() => {
+                Some(end.streams(self.pool.len(), running.then_some(self.pass.samples)))
             }
             _ => None,
         }
@@ -262,12 +262,12 @@ impl<P: Storage> Inner<P> {
 
     /// Draws the next pass, or again the one that a state is in.
     pub(crate) fn draw(&mut self) -> Result<Option<usize>, Error> {
-        self.log.prepare(self.passes.draw_mut())?;
+        self.log.prepare(self.passes.index_source_mut())?;
         let text = std::mem::take(&mut self.log.before.text);
-        self.log.before = self.facts().begin(&self.log, text);
+        self.log.before = self.compatibility().begin(&self.log, text);
         let keeps = self.persistent && self.epochs > 0;
         self.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(self.seed));
-        let pass = Pass { epoch: self.epochs, seed: self.seed };
+        let pass = PassSeed { epoch: self.epochs, seed: self.seed };
         let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
         if let Some(resume) = &mut self.log.resume {
             resume.drawn = Some(tasks);

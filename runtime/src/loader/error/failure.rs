@@ -9,14 +9,14 @@ use crate::loader::error::run::{By, Error};
 
 /// What went wrong with a batch. It can be dropped anywhere, although the errors in it are the user's.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct SlotErrors {
     /// Why there is no batch.
     pub(crate) failure: Option<Failure>,
     /// Samples that were passed over, in any order but that of the attempts at one position.
-    pub(crate) bad: Vec<Bad>,
+    pub(crate) bad: Vec<Skipped>,
 }
 
-impl Drop for Trouble {
+impl Drop for SlotErrors {
     fn drop(&mut self) {
         dispose(self.failure.take());
         dispose_each(std::mem::take(&mut self.bad));
@@ -25,7 +25,7 @@ impl Drop for Trouble {
 
 /// A bad sample that was passed over.
 #[derive(Debug)]
-pub(crate) struct Bad {
+pub(crate) struct Skipped {
     pub(crate) failure: Failure,
     /// The row that nothing was written into in its place.
     pub(crate) row: Option<usize>,

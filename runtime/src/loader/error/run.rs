@@ -50,7 +50,7 @@ pub enum Error {
         "{bad} samples of this pass are bad, and on_error allows {budget}; of this batch the first beyond that: {source}"
     )]
     BadSamples {
-        /// Bad samples of the pass so far, with those of this batch.
+        /// Skipped samples of the pass so far, with those of this batch.
         bad: usize,
         /// How many there may be.
         budget: usize,

@@ -1,6 +1,6 @@
 //! What each thread is at, for all to see.
 
-use crate::loader::metrics::counters::Figures;
+use crate::loader::metrics::counters::Counters;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
@@ -12,7 +12,7 @@ pub(crate) struct Activity {
     pub(crate) index: AtomicUsize,
     /// The row of the batch that it is for.
     pub(crate) row: AtomicUsize,
-    pub(crate) figures: Figures,
+    pub(crate) counters: Counters,
 }
 
 impl Activity {
@@ -35,7 +35,7 @@ impl Activity {
     /// The sample that it reads or writes.
     pub(crate) fn at(&self) -> Option<At> {
         let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
-        Some(At { task: self.task()?, row, index, taken_on: self.figures.samples() })
+        Some(At { task: self.task()?, row, index, taken_on: self.counters.samples() })
     }
 
     /// The index it reads for batch `task`, if that is what it does.

@@ -25,14 +25,14 @@ pub struct BadSample {
 
 /// What anybody may read of the bad samples.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct BadSampleReport {
     process: Process,
-    known: Mutex<Met>,
+    known: Mutex<BadSampleRecord>,
 }
 
 /// The bad samples of all passes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct BadSampleRecord {
     pub(crate) total: usize,
     /// Indices that were reported, with the worker whose they are.
     pub(crate) known: BTreeSet<(usize, usize)>,
@@ -40,14 +40,14 @@ pub(crate) struct Met {
     pub(crate) last: VecDeque<BadSample>,
 }
 
-impl Report {
+impl BadSampleReport {
     /// What there is.
-    pub(crate) fn read(&self) -> Met {
+    pub(crate) fn read(&self) -> BadSampleRecord {
         self.lock().map(|met| met.clone()).unwrap_or_default()
     }
 
     /// `None` in a process that was forked from the loader's while another thread held the lock, which stays locked there.
-    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, Met>> {
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BadSampleRecord>> {
         if self.process.is_this() {
             return Some(self.known.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -59,7 +59,7 @@ impl Report {
     }
 }
 
-impl Met {
+impl BadSampleRecord {
     /// Their indices.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
         self.known.iter().map(|&(_, index)| index)

@@ -1,6 +1,6 @@
 //! When a thread looks at the clock, and what it makes of that.
 //!
-//! A look costs about 25 ns. So the [`Pacer`](crate::loader::worker::claim_size::Pacer) says which claims are timed: as many as 2 % of the time
+//! A look costs about 25 ns. So the [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) says which claims are timed: as many as 2 % of the time
 //! pays for, which is all of them unless they are very quick. Of very quick ones it is one in so many, which then stands for
 //! those since the one before, though never for more than the time that has really passed.
 //!
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::dataset::reading;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::counters::{Figures, MANY, Stages, nanos};
+use crate::loader::metrics::counters::{Counters, MANY, Stages, nanos};
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
@@ -74,20 +74,20 @@ impl Watch {
         let_go: u64,
         always: bool,
     ) -> u64 {
-        let (figures, look) = (&activity.figures, look());
+        let (counters, look) = (&activity.counters, look());
         let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
         let between = passed.saturating_sub(took);
         let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
-        figures.busy(took + took.saturating_mul(let_go).min(between), others);
+        counters.busy(took + took.saturating_mul(let_go).min(between), others);
         self.last = Some(ended);
         self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
         let passed = passed / look;
         self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
         if self.staged {
-            self.laps.stop(ended, figures);
+            self.laps.stop(ended, counters);
             self.savings = self.savings.saturating_sub(self.price);
         } else if self.slow {
-            figures.slowest.note(activity.index.load(Ordering::Relaxed), samples, took);
+            counters.slowest.note(activity.index.load(Ordering::Relaxed), samples, took);
         }
         self.price = samples.saturating_mul(2 * PRICE);
         passed
@@ -133,7 +133,7 @@ impl Laps {
 
     /// The next sample is asked for: the one before, if there is one, is written.
     pub(crate) fn ask(&self, activity: &Activity) {
-        self.lap(Instant::now(), &activity.figures);
+        self.lap(Instant::now(), &activity.counters);
     }
 
     /// A sample is read, or was tried to be; or (`false`) there is none any more.
@@ -148,7 +148,7 @@ impl Laps {
         self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
     }
 
-    fn lap(&self, now: Instant, figures: &Figures) {
+    fn lap(&self, now: Instant, counters: &Counters) {
         let time = self.since_last(now);
         // What was read while the sample was written.
         let late = reading::watch(Some(0)).unwrap_or_default().min(time);
@@ -157,15 +157,15 @@ impl Laps {
         self.writing.set(self.writing.get() + (time - late));
         let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
-            figures.slowest.note(index, 1, read + time);
+            counters.slowest.note(index, 1, read + time);
         }
     }
 
-    fn stop(&self, now: Instant, figures: &Figures) {
-        self.lap(now, figures);
+    fn stop(&self, now: Instant, counters: &Counters) {
+        self.lap(now, counters);
         reading::watch(self.outer.take());
         let [drawing, reading, writing] = [&self.drawing, &self.reading, &self.writing].map(Cell::get);
-        figures.stages(Stages { drawing, reading, writing });
+        counters.stages(Stages { drawing, reading, writing });
     }
 
     /// The time since the last call, without what looking at the clock takes.

@@ -1,4 +1,4 @@
-//! What one thread has done, in figures that it alone writes and anybody may read at any time.
+//! What one thread has done, in counters that it alone writes and anybody may read at any time.
 //!
 //! So a count is a load and a store, and no thread waits for another one. Readers see each figure as it was a moment ago,
 //! and not all of them at the same moment.
@@ -14,9 +14,9 @@ pub(crate) const SLOWEST: usize = 8;
 /// So many samples' time is kept as one, as that of a sample may be less than a nanosecond.
 pub(crate) const MANY: u64 = 1024;
 
-/// One thread's figures. Times are in nanoseconds.
+/// One thread's counters. Times are in nanoseconds.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Counters {
     /// That it took on.
     samples: AtomicU64,
     /// What samples took, and how many are in that; and what [`MANY`] of the others are taken to take.
@@ -38,7 +38,7 @@ pub(crate) struct Figures {
     pub(crate) slowest: Slowest,
 }
 
-impl Figures {
+impl Counters {
     #[inline]
     pub(crate) fn claimed(&self, samples: usize) {
         add(&self.samples, samples as u64);
@@ -89,16 +89,16 @@ impl Figures {
     /// What all samples took. On average would say too much: before quick ones there may have been a slow one, and the one
     /// that is being filled may have just begun.
     pub(crate) fn busy_time(&self) -> Duration {
-        let figures = [&self.busy, &self.accounted, &self.others];
-        let [busy, accounted, others] = figures.map(|figure| figure.load(Ordering::Relaxed));
+        let counters = [&self.busy, &self.accounted, &self.others];
+        let [busy, accounted, others] = counters.map(|figure| figure.load(Ordering::Relaxed));
         let left = self.samples().saturating_sub(accounted).saturating_mul(others) / MANY;
         Duration::from_nanos(busy.saturating_add(left))
     }
 
     /// The shares of that which are drawing indices and reading, as far as it was looked at; the rest is writing.
     pub(crate) fn shares(&self) -> [f64; 2] {
-        let figures = [&self.drawing, &self.reading, &self.writing];
-        let [drawing, reading, writing] = figures.map(|figure| figure.load(Ordering::Relaxed) as f64);
+        let counters = [&self.drawing, &self.reading, &self.writing];
+        let [drawing, reading, writing] = counters.map(|figure| figure.load(Ordering::Relaxed) as f64);
         let all = drawing + reading + writing;
         if all > 0.0 { [drawing / all, reading / all] } else { [0.0, 1.0] }
     }
@@ -221,16 +221,16 @@ mod tests {
 
     #[test]
     fn samples_without_a_time_are_taken_for_as_long_as_was_said_last() {
-        let figures = Figures::default();
-        assert_eq!((figures.busy_time(), figures.shares()), (Duration::ZERO, [0.0, 1.0]));
-        (0..4).for_each(|_| figures.claimed(2));
-        figures.busy(3000, 25 * MANY);
-        (0..2).for_each(|_| figures.claimed(2));
-        figures.stages(Stages { drawing: 50, reading: 100, writing: 250 });
-        assert_eq!(figures.samples(), 12);
-        assert_eq!((figures.busy_time(), figures.shares()), (Duration::from_nanos(3100), [0.125, 0.25]));
-        figures.busy(10, 0);
-        assert_eq!(figures.busy_time(), Duration::from_nanos(3010));
+        let counters = Counters::default();
+        assert_eq!((counters.busy_time(), counters.shares()), (Duration::ZERO, [0.0, 1.0]));
+        (0..4).for_each(|_| counters.claimed(2));
+        counters.busy(3000, 25 * MANY);
+        (0..2).for_each(|_| counters.claimed(2));
+        counters.stages(Stages { drawing: 50, reading: 100, writing: 250 });
+        assert_eq!(counters.samples(), 12);
+        assert_eq!((counters.busy_time(), counters.shares()), (Duration::from_nanos(3100), [0.125, 0.25]));
+        counters.busy(10, 0);
+        assert_eq!(counters.busy_time(), Duration::from_nanos(3010));
     }
 
     #[test]

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::loader::bad_samples::Ledger;
+use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::cores::usable_cores;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::bad_samples::Report;
+use crate::loader::metrics::bad_samples::BadSampleReport;
 use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 use crate::loader::worker::watchdog::{Reports, Watchdog};
@@ -24,7 +24,7 @@ use crate::sync::atomic::Ordering;
 
 /// What the consumer counts and times.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ConsumerStats {
     counted: Arc<Counted>,
     /// Whether samples differ in their bytes, so that each batch is to be weighed.
     weighs: bool,
@@ -93,7 +93,7 @@ impl Stopwatch {
     }
 }
 
-impl Tally {
+impl ConsumerStats {
     pub(crate) fn new(sample_bytes: Option<usize>, spills: Spills) -> Self {
         let counted = Counted { sample_bytes: sample_bytes.unwrap_or_default() as u64, ..Counted::default() };
         let (elapsed, waiting, held) = Default::default();
@@ -160,15 +160,15 @@ impl Tally {
         self.counted.held.time(&mut self.held, &self.counted.base, wait)
     }
 
-    /// What anybody can read the figures by.
+    /// What anybody can read the counters by.
     pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
-        let Known { activities, ledger, watchdog, depth, in_order, dealt } = known;
+        let Known { activities, bad_log, watchdog, depth, in_order, dealt } = known;
         StatsReader {
             counted: self.counted.clone(),
             activities: activities.clone(),
-            bad: ledger.report().clone(),
+            bad: bad_log.report().clone(),
             stuck: watchdog.map(Watchdog::reports),
-            replicas: ledger.replicas(),
+            replicas: bad_log.replicas(),
             depth,
             in_order,
             dealt,
@@ -190,12 +190,12 @@ impl Stopwatch {
 
 /// Reads what a loader has done, from any thread and at any time: see [`Loader::stats_reader`](crate::loader::consumer::loader::Loader::stats_reader).
 ///
-/// It keeps the figures, but not the loader: of one that is dropped it says what was.
+/// It keeps the counters, but not the loader: of one that is dropped it says what was.
 #[derive(Clone)]
 pub struct StatsReader {
     counted: Arc<Counted>,
     activities: Arc<[CachePadded<Activity>]>,
-    bad: Arc<Report>,
+    bad: Arc<BadSampleReport>,
     stuck: Option<Reports>,
     replicas: bool,
     depth: usize,
@@ -203,10 +203,10 @@ pub struct StatsReader {
     dealt: bool,
 }
 
-/// What of its figures only the loader knows.
+/// What of its counters only the loader knows.
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
-    pub(crate) ledger: &'a Ledger,
+    pub(crate) bad_log: &'a BadSampleLog,
     pub(crate) watchdog: Option<&'a Watchdog>,
     pub(crate) depth: usize,
     pub(crate) in_order: bool,
@@ -225,7 +225,7 @@ impl StatsReader {
             .flat_map(|(place, activity)| {
                 let by = if place < workers.len() { By::Worker(place) } else { By::Consumer };
                 let slow = move |(index, samples, time)| Slow { index, samples, time, by };
-                activity.figures.slowest.read().into_iter().map(slow)
+                activity.counters.slowest.read().into_iter().map(slow)
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));

@@ -1,4 +1,4 @@
-//! What a loader has done and what it waited for, in figures.
+//! What a loader has done and what it waited for, in counters.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::loader::metrics::verdict::Verdict;
 ///   whole is divided into the stages as these are. If samples that were not timed one by one take long, all those of the
 ///   claim are an entry of [`slowest`](Self::slowest) together, and the next claims are timed sample by sample.
 /// - With [`get_many`](crate::Dataset::get_many) no sample has a time of its own.
-/// - A thread's figures are there when it has finished what it fills: a sample that is stuck is not in them; for that there
+/// - A thread's counters are there when it has finished what it fills: a sample that is stuck is not in them; for that there
 ///   is the [watchdog](crate::loader::builder::Builder::watchdog).
 ///
 /// Times are serialised as seconds.
@@ -141,7 +141,7 @@ pub struct Stuck {
 }
 
 impl Stats {
-    /// What held the loop back, from these figures.
+    /// What held the loop back, from these counters.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self)
     }
@@ -159,16 +159,16 @@ impl WorkerStats {
     }
 
     pub(crate) fn of(activity: &Activity) -> Self {
-        let figures = &activity.figures;
-        let busy = figures.busy_time();
-        let [drawing, reading] = figures.shares().map(|share| busy.mul_f64(share));
+        let counters = &activity.counters;
+        let busy = counters.busy_time();
+        let [drawing, reading] = counters.shares().map(|share| busy.mul_f64(share));
         Self {
-            samples: figures.samples(),
+            samples: counters.samples(),
             drawing,
-            reading: reading + figures.starting(),
+            reading: reading + counters.starting(),
             writing: busy.saturating_sub(drawing + reading),
-            waiting: figures.waiting(),
-            resting: figures.resting(),
+            waiting: counters.waiting(),
+            resting: counters.resting(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What held a loop back, told from a loader's figures.
+//! What held a loop back, told from a loader's counters.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::loader::metrics::stats::{Stats, WorkerStats};
 
 /// What held a loop back: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
 ///
-/// It is told from figures alone. What it says of more workers supposes that they get cores of their own.
+/// It is told from counters alone. What it says of more workers supposes that they get cores of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum Verdict {

@@ -9,7 +9,7 @@ use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
 
 /// Where a loader's indices come from, and the batches that they go into.
-pub(crate) struct Draw {
+pub(crate) struct IndexSource {
     pub(crate) from: Origin,
     pub(crate) batching: Batching,
     /// Passes drawn so far, of a user's sampler or iterator.
@@ -70,7 +70,7 @@ impl Batching {
     }
 }
 
-impl Draw {
+impl IndexSource {
     /// How many indices a pass has over a dataset of this length; `None` if only its end will tell.
     pub(crate) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {

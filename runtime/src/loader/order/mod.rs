@@ -1,7 +1,7 @@
 //! Which samples a pass has, in which order and in which batches.
 
-pub(crate) mod board;
 pub(crate) mod index_source;
 pub(crate) mod passes;
 pub(crate) mod plan;
+pub(crate) mod plan_cell;
 pub(crate) mod progress;

@@ -107,7 +107,7 @@ impl<I: Iterator<Item: AsRef<[usize]>> + Send> Batches for Lists<I> {
 
 /// Draws batches as the pass goes.
 pub(crate) struct Feed {
-    source: Mutex<Source>,
+    source: Mutex<FeedState>,
     /// By slot.
     lists: Box<[RwLock<List>]>,
     /// The most indices in a list.
@@ -115,7 +115,7 @@ pub(crate) struct Feed {
     in_order: bool,
 }
 
-struct Source {
+struct FeedState {
     /// `None` before the first pass and after the end of one.
     batches: Option<Box<dyn Batches>>,
     /// Tickets drawn for.
@@ -156,7 +156,7 @@ impl Feed {
     /// Lists for so many slots, of at most so many indices.
     pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Self {
         let list = |_| RwLock::new(List::new(most));
-        let source = Mutex::new(Source { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
+        let source = Mutex::new(FeedState { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
         Self { source, lists: (0..slots).map(list).collect(), most, in_order }
     }
 
@@ -173,7 +173,7 @@ impl Feed {
         }
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
         let (before, kept) = (source.batches.take(), VecDeque::new());
-        *source = Source { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
+        *source = FeedState { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
         dispose(before);
     }
 
@@ -221,7 +221,7 @@ impl Feed {
         self.lists[slot].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn draw(&self, source: &mut Source, slot: usize, ticket: usize) {
+    fn draw(&self, source: &mut FeedState, slot: usize, ticket: usize) {
         let mut list = self.lists[slot].write().unwrap_or_else(PoisonError::into_inner);
         match source.kept.pop_front() {
             Some(kept) => *list = kept,
@@ -239,7 +239,7 @@ impl List {
     }
 }
 
-impl Source {
+impl FeedState {
     /// Draws the next batch, of at most so many indices.
     fn draw(&mut self, list: &mut List, most: usize) {
         (list.number, list.first) = (self.number, self.position);

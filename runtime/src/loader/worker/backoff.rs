@@ -19,14 +19,14 @@ const MOST_SKIPPED: u32 = 1024;
 
 /// One worker's naps.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct Backoff {
     /// Occasions to let go by.
     skip: u32,
     /// How many to let go by after the next nap in vain.
     patience: u32,
 }
 
-impl Rest {
+impl Backoff {
     /// Naps while the others begin batches faster than they could be passed; `begun` says how many were.
     ///
     /// For threads that found their last claim to be tiny. Gives the time that the nap took.
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_worker_naps_on_while_batches_are_begun_fast_and_tries_less_often_when_they_are_not() {
-        let (mut rest, looks) = (Rest::default(), Cell::new(0_usize));
+        let (mut rest, looks) = (Backoff::default(), Cell::new(0_usize));
         // Three naps with more batches than could be passed, and then one without any.
         let fast = || {
             looks.set(looks.get() + 1);

@@ -41,7 +41,7 @@ impl fmt::Debug for Stopper {
 /// One word for both reasons: a thread that sees it and leaves rows out publishes them after that, so that whoever takes
 /// these rows sees it, too.
 #[derive(Debug, Default)]
-pub(crate) struct Abandoned(AtomicU8);
+pub(crate) struct CancelFlag(AtomicU8);
 
 /// The consumer wants no more of this pass.
 const GIVEN_UP: u8 = 1;
@@ -49,15 +49,15 @@ const GIVEN_UP: u8 = 1;
 /// The loader was stopped, for ever.
 const STOPPED: u8 = 1 << 1;
 
-impl Abandoned {
+impl CancelFlag {
     #[inline]
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
     /// Gives the pass up, or begins one.
-    pub(crate) fn set(&self, abandoned: bool) {
-        if abandoned {
+    pub(crate) fn set(&self, cancel: bool) {
+        if cancel {
             self.0.fetch_or(GIVEN_UP, Ordering::Relaxed);
         } else {
             self.0.fetch_and(!GIVEN_UP, Ordering::Relaxed);

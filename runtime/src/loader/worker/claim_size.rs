@@ -1,10 +1,10 @@
 //! How much of a batch a thread claims at once.
 //!
 //! Small claims share one batch among all workers, and a slow sample then holds up little; but each costs some hundred
-//! nanoseconds between cores. A pacer measures what its thread's claims take and makes them about [`TARGET`] long. The
+//! nanoseconds between cores. A sizer measures what its thread's claims take and makes them about [`TARGET`] long. The
 //! batches do not depend on it.
 //!
-//! A worker's pacer also says when a whole batch is hardly worth a claim (see [`rest`](crate::loader::worker::backoff)).
+//! A worker's sizer also says when a whole batch is hardly worth a claim (see [`rest`](crate::loader::worker::backoff)).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const PRICE: u64 = 128;
 const SAVINGS: [u64; 2] = [1024 * PRICE, 4096 * PRICE];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct ClaimSizer {
     /// Parts to claim.
     parts: usize,
     /// Parts of a batch.
@@ -40,7 +40,7 @@ pub(crate) struct Pacer {
     savings: u64,
 }
 
-impl Pacer {
+impl ClaimSizer {
     /// Claims always `parts` parts.
     pub(crate) fn fixed(parts: usize) -> Self {
         Self { parts, most: parts, adapts: false, skip: 0, period: 0, claims: 0, tiny: false, savings: SAVINGS[0] }
@@ -122,36 +122,36 @@ mod tests {
 
     #[test]
     fn quick_samples_are_claimed_by_the_batch_and_slow_ones_one_by_one() {
-        let mut pacer = Pacer::adaptive(64);
-        assert_eq!(pacer.parts(), 1);
-        pacer.adapt(Duration::from_nanos(40), 1);
-        assert_eq!(pacer.parts(), 64);
-        (0..9).for_each(|_| pacer.adapt(Duration::from_millis(1), 1));
-        assert_eq!(pacer.parts(), 1);
-        pacer.adapt(Duration::from_micros(10), 4);
-        assert_eq!(pacer.parts(), 8);
+        let mut sizer = ClaimSizer::adaptive(64);
+        assert_eq!(sizer.parts(), 1);
+        sizer.adapt(Duration::from_nanos(40), 1);
+        assert_eq!(sizer.parts(), 64);
+        (0..9).for_each(|_| sizer.adapt(Duration::from_millis(1), 1));
+        assert_eq!(sizer.parts(), 1);
+        sizer.adapt(Duration::from_micros(10), 4);
+        assert_eq!(sizer.parts(), 8);
     }
 
     #[test]
     fn only_whole_batches_that_took_next_to_nothing_are_tiny() {
-        let mut pacer = Pacer::adaptive(2).watching();
+        let mut sizer = ClaimSizer::adaptive(2).watching();
         for (took, parts, tiny) in [(30, 1, false), (30, 2, true), (3000, 2, false), (30, 2, true)] {
-            pacer.adapt(Duration::from_nanos(took), parts);
-            assert_eq!(pacer.is_tiny(), tiny, "{took} ns for {parts} parts");
+            sizer.adapt(Duration::from_nanos(took), parts);
+            assert_eq!(sizer.is_tiny(), tiny, "{took} ns for {parts} parts");
         }
-        pacer.savings = 0;
-        pacer.measured(Duration::from_nanos(30), 2, false, 1);
-        assert!(pacer.is_tiny() && pacer.lets_go() && !pacer.is_tiny(), "the next one is not measured");
+        sizer.savings = 0;
+        sizer.measured(Duration::from_nanos(30), 2, false, 1);
+        assert!(sizer.is_tiny() && sizer.lets_go() && !sizer.is_tiny(), "the next one is not measured");
     }
 
     const QUICK: Duration = Duration::from_nanos(500);
 
     /// How many of these claims are measured.
-    fn measured(pacer: &mut Pacer, claims: usize, passed: u64) -> usize {
+    fn measured(sizer: &mut ClaimSizer, claims: usize, passed: u64) -> usize {
         let mut measured = 0;
         for _ in 0..claims {
-            if !pacer.lets_go() {
-                pacer.measured(QUICK, 1, false, passed);
+            if !sizer.lets_go() {
+                sizer.measured(QUICK, 1, false, passed);
                 measured += 1;
             }
         }
@@ -160,30 +160,30 @@ mod tests {
 
     #[test]
     fn claims_are_measured_the_less_often_the_more_there_were_unless_all_are_wanted() {
-        for mut pacer in [Pacer::adaptive(1), Pacer::fixed(5)] {
-            assert_eq!(measured(&mut pacer, 1024, 0), 1024);
-            let next = measured(&mut pacer, 4096, 0);
+        for mut sizer in [ClaimSizer::adaptive(1), ClaimSizer::fixed(5)] {
+            assert_eq!(measured(&mut sizer, 1024, 0), 1024);
+            let next = measured(&mut sizer, 4096, 0);
             assert!((8..64).contains(&next), "{next}");
-            assert_eq!(measured(&mut pacer, 512_000, 0), 1000);
-            pacer.measured(QUICK, 1, true, 0);
-            assert!(!pacer.lets_go(), "all are wanted");
+            assert_eq!(measured(&mut sizer, 512_000, 0), 1000);
+            sizer.measured(QUICK, 1, true, 0);
+            assert!(!sizer.lets_go(), "all are wanted");
         }
-        let mut watching = Pacer { savings: 0, ..Pacer::adaptive(1).watching() };
+        let mut watching = ClaimSizer { savings: 0, ..ClaimSizer::adaptive(1).watching() };
         assert_eq!((measured(&mut watching, 33, 0), watching.let_go()), (1, 32));
     }
 
     #[test]
     fn all_claims_are_measured_as_long_as_the_time_that_passes_pays_for_it() {
-        let mut pacer = Pacer::fixed(1);
-        measured(&mut pacer, 100_000, 0);
-        let rare = measured(&mut pacer, 51_200, 0);
+        let mut sizer = ClaimSizer::fixed(1);
+        measured(&mut sizer, 100_000, 0);
+        let rare = measured(&mut sizer, 51_200, 0);
         assert!(rare <= 101, "{rare}");
         // 40 ms, by a clock that takes 25 ns to look at.
-        while pacer.lets_go() {}
-        pacer.measured(QUICK, 1, false, 1_600_000);
-        assert_eq!(measured(&mut pacer, 4095, 0), 4095);
-        assert!(measured(&mut pacer, 5120, 0) <= 11);
-        while pacer.lets_go() {}
-        assert_eq!(measured(&mut pacer, 100_000, PRICE), 100_000);
+        while sizer.lets_go() {}
+        sizer.measured(QUICK, 1, false, 1_600_000);
+        assert_eq!(measured(&mut sizer, 4095, 0), 4095);
+        assert!(measured(&mut sizer, 5120, 0) <= 11);
+        while sizer.lets_go() {}
+        assert_eq!(measured(&mut sizer, 100_000, PRICE), 100_000);
     }
 }

@@ -11,10 +11,10 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// What became of a loader's workers.
 #[derive(Debug)]
-pub(crate) struct Fate(Mutex<State>);
+pub(crate) struct Deaths(Mutex<Living>);
 
 #[derive(Debug)]
-struct State {
+struct Living {
     /// Workers that live.
     alive: usize,
     /// Those of them that take part in the pass.
@@ -23,9 +23,9 @@ struct State {
     first: Option<(usize, String)>,
 }
 
-impl Fate {
+impl Deaths {
     pub(crate) fn new(workers: usize) -> Self {
-        Self(Mutex::new(State { alive: workers, active: workers, first: None }))
+        Self(Mutex::new(Living { alive: workers, active: workers, first: None }))
     }
 
     /// Notes that a worker ends with a panic; whether nobody is left who takes part in the pass.
@@ -52,7 +52,7 @@ impl Fate {
         first.map(|(worker, message)| Error::WorkerDied { worker, message })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Living> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

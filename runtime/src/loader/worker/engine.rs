@@ -9,20 +9,20 @@ use crossbeam_utils::CachePadded;
 
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 use crate::loader::bad_samples::OnError;
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{dispose, guarded, quietly};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::order::board::Board;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::plan::{Feed, Indices, Plan};
-use crate::loader::worker::cancel::Abandoned;
-use crate::loader::worker::claim_size::Pacer;
+use crate::loader::order::plan_cell::PlanCell;
+use crate::loader::worker::cancel::CancelFlag;
+use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::skip::Tolerant;
+use crate::loader::worker::skip::SkipJob;
 
 /// What the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
@@ -36,8 +36,8 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) single: bool,
     /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
     bulk: usize,
-    pub(crate) board: Arc<Board>,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) plan_cell: Arc<PlanCell>,
+    pub(crate) cancel: Arc<CancelFlag>,
     on_error: OnError,
     /// What each worker does, and last the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
@@ -73,9 +73,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (board, abandoned) = (Arc::new(Board::new(feed)), Arc::default());
+        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), Arc::default());
         let on_error = OnError::Raise;
-        Self { dataset, collate, rows, stride, single, bulk, board, abandoned, on_error, activities }
+        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, activities }
     }
 
     /// With bad samples treated so.
@@ -84,8 +84,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     }
 
     /// The reader of a worker, or of the consumer.
-    pub(crate) fn reader(&self, worker: Option<usize>, pacer: Pacer) -> Reader {
-        Reader::new(worker.unwrap_or(self.workers()), worker, pacer, self.bulk)
+    pub(crate) fn reader(&self, worker: Option<usize>, sizer: ClaimSizer) -> Reader {
+        Reader::new(worker.unwrap_or(self.workers()), worker, sizer, self.bulk)
     }
 
     /// How many workers there are.
@@ -99,7 +99,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     pub(crate) fn spoil(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         task: Task<'_>,
         rows: Range<usize>,
         reader: &Reader,
@@ -117,7 +117,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(always)] // As `Shared::fill_claim`.
     pub(crate) fn fill<const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         plan: &Plan,
         task: Task<'_>,
         rows: Range<usize>,
@@ -127,7 +127,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         // A short batch may have no rows for this claim, and then no index to name.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
-        activity.figures.claimed(rows.len());
+        activity.counters.claimed(rows.len());
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
         {
@@ -145,7 +145,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     fn fill_many<const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         plan: &Plan,
         task: Task<'_>,
         rows: Range<usize>,
@@ -158,7 +158,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(always)]
     fn fill_rows<const BULK: bool, const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         plan: &Plan,
         task: Task<'_>,
         rows: Range<usize>,
@@ -208,7 +208,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             scratch: &mut reader.scratch,
             activity: &self.activities[reader.place],
             laps: if TIMED { reader.watch.laps() } else { None },
-            abandoned: &self.abandoned,
+            cancel: &self.cancel,
             bulk: self.bulk > 0,
             single: self.single,
         }
@@ -219,7 +219,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     fn failed<const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         plan: &Plan,
         task: Task<'_>,
         stopped: Stopped,
@@ -234,16 +234,16 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             job.at = at;
             // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
-            let mut tolerant = Tolerant::new(&mut job, end, self.replaces(), by, &leave_empty);
-            while !tolerant.gave_up
+            let mut skipping = SkipJob::new(&mut job, end, self.replaces(), by, &leave_empty);
+            while !skipping.gave_up
                 && let Err(cause) = outcome
             {
-                outcome = tolerant.pass_over(cause);
+                outcome = skipping.pass_over(cause);
                 if outcome.is_ok() {
-                    outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
+                    outcome = guarded(|| self.collate.fill(&work.payload, &mut skipping));
                 }
             }
-            work.note(tolerant.bad);
+            work.note(skipping.bad);
             at = job.at;
         }
         if let Err(cause) = outcome {
@@ -258,7 +258,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     fn collate_good<const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
+        work: &SlotState<C::Payload>,
         job: &mut MapJob<'_, D, TIMED>,
         end: usize,
         by: By,
@@ -271,10 +271,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if hinted.is_err() {
             job.known = 0;
         }
-        let mut tolerant = Tolerant::new(job, end, self.replaces(), by, &|_| {});
-        let outcome = guarded(|| self.collate.fill(&work.payload, &mut tolerant));
-        let nothing = rows > 0 && tolerant.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
-        work.note(tolerant.bad);
+        let mut skipping = SkipJob::new(job, end, self.replaces(), by, &|_| {});
+        let outcome = guarded(|| self.collate.fill(&work.payload, &mut skipping));
+        let nothing = rows > 0 && skipping.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
+        work.note(skipping.bad);
         if nothing {
             dispose(outcome);
             // A panic there is reported as any panic is.

@@ -1,8 +1,8 @@
 //! Where workers wait before each pass, until each has run the user's `worker_init`.
 //!
-//! The consumer begins a pass at the gate while the ring's run is over, so that every worker comes there; each runs its code
-//! and waits. When all have, the consumer opens the ring's run, and then the gate. So nobody claims anything before its code
-//! has run. Without a `worker_init` there is no gate: a worker begins when it is first needed.
+//! The consumer begins a pass at the barrier while the ring's run is over, so that every worker comes there; each runs its code
+//! and waits. When all have, the consumer opens the ring's run, and then the barrier. So nobody claims anything before its code
+//! has run. Without a `worker_init` there is no barrier: a worker begins when it is first needed.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + S
 
 /// That code, for one worker.
 #[derive(Clone)]
-pub(crate) struct Start {
+pub(crate) struct InitHook {
     init: Arc<Init>,
     /// Whether to run it once only, and not before each pass.
     persistent: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Start {
     done: bool,
 }
 
-impl Start {
+impl InitHook {
     pub(crate) fn new(init: Init, persistent: bool) -> Self {
         Self { init: Arc::new(init), persistent, done: false }
     }
@@ -44,38 +44,38 @@ impl Start {
     }
 }
 
-pub(crate) struct Gate {
+pub(crate) struct InitBarrier {
     /// What each worker runs.
-    start: Start,
+    start: InitHook,
     workers: usize,
-    state: Mutex<State>,
+    state: Mutex<Arrivals>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Arrivals {
     /// Passes begun.
     passes: u64,
-    /// The last pass that the gate was opened for.
+    /// The last pass that the barrier was opened for.
     open: u64,
     /// The base seed of the current one.
     seed: u64,
     /// Workers that are through, or gone.
     arrived: usize,
-    /// Workers that ended before the gate was closed.
+    /// Workers that ended before the barrier was closed.
     gone: usize,
     /// Workers that failed, and why.
     failures: Vec<(usize, BoxError)>,
     closed: bool,
 }
 
-impl Gate {
-    pub(crate) fn new(start: Start, workers: usize) -> Self {
+impl InitBarrier {
+    pub(crate) fn new(start: InitHook, workers: usize) -> Self {
         Self { start, workers, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
-    /// long, or the gate was closed.
+    /// long, or the barrier was closed.
     pub(crate) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         let mut state = self.lock();
         // A pass that nobody waited for: its workers may still be in their code.
@@ -108,78 +108,82 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// The gate as one worker sees it.
+    /// The barrier as one worker sees it.
     pub(crate) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { gate: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
+        Visitor { barrier: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every worker is through; `None` if that took too long, or the gate was closed.
-    fn wait_for_all<'a>(&'a self, state: MutexGuard<'a, State>, deadline: &Until) -> Option<MutexGuard<'a, State>> {
-        let some_left = |state: &State| state.arrived < self.workers;
-        let waits = |state: &State| some_left(state) && !state.closed;
+    /// Waits until every worker is through; `None` if that took too long, or the barrier was closed.
+    fn wait_for_all<'a>(
+        &'a self,
+        state: MutexGuard<'a, Arrivals>,
+        deadline: &Until,
+    ) -> Option<MutexGuard<'a, Arrivals>> {
+        let some_left = |state: &Arrivals| state.arrived < self.workers;
+        let waits = |state: &Arrivals| some_left(state) && !state.closed;
         let state = wait_while((&self.state, &self.changed), state, deadline, waits);
         (!some_left(&state)).then_some(state)
     }
 }
 
-/// One worker at the gate.
+/// One worker at the barrier.
 pub(crate) struct Visitor<'a> {
-    gate: &'a Gate,
+    barrier: &'a InitBarrier,
     worker: usize,
     /// Passes that it took part in.
     passes: u64,
     /// The last one of them that it was counted in as through.
     arrived: u64,
-    start: Start,
+    start: InitHook,
 }
 
 /// A worker that ends, in whatever way, is nobody to wait for.
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
-        let mut state = self.gate.lock();
+        let mut state = self.barrier.lock();
         state.gone += 1;
         state.arrived += usize::from(self.arrived != state.passes);
-        self.gate.changed.notify_all();
+        self.barrier.changed.notify_all();
     }
 }
 
 impl Visitor<'_> {
-    /// Waits for the next pass, runs the user's code, and waits until the gate is open; whether the worker may take part, or
+    /// Waits for the next pass, runs the user's code, and waits until the barrier is open; whether the worker may take part, or
     /// `None` if the loader is gone.
     pub(crate) fn next_pass(&mut self) -> Option<bool> {
-        let gate = self.gate;
-        let mut state = gate.lock();
+        let barrier = self.barrier;
+        let mut state = barrier.lock();
         while state.passes == self.passes && !state.closed {
-            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
             return None;
         }
         self.passes = state.passes;
-        let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
+        let info = WorkerInfo::new(self.worker, barrier.workers, state.seed);
         drop(state);
         mishap();
         let outcome = self.start.run(info);
         let ready = outcome.is_ok();
-        let mut state = gate.lock();
+        let mut state = barrier.lock();
         state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
         self.arrived = self.passes;
-        gate.changed.notify_all();
-        // The consumer may give the pass up before it opens the gate, and begin another one.
+        barrier.changed.notify_all();
+        // The consumer may give the pass up before it opens the barrier, and begin another one.
         while state.open < self.passes && state.passes == self.passes && !state.closed {
-            state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         Some(ready && state.open == self.passes)
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for InitBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("persistent", &self.start.persistent).finish_non_exhaustive()
+        f.debug_struct("InitBarrier").field("persistent", &self.start.persistent).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::Laps;
 use crate::loader::order::plan::{Indices, Plan};
-use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::cancel::CancelFlag;
 use crate::sync::atomic::Ordering;
 
 /// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
@@ -33,7 +33,7 @@ pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) activity: &'a Activity,
     /// Where samples are timed, if they are.
     pub(crate) laps: Option<&'a Laps>,
-    pub(crate) abandoned: &'a Abandoned,
+    pub(crate) cancel: &'a CancelFlag,
     /// The row that is being read; after a bulk read of all rows, the end.
     pub(crate) at: usize,
     /// Whether the dataset reads many at once.
@@ -73,7 +73,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
     #[inline(always)]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        if self.is_abandoned() {
+        if self.is_cancelled() {
             return Ok(None);
         }
         let row = self.rows.start;
@@ -106,8 +106,8 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 
     #[inline]
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.get()
+    fn is_cancelled(&self) -> bool {
+        self.cancel.get()
     }
 
     #[inline]
@@ -124,7 +124,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
-        if !self.bulk || self.is_abandoned() {
+        if !self.bulk || self.is_cancelled() {
             while let Some(read) = self.next_timed()? {
                 put(read)?;
             }

@@ -11,13 +11,13 @@ use crate::wait::Until;
 
 /// The worker threads.
 #[derive(Debug, Default)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     threads: Threads,
     /// Whether the memory of the batches is this process's only.
     in_given_memory: bool,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts a thread for each of these lives, on its core if there are any, and waits until they run. If one cannot be
     /// started, `close` must let those that run come to their end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(
@@ -26,7 +26,7 @@ impl Crew {
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut crew = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false };
+        let mut pool = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false };
         let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
@@ -38,9 +38,9 @@ impl Crew {
                 drop(bound);
                 life();
             };
-            if let Err(source) = crew.threads.start(format!("slotline-{id}"), life) {
+            if let Err(source) = pool.threads.start(format!("slotline-{id}"), life) {
                 close();
-                crew.end(&grace());
+                pool.end(&grace());
                 return Err(BuildError::Thread { worker: id, source });
             }
         }
@@ -49,7 +49,7 @@ impl Crew {
         // which must not happen in the middle of a pass.
         let not_bound = refused.iter().filter(|&(_, _, done)| !done);
         warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotBound { worker, core }));
-        Ok(crew)
+        Ok(pool)
     }
 
     /// How many threads there are.

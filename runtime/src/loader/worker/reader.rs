@@ -3,7 +3,7 @@
 use crate::dataset::Context;
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::Watch;
-use crate::loader::worker::claim_size::Pacer;
+use crate::loader::worker::claim_size::ClaimSizer;
 
 /// One thread that fills batches.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Reader {
     pub(crate) place: usize,
     pub(crate) worker: Option<usize>,
     pub(crate) cx: Context,
-    pub(crate) pacer: Pacer,
+    pub(crate) sizer: ClaimSizer,
     /// The indices of a bulk read.
     pub(crate) scratch: Vec<usize>,
     /// The base seed that the thread's worker information was made from.
@@ -22,12 +22,12 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// With memory for the indices of a bulk read.
-    pub(crate) fn new(place: usize, worker: Option<usize>, pacer: Pacer, bulk: usize) -> Self {
+    pub(crate) fn new(place: usize, worker: Option<usize>, sizer: ClaimSizer, bulk: usize) -> Self {
         Self {
             place,
             worker,
             cx: Context::new(worker),
-            pacer,
+            sizer,
             scratch: Vec::with_capacity(bulk),
             seed: None,
             watch: Watch::default(),

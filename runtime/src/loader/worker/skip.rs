@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::error::failure::{Bad, Cause, Failure};
+use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, last_words};
 use crate::loader::error::run::By;
 use crate::loader::worker::map_job::{ManyError, MapJob};
@@ -45,7 +45,7 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ///
 /// What a bad sample is, is whatever fails between asking for it and having it. What is done with it then may fail as well:
 /// who calls the job knows whether that is the sample's fault and says so by [`pass_over`](Self::pass_over).
-pub(crate) struct Tolerant<'t, 'a, D, const TIMED: bool> {
+pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     job: &'t mut MapJob<'a, D, TIMED>,
     /// The end of the job's rows.
     end: usize,
@@ -57,12 +57,12 @@ pub(crate) struct Tolerant<'t, 'a, D, const TIMED: bool> {
     attempts: u64,
     substitute: usize,
     pending: bool,
-    pub(crate) bad: Vec<Bad>,
+    pub(crate) bad: Vec<Skipped>,
     /// Whether the batch has to be given up.
     pub(crate) gave_up: bool,
 }
 
-impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
+impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
     pub(crate) fn new(
         job: &'t mut MapJob<'a, D, TIMED>,
         end: usize,
@@ -95,7 +95,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
         let position = job.first + row;
         let last = if self.attempts == ATTEMPTS { cause.in_words() } else { String::new() };
         let failure = Failure { position, index, by: self.by, cause };
-        self.bad.push(Bad { failure, row: Some(row).filter(|_| !self.replaces) });
+        self.bad.push(Skipped { failure, row: Some(row).filter(|_| !self.replaces) });
         if !self.replaces {
             (self.leave_empty)(row);
         } else if self.attempts == ATTEMPTS {
@@ -118,7 +118,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
             }
             self.pending = false;
             let job = &mut *self.job;
-            if job.is_abandoned() {
+            if job.is_cancelled() {
                 return Ok(None);
             }
             let (row, index) = (job.at, self.substitute);
@@ -150,7 +150,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> Tolerant<'t, 'a, D, TIMED> {
     }
 }
 
-impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
+impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         // SAFETY: `attempt` keeps nothing but numbers.
         unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
@@ -168,8 +168,8 @@ impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
         self.job.is_single()
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.job.is_abandoned()
+    fn is_cancelled(&self) -> bool {
+        self.job.is_cancelled()
     }
 
     fn left(&self) -> usize {
@@ -186,7 +186,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for Tolerant<'_, '_, D, TIMED> {
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
-        while self.left() > 0 && !self.is_abandoned() {
+        while self.left() > 0 && !self.is_cancelled() {
             if self.pending || !self.job.bulk {
                 let Some(read) = self.next_timed()? else { break };
                 put(read)?;

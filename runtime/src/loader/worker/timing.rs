@@ -10,7 +10,7 @@ use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
 /// Fills a claim of so many parts and sees what it takes. For claims that the
-/// reader's pacer does [not let go](crate::loader::worker::claim_size::Pacer::lets_go). Fails if a subscriber panicked: it is filled all the same.
+/// reader's sizer does [not let go](crate::loader::worker::claim_size::ClaimSizer::lets_go). Fails if a subscriber panicked: it is filled all the same.
 #[inline(never)]
 pub(crate) fn timed(
     reader: &mut Reader,
@@ -43,7 +43,7 @@ impl Timing {
             }
             false => (None, Ok(())),
         };
-        let samples = activity.figures.samples();
+        let samples = activity.counters.samples();
         let started = reader.watch.start();
         Self { span, told, started, samples }
     }
@@ -52,13 +52,13 @@ impl Timing {
     pub(crate) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
         let Self { span, told, started, samples } = self;
         let ended = Instant::now();
-        let samples = activity.figures.samples() - samples;
+        let samples = activity.counters.samples() - samples;
         // Who listens to spans wants them all.
         let took = ended.saturating_duration_since(started);
         let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
         let always = listened_to || nanos(took) >= LONG * look();
-        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.pacer.let_go(), always);
-        reader.pacer.measured(took, parts, always, passed);
+        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.sizer.let_go(), always);
+        reader.sizer.measured(took, parts, always, passed);
         let Some(mut span) = span else { return told };
         let filled = span.filled(samples);
         told.and(filled).and(span.leave())
@@ -70,20 +70,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::loader::worker::claim_size::Pacer;
+    use crate::loader::worker::claim_size::ClaimSizer;
 
     #[test]
     fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
-        let (mut reader, activity) = (Reader::new(0, None, Pacer::fixed(1), 0), Activity::default());
+        let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0), Activity::default());
         timed(&mut reader, &activity, (0, 1), |_| {
-            activity.figures.claimed(1);
+            activity.counters.claimed(1);
             std::thread::sleep(Duration::from_nanos(LONG * look()));
         })
         .unwrap();
-        let took = activity.figures.busy_time();
+        let took = activity.counters.busy_time();
         assert!(!took.is_zero());
         // These have no time of their own yet.
-        activity.figures.claimed(29);
-        assert_eq!(activity.figures.busy_time(), took);
+        activity.counters.claimed(29);
+        assert_eq!(activity.counters.busy_time(), took);
     }
 }

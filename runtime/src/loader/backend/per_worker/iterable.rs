@@ -7,20 +7,20 @@ use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
-use crate::loader::backend::per_worker::worker::{Hand, Mark, Outcome, Request};
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::checkpoint::state::{State, Stream};
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
-use crate::loader::error::failure::{Bad, Cause, Failure};
+use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
 use crate::loader::error::run::{By, Error};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::Laps;
-use crate::loader::order::index_source::{Batching, Draw};
-use crate::loader::order::passes::{Pass, Passes};
+use crate::loader::order::index_source::{Batching, IndexSource};
+use crate::loader::order::passes::{PassSeed, Passes};
 use crate::loader::spans;
-use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::lend;
 use crate::loader::worker::timing::Timing;
@@ -29,30 +29,30 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, Mutex};
 
 /// What the workers share.
-pub(crate) struct Engine<D, C> {
+pub(crate) struct Streaming<D, C> {
     pub(crate) dataset: Iterable<D>,
     pub(crate) collate: C,
     pub(crate) batching: Batching,
     /// Whether bad samples are passed over.
-    pub(crate) tolerant: bool,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) skipping: bool,
+    pub(crate) cancel: Arc<CancelFlag>,
     /// What each worker does, and last the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
     /// Where the workers begin the pass, if that is not its start.
     pub(crate) resume: Mutex<Vec<Stream>>,
 }
 
-impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
+impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     /// Stacks the rest of a batch when a sample could not be written into its row. (What cannot be read, the job itself passes
     /// over, all but a panic.)
     #[cold]
     #[inline(never)]
     fn stack_on<'a, const TIMED: bool>(
         &self,
-        work: &Work<C::Payload>,
-        mut job: IterJob<'a, D, TIMED>,
+        work: &SlotState<C::Payload>,
+        mut job: StreamJob<'a, D, TIMED>,
         mut outcome: Result<(), Cause>,
-    ) -> (IterJob<'a, D, TIMED>, Result<(), Cause>) {
+    ) -> (StreamJob<'a, D, TIMED>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
             // It was read, but not written.
@@ -67,9 +67,9 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Engine<D, C> {
 }
 
 /// Passes that nothing has to be drawn for.
-pub(crate) struct IterPasses<D, C>(pub(crate) Arc<Engine<D, C>>);
+pub(crate) struct StreamPasses<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
-impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
+impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
     fn dataset_len(&self) -> Option<usize> {
         self.0.dataset.len()
     }
@@ -78,11 +78,11 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
         self.0.dataset.len()
     }
 
-    fn draw(&self) -> Option<&Draw> {
+    fn index_source(&self) -> Option<&IndexSource> {
         None
     }
 
-    fn draw_mut(&mut self) -> Option<&mut Draw> {
+    fn index_source_mut(&mut self) -> Option<&mut IndexSource> {
         None
     }
 
@@ -90,7 +90,12 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
         self.samples()
     }
 
-    fn begin(&mut self, _: Pass, _: Option<&SharedGenerator>, from: Option<&State>) -> Result<Option<usize>, Error> {
+    fn begin(
+        &mut self,
+        _: PassSeed,
+        _: Option<&SharedGenerator>,
+        from: Option<&State>,
+    ) -> Result<Option<usize>, Error> {
         let streams = from.and_then(|state| state.streams.as_ref());
         let mut resume = self.0.resume.lock().unwrap_or_else(PoisonError::into_inner);
         *resume = streams.map_or_else(Vec::new, |streams| streams.workers.clone());
@@ -102,8 +107,8 @@ impl<D: IterableDataset, C: Send + Sync> Passes for IterPasses<D, C> {
 type Rows = Option<usize>;
 
 /// One worker's way through the dataset.
-pub(crate) struct IterHand<D: IterableDataset, C> {
-    engine: Arc<Engine<D, C>>,
+pub(crate) struct StreamReader<D: IterableDataset, C> {
+    engine: Arc<Streaming<D, C>>,
     reader: Reader,
     /// `None` at the end of the dataset.
     cursor: Option<D::Cursor>,
@@ -114,8 +119,8 @@ pub(crate) struct IterHand<D: IterableDataset, C> {
     bads: Bads,
 }
 
-impl<D: IterableDataset, C> IterHand<D, C> {
-    pub(crate) fn new(engine: Arc<Engine<D, C>>, reader: Reader) -> Self {
+impl<D: IterableDataset, C> StreamReader<D, C> {
+    pub(crate) fn new(engine: Arc<Streaming<D, C>>, reader: Reader) -> Self {
         let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
         Self { engine, reader, cursor: None, pass: None, number: 0, bads }
     }
@@ -138,9 +143,9 @@ impl<D: IterableDataset, C> IterHand<D, C> {
 
     /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
     #[cold]
-    fn start<P>(&mut self, request: Request, task: usize, work: &Work<P>) -> Option<Rows> {
+    fn start<P>(&mut self, request: Request, task: usize, work: &SlotState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
-        if engine.abandoned.get() {
+        if engine.cancel.get() {
             return Some(None);
         }
         let activity = &*engine.activities[self.reader.place];
@@ -148,7 +153,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         activity.begin(task, 0);
         let begun = self.begin(request);
         activity.end();
-        activity.figures.started(started.elapsed());
+        activity.counters.started(started.elapsed());
         let told = told.and(span.leave());
         let cause = begun.map_err(Cause::Start).and(told).err()?;
         self.fail(work, cause);
@@ -157,7 +162,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
 
     /// Has a batch fail where the worker is in what it reads.
     #[cold]
-    fn fail<P>(&self, work: &Work<P>, cause: Cause) {
+    fn fail<P>(&self, work: &SlotState<P>, cause: Cause) {
         let (number, by) = (self.number, self.reader.by());
         work.fail(Failure { position: number, index: number, by, cause });
     }
@@ -199,7 +204,7 @@ impl<D: IterableDataset, C> IterHand<D, C> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
         let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
-        while self.number < samples && !engine.abandoned.get() {
+        while self.number < samples && !engine.cancel.get() {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
             cx.start_pass(seed, request.epoch);
@@ -219,25 +224,25 @@ impl<D: IterableDataset, C> IterHand<D, C> {
     }
 }
 
-impl<D: IterableDataset, C> Drop for IterHand<D, C> {
+impl<D: IterableDataset, C> Drop for StreamReader<D, C> {
     fn drop(&mut self) {
         dispose(self.cursor.take());
     }
 }
 
-impl<D, C> Hand<C::Payload> for IterHand<D, C>
+impl<D, C> MakeBatch<C::Payload> for StreamReader<D, C>
 where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
-    fn fill(&mut self, request: Request, task: usize, work: &Work<C::Payload>, mark: &mut Mark) -> Outcome {
+    fn fill(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, mark: &mut Mark) -> Outcome {
         let outcome = caught(|| {
             if self.pass != Some(request.pass)
                 && let Some(outcome) = self.start(request, task, work)
             {
                 return outcome;
             }
-            if self.reader.pacer.lets_go() {
+            if self.reader.sizer.lets_go() {
                 return self.fill_batch::<false>(request, task, work);
             }
             self.fill_timed(request, task, work)
@@ -251,13 +256,13 @@ where
     }
 }
 
-impl<D, C> IterHand<D, C>
+impl<D, C> StreamReader<D, C>
 where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
     #[inline(never)]
-    fn fill_timed(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
+    fn fill_timed(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         let activity = &*engine.activities[self.reader.place];
         let timing = Timing::begin(&mut self.reader, activity, task);
@@ -271,7 +276,7 @@ where
 
     /// Gives up a batch that may have been made.
     #[cold]
-    fn spoil(&self, work: &Work<C::Payload>, cause: Cause) -> Rows {
+    fn spoil(&self, work: &SlotState<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
         quietly(|| work.payload.discard());
         Some(0)
@@ -279,9 +284,9 @@ where
 
     /// Fills a batch. `TIMED`: the reader times it.
     #[inline(always)]
-    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &Work<C::Payload>) -> Rows {
+    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
-        if engine.abandoned.get() {
+        if engine.cancel.get() {
             return None;
         }
         let fail = |number, by, cause| {
@@ -293,15 +298,15 @@ where
         let Some(cursor) = &mut self.cursor else { return None };
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number);
-        self.bads.budget = engine.tolerant.then_some(request.budget);
-        let mut job = IterJob::<_, TIMED> {
+        self.bads.budget = engine.skipping.then_some(request.budget);
+        let mut job = StreamJob::<_, TIMED> {
             dataset: &*engine.dataset,
             cursor,
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
             laps: if TIMED { self.reader.watch.laps() } else { None },
-            abandoned: &engine.abandoned,
+            cancel: &engine.cancel,
             rows: engine.batching.batch_size,
             single: engine.batching.single,
             row: 0,
@@ -311,7 +316,7 @@ where
             bads: &mut self.bads,
         };
         let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
-        if C::STACKS && outcome.is_err() && engine.tolerant {
+        if C::STACKS && outcome.is_err() && engine.skipping {
             // There and back, for its address must not be given away.
             (job, outcome) = engine.stack_on(work, job, outcome);
         }
@@ -330,13 +335,13 @@ where
             }
         }
         activity.end();
-        let IterJob { row, number, answer, ended, .. } = job;
+        let StreamJob { row, number, answer, ended, .. } = job;
         let all_good = self.bads.list.is_empty();
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
         // The end was asked for as well.
-        activity.figures.claimed(number - self.number - usize::from(ended));
+        activity.counters.claimed(number - self.number - usize::from(ended));
         self.number = number;
         if ended || answer == Answer::Panic {
             // A cursor that panicked has nothing more to say.
@@ -360,7 +365,7 @@ where
 }
 
 /// The samples of one batch. `TIMED`: of one that is timed.
-struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
+struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
@@ -369,7 +374,7 @@ struct IterJob<'a, D: IterableDataset, const TIMED: bool> {
     activity: &'a Activity,
     /// Where samples are timed, if they are.
     laps: Option<&'a Laps>,
-    abandoned: &'a Abandoned,
+    cancel: &'a CancelFlag,
     rows: usize,
     single: bool,
     /// Samples so far.
@@ -391,11 +396,11 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
+impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
     /// Reads the next sample.
     #[inline(always)]
     fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        if self.left() == 0 || self.abandoned.get() {
+        if self.left() == 0 || self.cancel.get() {
             return Ok(None);
         }
         let (row, index) = (self.row, self.number);
@@ -429,12 +434,12 @@ impl<D: IterableDataset, const TIMED: bool> IterJob<'_, D, TIMED> {
     }
 }
 
-/// Bad samples that were passed over. Not in the job: one whose address is not given away lives in registers.
+/// Skipped samples that were passed over. Not in the job: one whose address is not given away lives in registers.
 struct Bads {
     by: By,
     /// How many the pass may have; `None`: the first one raises.
     budget: Option<usize>,
-    list: Vec<Bad>,
+    list: Vec<Skipped>,
 }
 
 impl Bads {
@@ -442,7 +447,7 @@ impl Bads {
     /// of the pass. Then the batch must end: a dataset that has nothing but errors must not keep the thread for ever.
     #[cold]
     fn note(&mut self, number: usize, cause: Cause) -> bool {
-        self.list.push(Bad { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
+        self.list.push(Skipped { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
         self.budget.is_some_and(|budget| self.list.len() > budget)
     }
 
@@ -457,7 +462,7 @@ impl Bads {
     }
 }
 
-impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, TIMED> {
+impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D, TIMED> {
     #[inline(always)] // As `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps nothing but numbers when it fails.
@@ -476,8 +481,8 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, 
         self.single
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.get()
+    fn is_cancelled(&self) -> bool {
+        self.cancel.get()
     }
 
     fn left(&self) -> usize {
@@ -500,8 +505,8 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for IterJob<'_, D, 
     }
 }
 
-impl<D: IterableDataset, C> fmt::Debug for Engine<D, C> {
+impl<D: IterableDataset, C> fmt::Debug for Streaming<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("batching", &self.batching).finish_non_exhaustive()
+        f.debug_struct("Streaming").field("batching", &self.batching).finish_non_exhaustive()
     }
 }

@@ -2,10 +2,10 @@
 //! batches are [dealt out](crate::loader::builder::Builder::build_dealt) as torch does.
 //!
 //! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker can say what comes next. So
-//! each has a lane, two SPSC rings of `prefetch_factor` slots: one for requests, from the consumer to the worker, and one for
+//! each has a link, two SPSC rings of `prefetch_factor` slots: one for requests, from the consumer to the worker, and one for
 //! the replies. The consumer asks the workers in turn, and takes the replies in the order in which it asked; a worker that is
 //! at its end says so and is asked no more. That is torch's protocol, without the dict that puts results in order: each
-//! ring is in order already, and the order of asking is a queue of at most `prefetch_factor × num_workers` lane numbers.
+//! ring is in order already, and the order of asking is a queue of at most `prefetch_factor × num_workers` link numbers.
 //! With `in_order(false)` the consumer takes whatever reply is there, and asks whoever has room.
 //!
 //! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not carry the
@@ -20,34 +20,34 @@
 //! cells away before it publishes a request or releases a reply, the worker fills a cell before it publishes the reply, and a
 //! batch that is dropped sets the flag with release, which the consumer reads with acquire.
 
+pub(crate) mod dispatch;
 pub(crate) mod iterable;
-pub(crate) mod lanes;
 pub(crate) mod round_robin;
 pub(crate) mod worker;
 
-use crate::loader::backend::per_worker::lanes::Lanes;
-use crate::loader::backend::per_worker::worker::{Hand, Mark, Outcome, Request};
-use crate::loader::backend::{Begin, Begun, Next, Stuck};
+use crate::loader::backend::per_worker::dispatch::Dispatch;
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::backend::{Begin, Begun, Next, NotBegun};
 use crate::loader::checkpoint::state::{State, Stream, Streams};
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::Storage;
 use crate::loader::collate::lease::Lease;
 use crate::loader::collate::slab::Taken;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{Abandoned, Stopper};
-use crate::loader::worker::pool::Crew;
+use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
 /// The consumer's ends of all workers' rings; or without workers, what makes batches in its own thread.
 pub(crate) struct PerWorker<P> {
-    pub(crate) lanes: Lanes<P>,
+    pub(crate) links: Dispatch<P>,
     pub(crate) own: Option<Own<P>>,
     pub(crate) has_init: bool,
 }
 
-/// The calling thread's own hand.
+/// The calling thread's own maker.
 pub(crate) struct Own<P> {
-    hand: Box<dyn Hand<P>>,
+    maker: Box<dyn MakeBatch<P>>,
     request: Request,
     /// Batches made, which they are, and how many there are, if known.
     made: usize,
@@ -61,9 +61,9 @@ pub(crate) struct Own<P> {
 }
 
 impl<P> Own<P> {
-    pub(crate) fn new(hand: Box<dyn Hand<P>>) -> Self {
+    pub(crate) fn new(maker: Box<dyn MakeBatch<P>>) -> Self {
         let (request, tickets) = (Request::default(), Tickets::default());
-        Self { hand, request, made: 0, tickets, tasks: None, over: true, mark: Mark::new(), next_mark: Mark::new() }
+        Self { maker, request, made: 0, tickets, tasks: None, over: true, mark: Mark::new(), next_mark: Mark::new() }
     }
 
     /// Begins a pass with so many batches to come; `from` says what was delivered before.
@@ -76,20 +76,20 @@ impl<P> Own<P> {
     }
 
     /// Makes the next batch.
-    fn make(&mut self, lanes: &Lanes<P>) -> Next<P> {
-        let abandoned = &lanes.abandoned;
-        if abandoned.is_stopped() {
+    fn make(&mut self, links: &Dispatch<P>) -> Next<P> {
+        let cancel = &links.cancel;
+        if cancel.is_stopped() {
             return Next::Closed;
         }
         if self.over || self.tasks == Some(self.made) {
             return Next::End;
         }
-        let slab = &lanes.slab;
+        let slab = &links.slab;
         let Some(cell) = slab.take_free() else { return Next::Held };
         let cell = Taken::new(slab.clone(), cell);
         let task = self.tickets.task(self.made);
-        let outcome = self.hand.fill(Request { task: Some(task), ..self.request }, task, &cell, &mut self.next_mark);
-        if abandoned.is_stopped() {
+        let outcome = self.maker.fill(Request { task: Some(task), ..self.request }, task, &cell, &mut self.next_mark);
+        if cancel.is_stopped() {
             return Next::Closed;
         }
         std::mem::swap(&mut self.mark, &mut self.next_mark);
@@ -106,74 +106,74 @@ impl<P> Own<P> {
 }
 
 impl<P: Storage> PerWorker<P> {
-    pub(crate) fn drain(&mut self, _: &mut Progress, deadline: &Until) -> Result<(), Stuck> {
-        self.lanes.abandoned.set(true);
-        if self.lanes.drain(deadline, P::discard) { Ok(()) } else { Err(Stuck::Late) }
+    pub(crate) fn drain(&mut self, _: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
+        self.links.cancel.set(true);
+        if self.links.drain(deadline, P::discard) { Ok(()) } else { Err(NotBegun::Late) }
     }
 
-    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, Stuck> {
+    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, from, deadline } = begin;
         let mut failures = Vec::new();
         match &mut self.own {
             Some(own) => own.begin(request, left, from),
             None => {
                 if self.has_init {
-                    failures = self.lanes.init(request, deadline).ok_or(Stuck::Late)?;
-                    if self.lanes.abandoned.is_stopped() {
-                        return Err(Stuck::Closed);
+                    failures = self.links.init(request, deadline).ok_or(NotBegun::Late)?;
+                    if self.links.cancel.is_stopped() {
+                        return Err(NotBegun::Closed);
                     }
                 }
-                self.lanes.begin(request, left, self.has_init, from);
+                self.links.begin(request, left, self.has_init, from);
             }
         }
         // Who could not begin is asked for nothing, and so it is at its end.
         Ok(Begun { failures, nobody_left: false })
     }
 
-    pub(crate) fn try_next(&mut self, _: &Progress, _: &Abandoned, _: &Crew) -> Next<P> {
+    pub(crate) fn try_next(&mut self, _: &Progress, _: &CancelFlag, _: &WorkerPool) -> Next<P> {
         match &mut self.own {
-            Some(own) => own.make(&self.lanes),
-            None => self.lanes.try_next(),
+            Some(own) => own.make(&self.links),
+            None => self.links.try_next(),
         }
     }
 
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
-        self.lanes.wait(deadline)
+        self.links.wait(deadline)
     }
 
     pub(crate) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        self.lanes.wait_for_free(deadline)
+        self.links.wait_for_free(deadline)
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.lanes.is_ready()
+        self.links.is_ready()
     }
 
     pub(crate) fn ready(&self) -> usize {
-        self.lanes.ready_count()
+        self.links.ready_count()
     }
 
     pub(crate) fn close(&self) {
-        self.lanes.close();
+        self.links.close();
     }
 
     pub(crate) fn stopper(&self) -> Stopper {
-        Stopper::new(self.lanes.stop())
+        Stopper::new(self.links.stop())
     }
 
     pub(crate) fn depth(&self) -> usize {
-        self.lanes.slab.len()
+        self.links.slab.len()
     }
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {
-        self.lanes.task(pass.delivered)
+        self.links.task(pass.delivered)
     }
 
     /// How far the workers of an iterable dataset are, after so many samples; or without these at the start of a pass.
     pub(crate) fn streams(&self, num_workers: usize, samples: Option<usize>) -> Streams {
-        let marks = self.lanes.lanes.iter().map(|lane| &lane.mark).chain(self.own.iter().map(|own| &own.mark));
+        let marks = self.links.links.iter().map(|link| &link.mark).chain(self.own.iter().map(|own| &own.mark));
         let stream = |mark: &Mark| if samples.is_some() { mark.stream() } else { Stream::default() };
-        let turn = if samples.is_some() { self.lanes.after } else { 0 };
+        let turn = if samples.is_some() { self.links.after } else { 0 };
         Streams { num_workers, samples: samples.unwrap_or_default(), turn, workers: marks.map(stream).collect() }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::dataset::Dataset;
-use crate::loader::backend::per_worker::worker::{Hand, Mark, Outcome, Request};
-use crate::loader::collate::slot::Work;
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::guard::{caught, quietly};
 use crate::loader::order::plan::Indices;
@@ -13,22 +13,22 @@ use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 
 /// Makes the batches that one worker is dealt.
-pub(crate) struct DealtHand<D: Dataset, C: Collate<D>> {
+pub(crate) struct RoundRobin<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) reader: Reader,
 }
 
-impl<D: Dataset, C: Collate<D>> Hand<C::Payload> for DealtHand<D, C> {
-    fn fill(&mut self, _: Request, task: usize, work: &Work<C::Payload>, _: &mut Mark) -> Outcome {
+impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for RoundRobin<D, C> {
+    fn fill(&mut self, _: Request, task: usize, work: &SlotState<C::Payload>, _: &mut Mark) -> Outcome {
         let engine = &*self.engine;
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
-        let plan = unsafe { engine.board.plan() };
+        let plan = unsafe { engine.plan_cell.plan() };
         let first = task * engine.stride;
         let rows = engine.rows.min(plan.positions - first);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         let activity = &*engine.activities[self.reader.place];
         let reader = &mut self.reader;
-        let outcome = if reader.pacer.lets_go() {
+        let outcome = if reader.sizer.lets_go() {
             caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
         } else {
             let of = (task.number, 1);

@@ -1,4 +1,4 @@
-//! The worker's end of a lane.
+//! The worker's end of a link.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::Stream;
 use crate::loader::collate::slab::Slab;
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::last_words;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
-use crate::loader::worker::deaths::Fate;
-use crate::loader::worker::init_barrier::Start;
+use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::init_barrier::InitHook;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
-/// A ring of a lane, in either direction.
+/// A ring of a link, in either direction.
 pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 
 /// What a worker is asked for.
@@ -93,31 +93,31 @@ pub(crate) enum Outcome {
 }
 
 /// Fills the batches that a worker is asked for.
-pub(crate) trait Hand<P>: Send {
+pub(crate) trait MakeBatch<P>: Send {
     /// Fills one; does not panic, whatever the user's code does.
-    fn fill(&mut self, request: Request, task: usize, work: &Work<P>, mark: &mut Mark) -> Outcome;
+    fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome;
 }
 
 /// A worker, with its ends of the two rings.
-pub(crate) struct LaneWorker<P, H> {
+pub(crate) struct RingWorker<P, H> {
     pub(crate) id: usize,
     pub(crate) workers: usize,
     pub(crate) requests: spsc::Consumer<Arc<Ring<Request>>>,
     pub(crate) replies: spsc::Producer<Arc<Ring<Reply>>>,
     pub(crate) slab: Arc<Slab<P>>,
-    pub(crate) start: Option<Start>,
-    pub(crate) hand: H,
+    pub(crate) start: Option<InitHook>,
+    pub(crate) maker: H,
     /// All threads', this worker's and, last, the consumer's among them.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
-    pub(crate) fate: Arc<Fate>,
+    pub(crate) deaths: Arc<Deaths>,
 }
 
-impl<P, H: Hand<P>> LaneWorker<P, H> {
+impl<P, H: MakeBatch<P>> RingWorker<P, H> {
     /// A worker's whole life.
     pub(crate) fn work(&mut self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
             // Before the ends of the rings are gone, which tells the consumer to look for this.
-            self.fate.ends(self.id, last_words(panic));
+            self.deaths.ends(self.id, last_words(panic));
         }
     }
 
@@ -130,7 +130,7 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
                 (Some(task), _) => {
                     reply.task = task;
                     let work = self.slab.work(reply.cell);
-                    self.hand.fill(request, task, work, &mut reply.mark)
+                    self.maker.fill(request, task, work, &mut reply.mark)
                 }
                 (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
                 (None, None) => Outcome::Ready(Ok(())),
@@ -152,9 +152,9 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
         let request = self.requests.next().map(|request| *request);
         drop(span);
         // What comes before the pass is no waiting for a slot.
-        let pass = self.activities.last().and_then(|consumer| consumer.figures.pass_begun());
+        let pass = self.activities.last().and_then(|consumer| consumer.counters.pass_begun());
         let wait = begun.max(pass.unwrap_or(begun)).elapsed();
-        self.activities[self.id].figures.waited(wait);
+        self.activities[self.id].counters.waited(wait);
         request.ok()
     }
 }

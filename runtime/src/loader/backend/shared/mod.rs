@@ -8,14 +8,14 @@ use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
 
 use crate::fork::Process;
 use crate::loader::backend::shared::worker::{Help, Ring, Shared};
-use crate::loader::backend::{Begin, Begun, Next, Stuck};
+use crate::loader::backend::{Begin, Begun, Next, NotBegun};
 use crate::loader::collate::Storage;
 use crate::loader::collate::lease::Lease;
-use crate::loader::order::board::Board;
 use crate::loader::order::plan::{Drawn, Plan};
+use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{Abandoned, Stopper};
-use crate::loader::worker::pool::Crew;
+use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
 /// The consumer's end of the ring that all workers share.
@@ -24,7 +24,7 @@ pub(crate) struct SharedRing<P> {
     pub(crate) consumer: Consumer<Arc<Ring<P>>>,
     /// For what nobody claimed of a pass that is given up.
     pub(crate) sweeper: Worker<Arc<Ring<P>>>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) plan_cell: Arc<PlanCell>,
     /// Rows of a whole batch, and positions from one to the next.
     pub(crate) rows: usize,
     pub(crate) stride: usize,
@@ -34,12 +34,12 @@ pub(crate) struct SharedRing<P> {
 }
 
 impl<P: Storage> SharedRing<P> {
-    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), Stuck> {
+    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
         loop {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     pass.thrown_away += 1;
-                    drop(lease.take_trouble()); // Does not panic, whatever is in it.
+                    drop(lease.take_errors()); // Does not panic, whatever is in it.
                     lease.payload.discard();
                 }
                 Err(NextError::Failed { .. }) => pass.thrown_away += 1,
@@ -48,38 +48,38 @@ impl<P: Storage> SharedRing<P> {
                 Err(NextError::Empty) => match self.sweeper.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(deadline) => {}
-                    Err(_) => return Err(Stuck::Late),
+                    Err(_) => return Err(NotBegun::Late),
                 },
-                Err(NextError::Closed) => return Err(Stuck::Closed),
+                Err(NextError::Closed) => return Err(NotBegun::Closed),
                 Err(NextError::Ended | NextError::Held) => return Ok(()),
             }
         }
     }
 
-    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, Stuck> {
+    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, deadline, .. } = begin;
-        self.shared.fate.begin(0);
-        let failures = match &self.shared.gate {
-            Some(gate) => gate.begin(request.seed, deadline).ok_or(Stuck::Late)?,
+        self.shared.deaths.begin(0);
+        let failures = match &self.shared.barrier {
+            Some(barrier) => barrier.begin(request.seed, deadline).ok_or(NotBegun::Late)?,
             None => Vec::new(),
         };
         self.consumer.open(left).map_err(|error| match error {
-            OpenError::Closed => Stuck::Closed,
+            OpenError::Closed => NotBegun::Closed,
             error => {
                 debug_assert_eq!(error, OpenError::TooMany);
-                Stuck::TooMany
+                NotBegun::TooMany
             }
         })?;
-        if let Some(gate) = &self.shared.gate {
-            gate.open();
+        if let Some(barrier) = &self.shared.barrier {
+            barrier.open();
         }
-        let nobody_left = self.shared.fate.begin(failures.len()) && !self.helps;
+        let nobody_left = self.shared.deaths.begin(failures.len()) && !self.helps;
         Ok(Begun { failures, nobody_left })
     }
 
     #[inline(always)]
-    pub(crate) fn try_next(&mut self, pass: &Progress, abandoned: &Abandoned, crew: &Crew) -> Next<P> {
-        let helped = self.helps && !self.consumer.is_ready() && !crew.is_lost() && self.help();
+    pub(crate) fn try_next(&mut self, pass: &Progress, cancel: &CancelFlag, pool: &WorkerPool) -> Next<P> {
+        let helped = self.helps && !self.consumer.is_ready() && !pool.is_lost() && self.help();
         let lease = match self.consumer.try_next() {
             Ok(lease) => lease,
             // What was made comes later, or was a part.
@@ -90,7 +90,7 @@ impl<P: Storage> SharedRing<P> {
             Err(NextError::Closed) => return Next::Closed,
             Err(NextError::Ended) => return Next::End,
         };
-        if abandoned.is_stopped() {
+        if cancel.is_stopped() {
             return Next::Closed;
         }
         let (task, rows) = match pass.tasks {
@@ -147,8 +147,8 @@ impl<P: Storage> SharedRing<P> {
     pub(crate) fn stopper(&self) -> Stopper {
         let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
         Stopper::new(move || {
-            // Workers that were lost cannot be stopped, and may have held the gate's lock.
-            let stoppable = |shared: &Arc<Shared<P>>| shared.gate.is_none() || process.is_this();
+            // Workers that were lost cannot be stopped, and may have held the barrier's lock.
+            let stoppable = |shared: &Arc<Shared<P>>| shared.barrier.is_none() || process.is_this();
             shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
         })
     }
@@ -172,7 +172,7 @@ impl<P: Storage> SharedRing<P> {
     #[inline]
     fn plan(&self) -> &Plan {
         // SAFETY: only the loader calls `draft`, and not while this is borrowed.
-        unsafe { self.board.plan() }
+        unsafe { self.plan_cell.plan() }
     }
 
     /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.

@@ -10,35 +10,35 @@ use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
-use crate::loader::collate::slot::Work;
+use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{caught, last_words};
 use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
 use crate::loader::spans;
-use crate::loader::worker::backoff::Rest;
-use crate::loader::worker::cancel::Abandoned;
-use crate::loader::worker::deaths::Fate;
+use crate::loader::worker::backoff::Backoff;
+use crate::loader::worker::cancel::CancelFlag;
+use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::{Engine, Task};
-use crate::loader::worker::init_barrier::{Gate, Visitor};
+use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
 /// The ring of a loader whose slots hold `P`.
-pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Work<P>>]>, Waiter>;
+pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<SlotState<P>>]>, Waiter>;
 
 /// What the threads at one ring share, whatever their dataset.
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) cancel: Arc<CancelFlag>,
     /// Rows of a part, at least 1.
     pub(crate) part_rows: usize,
     /// Where workers run the user's code before each pass.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) barrier: Option<InitBarrier>,
     /// Whether the consumer makes batches, too, so that workers can leave them to it.
     pub(crate) shares: bool,
-    pub(crate) fate: Arc<Fate>,
+    pub(crate) deaths: Arc<Deaths>,
     pub(crate) untouched: Option<Untouched>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Helper<D: Loadable, C: Collate<D>> {
 impl<D: Dataset, C: Collate<D>> Help for Helper<D, C> {
     #[inline]
     fn help(&mut self) -> bool {
-        match self.worker.try_claim(self.reader.pacer.parts()) {
+        match self.worker.try_claim(self.reader.sizer.parts()) {
             Ok(claim) => {
                 self.filler.fill(claim, &mut self.reader);
                 true
@@ -78,15 +78,15 @@ impl<P> Shared<P> {
     /// Stops the loader, from whatever thread.
     pub(crate) fn stop(&self) {
         // First: who finds the ring closed must know why.
-        self.abandoned.stop();
+        self.cancel.stop();
         self.close();
     }
 
     /// Sends the workers home.
     pub(crate) fn close(&self) {
         self.ring.close();
-        if let Some(gate) = &self.gate {
-            gate.close();
+        if let Some(barrier) = &self.barrier {
+            barrier.close();
         }
     }
 }
@@ -94,11 +94,12 @@ impl<P> Shared<P> {
 impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// A worker's whole life.
     pub(crate) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
-        let (place, mut visit) = (reader.place, self.shared.gate.as_ref().map(|gate| gate.visitor(reader.place)));
+        let (place, mut visit) =
+            (reader.place, self.shared.barrier.as_ref().map(|barrier| barrier.visitor(reader.place)));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
         let Err(panic) = outcome else { return };
         // A consumer that loads, too, needs no workers. Any other one must not wait for what nobody will make.
-        if self.shared.fate.ends(place, last_words(panic)) && !self.shared.shares {
+        if self.shared.deaths.ends(place, last_words(panic)) && !self.shared.shares {
             self.shared.close();
         }
     }
@@ -107,11 +108,11 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         if let Some(untouched) = &self.shared.untouched {
             untouched.touch(reader.place, self.engine.workers(), || self.shared.ring.is_closed());
         }
-        let (mut rest, figures) = (Rest::default(), &self.engine.activities[reader.place].figures);
+        let (mut rest, counters) = (Backoff::default(), &self.engine.activities[reader.place].counters);
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
-            if self.shared.shares && reader.pacer.is_tiny() {
-                figures.rested(rest.nap(|| self.shared.ring.claimed()));
+            if self.shared.shares && reader.sizer.is_tiny() {
+                counters.rested(rest.nap(|| self.shared.ring.claimed()));
             }
         };
         let Some(visit) = visit else {
@@ -139,15 +140,15 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         worker: &'w Worker<Arc<Ring<C::Payload>>>,
         reader: &Reader,
     ) -> Result<Claim<'w, Ring<C::Payload>>, ClaimError> {
-        match worker.try_claim(reader.pacer.parts()) {
+        match worker.try_claim(reader.sizer.parts()) {
             Err(ClaimError::Full) => {}
             outcome => return outcome,
         }
         // Leaves without a panic: a claim must not be dropped.
         let _span = spans::wait();
         let begun = Instant::now();
-        let outcome = worker.claim(reader.pacer.parts());
-        self.engine.activities[reader.place].figures.waited(begun.elapsed());
+        let outcome = worker.claim(reader.sizer.parts());
+        self.engine.activities[reader.place].counters.waited(begun.elapsed());
         outcome
     }
 
@@ -155,7 +156,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// takes with it what went wrong there.
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        let outcome = if reader.pacer.lets_go() {
+        let outcome = if reader.sizer.lets_go() {
             caught(|| self.fill_claim::<false>(&claim, reader))
         } else {
             let (activity, claim) = (&*self.engine.activities[reader.place], &claim);
@@ -179,7 +180,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     #[inline(never)]
     fn spoil(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, cause: Cause) {
         // SAFETY: a claim is out.
-        let plan = unsafe { self.engine.board.plan() };
+        let plan = unsafe { self.engine.plan_cell.plan() };
         let Some(feed) = &plan.feed else {
             let task = self.task(claim, plan);
             let rows = self.rows(claim, plan.positions - task.first);
@@ -207,7 +208,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     #[inline(always)] // As without `fill_apart`, where it would be by itself.
     fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         // SAFETY: a claim is out.
-        let plan = unsafe { self.engine.board.plan() };
+        let plan = unsafe { self.engine.plan_cell.plan() };
         match &plan.feed {
             None => {
                 let task = self.task(claim, plan);

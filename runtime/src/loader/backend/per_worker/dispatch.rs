@@ -1,4 +1,4 @@
-//! The consumer's ends of all lanes: who is asked for what, and whose answer comes next.
+//! The consumer's ends of all links: who is asked for what, and whose answer comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::lease::Lease;
 use crate::loader::collate::slab::{Slab, Taken};
 use crate::loader::error::guard::dispose;
-use crate::loader::worker::cancel::Abandoned;
+use crate::loader::worker::cancel::CancelFlag;
 use crate::wait::{Until, Waiter};
 
-/// The consumer's end of one lane.
-pub(crate) struct Lane {
+/// The consumer's end of one link.
+pub(crate) struct WorkerLink {
     pub(crate) requests: spsc::Producer<Arc<Ring<Request>>>,
     pub(crate) replies: spsc::Consumer<Arc<Ring<Reply>>>,
     /// Requests that are not answered yet.
@@ -31,7 +31,7 @@ pub(crate) struct Lane {
     pub(crate) mark: Mark,
 }
 
-impl Lane {
+impl WorkerLink {
     pub(crate) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
         Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
     }
@@ -46,21 +46,21 @@ impl Lane {
     }
 }
 
-/// All lanes.
-pub(crate) struct Lanes<P> {
-    pub(crate) lanes: Vec<Lane>,
+/// All links.
+pub(crate) struct Dispatch<P> {
+    pub(crate) links: Vec<WorkerLink>,
     pub(crate) slab: Arc<Slab<P>>,
     /// Said to all workers.
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) cancel: Arc<CancelFlag>,
     /// Where the consumer waits for any of them, if it takes batches as they are finished.
     pub(crate) any: Option<Arc<Waiter>>,
-    /// Requests that a lane may have outstanding.
+    /// Requests that a link may have outstanding.
     prefetch: usize,
-    /// In order: the lanes that were asked, in turn.
+    /// In order: the links that were asked, in turn.
     asked: VecDeque<usize>,
-    /// The lane to ask next.
+    /// The link to ask next.
     turn: usize,
-    /// The lane after that of the last batch.
+    /// The link after that of the last batch.
     pub(crate) after: usize,
     /// Where the search for a finished batch begins.
     look: usize,
@@ -71,23 +71,23 @@ pub(crate) struct Lanes<P> {
     request: Request,
 }
 
-impl<P> Lanes<P> {
-    /// Bytes of what there is for each batch that a lane may be asked for.
+impl<P> Dispatch<P> {
+    /// Bytes of what there is for each batch that a link may be asked for.
     pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply>, usize)>();
 
     pub(crate) fn new(
-        lanes: Vec<Lane>,
+        links: Vec<WorkerLink>,
         slab: Arc<Slab<P>>,
         any: Option<Arc<Waiter>>,
         prefetch: usize,
-        abandoned: Arc<Abandoned>,
+        cancel: Arc<CancelFlag>,
     ) -> Self {
-        let asked = VecDeque::with_capacity(lanes.len() * prefetch);
+        let asked = VecDeque::with_capacity(links.len() * prefetch);
         let (request, tickets) = (Request::default(), Tickets::default());
         Self {
-            lanes,
+            links,
             slab,
-            abandoned,
+            cancel,
             any,
             prefetch,
             asked,
@@ -104,17 +104,17 @@ impl<P> Lanes<P> {
     /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first, or one
     /// is gone.
     pub(crate) fn init(&mut self, request: Request, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
-        for lane in &mut self.lanes {
-            lane.ask(request);
+        for link in &mut self.links {
+            link.ask(request);
         }
         let mut failures = Vec::new();
-        for (worker, lane) in self.lanes.iter_mut().enumerate() {
-            lane.alive = true;
-            match lane.replies.next_until(deadline) {
+        for (worker, link) in self.links.iter_mut().enumerate() {
+            link.alive = true;
+            match link.replies.next_until(deadline) {
                 Ok(mut reply) => {
-                    lane.outstanding -= 1;
+                    link.outstanding -= 1;
                     if let Outcome::Ready(Err(error)) = std::mem::take(&mut reply.outcome) {
-                        lane.alive = false;
+                        link.alive = false;
                         failures.push((worker, error));
                     }
                 }
@@ -129,56 +129,56 @@ impl<P> Lanes<P> {
     /// each request. After [`init`](Self::init) only with the workers that it left. `from` says what was delivered before.
     pub(crate) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool, from: Option<&State>) {
         if !after_init {
-            self.lanes.iter_mut().for_each(|lane| lane.alive = true);
+            self.links.iter_mut().for_each(|link| link.alive = true);
         }
         self.tickets.start(from);
         let streams = from.and_then(|state| state.streams.as_ref());
-        for (id, lane) in self.lanes.iter_mut().enumerate() {
-            lane.mark.start(streams.and_then(|streams| streams.workers.get(id)));
-            lane.alive &= !lane.mark.ended;
+        for (id, link) in self.links.iter_mut().enumerate() {
+            link.mark.start(streams.and_then(|streams| streams.workers.get(id)));
+            link.alive &= !link.mark.ended;
         }
-        self.turn = streams.map_or(self.tickets.done % self.lanes.len(), |streams| streams.turn);
+        self.turn = streams.map_or(self.tickets.done % self.links.len(), |streams| streams.turn);
         (self.after, self.look, self.asks) = (self.turn, self.turn, 0);
         (self.request, self.tasks) = (request, tasks);
         self.ask();
     }
 
-    /// Asks for as much as may be outstanding: the lanes in turn, those at their end left out; in order each in its turn
+    /// Asks for as much as may be outstanding: the links in turn, those at their end left out; in order each in its turn
     /// only, however much another one could take.
     fn ask(&mut self) {
-        let count = self.lanes.len();
+        let count = self.links.len();
         while self.tasks != Some(self.asks) {
-            let lanes = (0..count).map(|i| (self.turn + i) % count);
-            let mut takers = lanes.filter(|&lane| self.lanes[lane].alive);
-            let has_room = |&lane: &usize| self.lanes[lane].outstanding < self.prefetch;
+            let links = (0..count).map(|i| (self.turn + i) % count);
+            let mut takers = links.filter(|&link| self.links[link].alive);
+            let has_room = |&link: &usize| self.links[link].outstanding < self.prefetch;
             let taker = if self.any.is_none() { takers.next().filter(has_room) } else { takers.find(has_room) };
-            let Some(lane) = taker else { return };
-            self.turn = (lane + 1) % count;
+            let Some(link) = taker else { return };
+            self.turn = (link + 1) % count;
             let task = self.tickets.task(self.asks);
-            self.lanes[lane].ask(Request { task: Some(task), ..self.request });
-            if self.lanes[lane].alive {
+            self.links[link].ask(Request { task: Some(task), ..self.request });
+            if self.links[link].alive {
                 self.asks += 1;
             }
             // One that is gone, too: that is found out when its turn comes, and not before.
             if self.any.is_none() {
-                self.asked.push_back(lane);
+                self.asked.push_back(link);
             }
         }
     }
 
-    /// The lane whose answer comes next, if it is there.
+    /// The link whose answer comes next, if it is there.
     fn ready(&mut self) -> Result<usize, Next<P>> {
         if self.any.is_none() {
             return self.asked.front().copied().ok_or(Next::End);
         }
-        let count = self.lanes.len();
-        let ready = (0..count).map(|i| (self.look + i) % count).find(|&lane| {
-            let lane = &self.lanes[lane];
-            lane.outstanding > 0 && (lane.replies.ready() > 0 || lane.replies.is_ended())
+        let count = self.links.len();
+        let ready = (0..count).map(|i| (self.look + i) % count).find(|&link| {
+            let link = &self.links[link];
+            link.outstanding > 0 && (link.replies.ready() > 0 || link.replies.is_ended())
         });
         match ready {
-            Some(lane) => Ok(lane),
-            None if self.lanes.iter().all(|lane| lane.outstanding == 0) => Err(Next::End),
+            Some(link) => Ok(link),
+            None if self.links.iter().all(|link| link.outstanding == 0) => Err(Next::End),
             None => Err(Next::Empty),
         }
     }
@@ -187,48 +187,48 @@ impl<P> Lanes<P> {
     pub(crate) fn try_next(&mut self) -> Next<P> {
         loop {
             let index = match self.ready() {
-                Ok(lane) => lane,
+                Ok(link) => link,
                 // Nobody is asked any more.
-                Err(_) if self.abandoned.is_stopped() => return Next::Closed,
+                Err(_) if self.cancel.is_stopped() => return Next::Closed,
                 // What the others could take of its work, they have.
-                Err(Next::End) if self.lanes.iter().any(|lane| lane.gone) => return Next::Closed,
+                Err(Next::End) if self.links.iter().any(|link| link.gone) => return Next::Closed,
                 Err(nothing) => return nothing,
             };
-            let lane = &mut self.lanes[index];
-            let next = match lane.replies.peek() {
+            let link = &mut self.links[index];
+            let next = match link.replies.peek() {
                 Err(NextError::Empty) => return Next::Empty,
-                _ if self.abandoned.is_stopped() => return Next::Closed,
+                _ if self.cancel.is_stopped() => return Next::Closed,
                 // Whatever it was asked for will not be answered.
                 Err(_) => return Next::Closed,
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (cell, task, rows) = (*cell, *task, *rows);
                     if let Some(failure) = self.slab.work(cell).take_failure() {
-                        if let Ok(mut reply) = lane.replies.try_next() {
-                            std::mem::swap(&mut reply.mark, &mut lane.mark);
+                        if let Ok(mut reply) = link.replies.try_next() {
+                            std::mem::swap(&mut reply.mark, &mut link.mark);
                         }
                         Some(Next::Failed { failure, task })
                     } else {
                         let Some(free) = self.slab.take_free() else { return Next::Held };
                         // Were the reply not there, the cell would have two owners.
-                        let mut reply = lane
+                        let mut reply = link
                             .replies
                             .try_next()
                             .expect("a reply that was peeked at is there, also once it is closed");
                         reply.cell = free;
-                        std::mem::swap(&mut reply.mark, &mut lane.mark);
+                        std::mem::swap(&mut reply.mark, &mut link.mark);
                         drop(reply);
                         Some(Next::Batch { lease: Lease::Taken(Taken::new(self.slab.clone(), cell)), task, rows })
                     }
                 }
                 Ok(_) => {
-                    (lane.alive, lane.mark.ended) = (false, true);
-                    drop(lane.replies.try_next());
+                    (link.alive, link.mark.ended) = (false, true);
+                    drop(link.replies.try_next());
                     None
                 }
             };
-            lane.outstanding -= 1;
+            link.outstanding -= 1;
             self.asked.pop_front();
-            self.look = (index + 1) % self.lanes.len();
+            self.look = (index + 1) % self.links.len();
             self.ask();
             if let Some(next) = next {
                 self.after = self.look;
@@ -244,13 +244,13 @@ impl<P> Lanes<P> {
 
     /// How many answers are there.
     pub(crate) fn ready_count(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.replies.ready()).sum()
+        self.links.iter().map(|link| link.replies.ready()).sum()
     }
 
     /// Whether the answer that is to be taken next is there.
     pub(crate) fn is_ready(&self) -> bool {
         match self.asked.front() {
-            Some(&lane) if self.any.is_none() => self.lanes[lane].replies.ready() > 0,
+            Some(&link) if self.any.is_none() => self.links[link].replies.ready() > 0,
             _ => self.ready_count() > 0,
         }
     }
@@ -259,11 +259,11 @@ impl<P> Lanes<P> {
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
         match &self.any {
             Some(any) => any.wait_until(deadline, || {
-                let mut asked = self.lanes.iter().filter(|lane| lane.outstanding > 0);
-                asked.any(|lane| lane.replies.ready() > 0 || lane.replies.is_ended())
+                let mut asked = self.links.iter().filter(|link| link.outstanding > 0);
+                asked.any(|link| link.replies.ready() > 0 || link.replies.is_ended())
             }),
             None => match self.asked.front() {
-                Some(&lane) => !matches!(self.lanes[lane].replies.peek_until(deadline), Err(NextError::Empty)),
+                Some(&link) => !matches!(self.links[link].replies.peek_until(deadline), Err(NextError::Empty)),
                 None => true,
             },
         }
@@ -271,25 +271,25 @@ impl<P> Lanes<P> {
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
     pub(crate) fn wait_for_free(&self, deadline: &Until) -> bool {
-        self.slab.wait_for_free(deadline, || self.abandoned.is_stopped())
+        self.slab.wait_for_free(deadline, || self.cancel.is_stopped())
     }
 
     /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
     pub(crate) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
-        for lane in &mut self.lanes {
-            while lane.outstanding > 0 {
-                match lane.replies.next_until(deadline) {
+        for link in &mut self.links {
+            while link.outstanding > 0 {
+                match link.replies.next_until(deadline) {
                     Ok(mut reply) => {
                         // First: what is thrown away is the user's, and may panic.
-                        lane.outstanding -= 1;
+                        link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = self.slab.work(reply.cell);
                         dispose(outcome);
-                        drop(work.take_trouble()); // Does not panic, whatever is in it.
+                        drop(work.take_errors()); // Does not panic, whatever is in it.
                         discard(&work.payload);
                     }
                     Err(NextError::Empty) => return false,
-                    Err(_) => lane.outstanding = 0,
+                    Err(_) => link.outstanding = 0,
                 }
             }
         }
@@ -302,12 +302,12 @@ impl<P> Lanes<P> {
     where
         P: Send + Sync + 'static,
     {
-        let weak = |lane: &Lane| (Arc::downgrade(lane.requests.ring()), Arc::downgrade(lane.replies.ring()));
-        let rings: Vec<_> = self.lanes.iter().map(weak).collect();
-        let (abandoned, slab) = (self.abandoned.clone(), Arc::downgrade(&self.slab));
+        let weak = |link: &WorkerLink| (Arc::downgrade(link.requests.ring()), Arc::downgrade(link.replies.ring()));
+        let rings: Vec<_> = self.links.iter().map(weak).collect();
+        let (cancel, slab) = (self.cancel.clone(), Arc::downgrade(&self.slab));
         move || {
             // First: who finds a ring closed must know why.
-            abandoned.stop();
+            cancel.stop();
             for (requests, replies) in &rings {
                 requests.upgrade().inspect(|ring| ring.close());
                 replies.upgrade().inspect(|ring| ring.close());
@@ -318,9 +318,9 @@ impl<P> Lanes<P> {
 
     /// Sends the workers home.
     pub(crate) fn close(&self) {
-        for lane in &self.lanes {
-            lane.requests.close();
-            lane.replies.close();
+        for link in &self.links {
+            link.requests.close();
+            link.replies.close();
         }
     }
 }

@@ -4,21 +4,21 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::PoisonError;
 
-use crate::loader::error::failure::{Bad, Failure, Trouble};
+use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, quietly};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch in the making, or made, and what went wrong with it.
-pub struct Work<P> {
-    /// Dropped by hand, as a batch of the user's may panic when it is dropped.
+pub struct SlotState<P> {
+    /// Dropped by maker, as a batch of the user's may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
-    /// Whether there is trouble; the ring's publication orders it.
+    /// Whether there is errors; the ring's publication orders it.
     failed: AtomicBool,
-    trouble: Mutex<Trouble>,
+    errors: Mutex<SlotErrors>,
 }
 
-impl<P> Drop for Work<P> {
+impl<P> Drop for SlotState<P> {
     fn drop(&mut self) {
         let payload = &mut self.payload;
         // SAFETY: this is the only place that drops the payload, and nobody uses it afterwards.
@@ -26,56 +26,56 @@ impl<P> Drop for Work<P> {
     }
 }
 
-impl<P> Work<P> {
+impl<P> SlotState<P> {
     pub(crate) fn new(payload: P) -> Self {
-        Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), trouble: Mutex::default() }
+        Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), errors: Mutex::default() }
     }
 
     /// Keeps the failure of the lowest position, so that it does not matter who was first.
     #[cold]
     pub(crate) fn fail(&self, failure: Failure) {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = trouble.failure.as_ref().is_none_or(|kept| failure.position < kept.position);
-        let other = if first { trouble.failure.replace(failure) } else { Some(failure) };
-        drop(trouble);
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = errors.failure.as_ref().is_none_or(|kept| failure.position < kept.position);
+        let other = if first { errors.failure.replace(failure) } else { Some(failure) };
+        drop(errors);
         self.failed.store(true, Ordering::Relaxed);
         dispose(other);
     }
 
     /// Notes bad samples.
     #[cold]
-    pub(crate) fn note(&self, mut bad: Vec<Bad>) {
+    pub(crate) fn note(&self, mut bad: Vec<Skipped>) {
         if !bad.is_empty() {
-            self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.append(&mut bad);
+            self.errors.lock().unwrap_or_else(PoisonError::into_inner).bad.append(&mut bad);
             self.failed.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether anything went wrong.
     #[inline]
-    pub(crate) fn is_troubled(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
     /// Takes out what went wrong.
     #[cold]
-    pub(crate) fn take_trouble(&self) -> Trouble {
+    pub(crate) fn take_errors(&self) -> SlotErrors {
         self.failed.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the failure out, if there is one and nothing else: then there is no batch, whatever may be said of bad samples.
     #[inline]
     pub(crate) fn take_failure(&self) -> Option<Failure> {
-        if !self.is_troubled() {
+        if !self.has_errors() {
             return None;
         }
-        let alone = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).bad.is_empty();
-        if alone { self.take_trouble().failure.take() } else { None }
+        let alone = self.errors.lock().unwrap_or_else(PoisonError::into_inner).bad.is_empty();
+        if alone { self.take_errors().failure.take() } else { None }
     }
 }
 
-impl<P> fmt::Debug for Work<P> {
+impl<P> fmt::Debug for SlotState<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work").field("failed", &self.failed).finish_non_exhaustive()
     }

@@ -7,22 +7,22 @@ use crate::loader::order::plan::{Feed, Plan};
 
 /// Where the plan of a pass is: written by the loader between two passes, read by the threads that have a claim.
 #[derive(Debug, Default)]
-pub(crate) struct Board(UnsafeCell<Plan>);
+pub(crate) struct PlanCell(UnsafeCell<Plan>);
 
 // SAFETY: the plan is reached through `plan` and `draft` only, whose callers see to it that nobody reads it while it is written;
 // the rings order the two. Readers share it, and writers send it from thread to thread, which is checked below.
-unsafe impl Sync for Board {}
+unsafe impl Sync for PlanCell {}
 
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Plan>();
 };
 
-/// A plan in the making. It is taken off the board and put back when this is dropped: drawing a plan runs code of the
-/// user's, which may do anything, and so no reference into the board is alive meanwhile.
+/// A plan in the making. It is taken off the plan_cell and put back when this is dropped: drawing a plan runs code of the
+/// user's, which may do anything, and so no reference into the plan_cell is alive meanwhile.
 pub(crate) struct Draft<'b> {
     plan: Plan,
-    to: &'b Board,
+    to: &'b PlanCell,
 }
 
 impl Deref for Draft<'_> {
@@ -41,14 +41,14 @@ impl DerefMut for Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `Board::draft`). What comes
+        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `PlanCell::draft`). What comes
         // back is the empty plan that was left there, and dropping that runs no code of the user's.
         unsafe { std::ptr::swap(self.to.0.get(), &mut self.plan) };
     }
 }
 
-impl Board {
-    /// A board with a plan that has this feed.
+impl PlanCell {
+    /// A plan_cell with a plan that has this feed.
     pub(crate) fn new(feed: Option<Feed>) -> Self {
         Self(UnsafeCell::new(Plan { feed, ..Plan::default() }))
     }
