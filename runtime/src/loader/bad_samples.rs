@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::loader::builder::options::Workload;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::lease::Lease;
-use crate::loader::error::build::{BuildError, clash};
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};
@@ -15,7 +13,7 @@ use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::spans;
 
 /// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
-/// a panic. A [collate](crate::loader::builder::Builder::collate) function that fails has made a bad batch, and that always raises.
+/// a panic. A [collate](crate::loader::Builder::collate) function that fails has made a bad batch, and that always raises.
 ///
 /// ```
 /// use slotline::Loader;
@@ -54,7 +52,7 @@ pub enum OnError {
 /// How many bad samples a pass may have, before batches with more of them become [`Error::BadSamples`].
 ///
 /// They are counted when their batches are delivered, errors among these, in that order: so with
-/// [`in_order(false)`](crate::loader::builder::Builder::in_order) it may be another batch each time that goes beyond the budget. A bad
+/// [`in_order(false)`](crate::loader::Builder::in_order) it may be another batch each time that goes beyond the budget. A bad
 /// substitute counts as well.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -73,26 +71,11 @@ impl OnError {
         self == Self::Raise
     }
 
-    fn budget(self) -> Budget {
+    /// How many bad samples a pass may have.
+    pub(crate) fn budget(self) -> Budget {
         match self {
             Self::Raise => Budget::Samples(0),
             Self::Skip(budget) | Self::Replace(budget) => budget,
-        }
-    }
-
-    /// Checks that it goes with the loader's kind, and with what is `known` of a pass's length.
-    pub(crate) fn check(self, kind: Workload, known: bool) -> Result<(), BuildError> {
-        if kind == Workload::Iterable && matches!(self, Self::Replace(_)) {
-            let hint = "what has no index cannot be replaced by another; take OnError::Skip";
-            return clash("an iterable dataset", "OnError::Replace", hint);
-        }
-        match self.budget() {
-            Budget::Share(share) if !(0.0..=1.0).contains(&share) => Err(BuildError::Share { share }),
-            Budget::Share(_) if !known => {
-                let hint = "how many samples that is, is not known beforehand; take Budget::Samples";
-                clash("Budget::Share", "a pass of unknown length", hint)
-            }
-            _ => Ok(()),
         }
     }
 }

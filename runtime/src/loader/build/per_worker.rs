@@ -55,7 +55,7 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let draw = self.options.check(Workload::Iterable)?;
         let on_error = self.options.on_error;
-        on_error.check(Workload::Iterable, self.dataset.0.len().is_some())?;
+        self.options.check_on_error(Workload::Iterable, self.dataset.0.len().is_some())?;
         let tries = if on_error.is_raise() { 1 } else { PROBES };
         let workers = self.options.num_workers;
         let fields = || fields_of_first(&self.dataset.0, workers, tries);
@@ -96,7 +96,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
     /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
     pub fn build_dealt(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
-        let draw = self.options.check(Workload::Dealt(len))?;
+        let draw = self.options.check(Workload::RoundRobin(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);
         let bulk = bulk(&self.dataset, rows, batching);
         let order = draw.memory(len, 0, rows);

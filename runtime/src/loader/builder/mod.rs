@@ -163,7 +163,7 @@ impl<D, F, T> Builder<D, With<F, T>> {
 impl<D, C> Builder<D, C> {
     /// How many samples a batch has. Memory is taken for no more than the dataset has.
     ///
-    /// `None`: no batches. A pass then gives the samples themselves, as [`Batch`](crate::loader::collate::batch::Batch)es whose tensors lack the
+    /// `None`: no batches. A pass then gives the samples themselves, as [`Batch`](crate::loader::Batch)es whose tensors lack the
     /// batch dimension, and a [collate](Self::collate) function gets one sample.
     pub fn batch_size(mut self, samples: impl Into<Option<usize>>) -> Self {
         self.options.batch_size = samples.into();
@@ -188,7 +188,7 @@ impl<D, C> Builder<D, C> {
     /// The order of the passes as an iterator of your own, made anew for each pass; excludes `shuffle`.
     ///
     /// It may be endless: it is asked for the indices of a batch when a thread begins that batch, by that thread, and so at
-    /// most as far ahead as the loader loads ahead. If it panics, that is [`Error::Sampler`](crate::loader::error::run::Error::Sampler) in the
+    /// most as far ahead as the loader loads ahead. If it panics, that is [`Error::Sampler`](crate::loader::Error::Sampler) in the
     /// place of the batch, and the pass ends there.
     ///
     /// ```
@@ -224,7 +224,7 @@ impl<D, C> Builder<D, C> {
     /// pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
     /// Like that of [`sampler_iter`](Self::sampler_iter) it may be endless. A longer list than it said is
-    /// [`Error::LongBatch`](crate::loader::error::run::Error::LongBatch), an empty one a batch without samples.
+    /// [`Error::LongBatch`](crate::loader::Error::LongBatch), an empty one a batch without samples.
     ///
     /// ```
     /// use slotline::Loader;
@@ -277,7 +277,7 @@ impl<D, C> Builder<D, C> {
     /// Runs `init` in each worker before it loads anything in a pass (torch's `worker_init_fn`).
     ///
     /// A pass begins when all workers have run it. A worker in which it fails, or panics, takes no part in the pass, which
-    /// begins with an [`Error::WorkerInit`](crate::loader::error::run::Error::WorkerInit) for each of these and goes on with the others; if
+    /// begins with an [`Error::WorkerInit`](crate::loader::Error::WorkerInit) for each of these and goes on with the others; if
     /// there are none, that was all. Where there is a `worker_init`, the calling thread does not [help](Self::help) unless
     /// it is told to: it is no worker. Without workers `init` is not run, nor is it for the sample that `build` reads to learn
     /// the fields, if the dataset does not say them.
@@ -291,8 +291,8 @@ impl<D, C> Builder<D, C> {
     /// How many batches the caller means to keep while it asks for the next one.
     ///
     /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of
-    /// them and asking for another batch is [`Error::Held`](crate::loader::error::run::Error::Held). In order, so is keeping a single batch
-    /// while as many others go by as the ring has slots (those that are [passed over](crate::loader::bad_samples::OnError::Skip) among them),
+    /// them and asking for another batch is [`Error::Held`](crate::loader::Error::Held). In order, so is keeping a single batch
+    /// while as many others go by as the ring has slots (those that are [passed over](crate::loader::OnError::Skip) among them),
     /// since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
@@ -323,7 +323,7 @@ impl<D, C> Builder<D, C> {
     }
 
     /// Has a thread of its own (`slotline-watch`) look after the others: a sample that one of them is at for longer than this
-    /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](crate::loader::metrics::stats::Stats::stuck). Nothing is
+    /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is
     /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
     ///
     /// It looks four times in that time, but at most once in a millisecond, so that reports come up to a quarter of it late.
@@ -384,7 +384,7 @@ impl<D, C> Builder<D, C> {
     /// The most bytes that [`memory_ceiling`](Loader::memory_ceiling) may say.
     ///
     /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it is then the greatest one that fits, but not more than
-    /// without a limit. What does not fit at all is [`BuildError::MemoryLimit`](crate::loader::error::build::BuildError::MemoryLimit), which says
+    /// without a limit. What does not fit at all is [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says
     /// what would.
     ///
     /// With a [collate function](Self::collate) only the engine's own memory is counted: what the function makes is not
@@ -460,7 +460,7 @@ impl<D, C> Builder<D, C> {
     /// What becomes of samples that cannot be read or written, and how many a pass may have.
     ///
     /// The index of each is said once, through `tracing`, when its batch is delivered, and is in
-    /// [`Stats::bad_indices`](crate::loader::metrics::stats::Stats::bad_indices). A batch keeps its number when those before it are passed over. A
+    /// [`Stats::bad_indices`](crate::loader::Stats::bad_indices). A batch keeps its number when those before it are passed over. A
     /// collate function does not see bad samples, and if there is no other in a batch, whatever it makes or says is thrown
     /// away. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) is then no failure of a sample, but the hints of that
     /// batch end with it. Of a [bulk read](crate::Dataset::get_many) that fails the first sample that was not put is the bad

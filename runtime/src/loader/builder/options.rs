@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::loader::bad_samples::OnError;
+use crate::loader::bad_samples::{Budget, OnError};
 use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::collate::allocate::{Allocate, BatchBytes};
 use crate::loader::collate::overflow::Overflow;
@@ -53,13 +53,13 @@ pub(crate) struct Options {
     pub(crate) on_error: OnError,
 }
 
-/// What [`Builder::sampler`](crate::loader::builder::Builder::sampler) and its like were given.
+/// What [`Builder::sampler`](crate::loader::Builder::sampler) and its like were given.
 pub(crate) enum Sampling {
     Drawn(Box<dyn Sampler>),
     Iter(Make<dyn Iterator<Item = usize> + Send>),
 }
 
-/// What [`Builder::batch_sampler`](crate::loader::builder::Builder::batch_sampler) and its like were given.
+/// What [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler) and its like were given.
 pub(crate) enum BatchSampling {
     Drawn { sampler: Box<dyn Sampler>, batch_size: usize, drop_last: bool },
     Iter { most: usize, make: Make<dyn Batches> },
@@ -71,7 +71,7 @@ pub(crate) enum Workload {
     /// Samples by index, claimed by whoever is free; so many.
     Shared(usize),
     /// Samples by index, dealt out in turn; so many.
-    Dealt(usize),
+    RoundRobin(usize),
     Iterable,
 }
 
@@ -183,7 +183,7 @@ impl Options {
             }
             None => self.sampler.take(),
         };
-        if let (Workload::Shared(len) | Workload::Dealt(len), true, None) = (kind, self.shuffle, &sampler) {
+        if let (Workload::Shared(len) | Workload::RoundRobin(len), true, None) = (kind, self.shuffle, &sampler) {
             // As torch, which makes the sampler of a loader when it makes the loader.
             RandomSampler::new(len)?;
         }
@@ -203,6 +203,22 @@ impl Options {
         Ok(IndexSource { from, batching, passes: 0 })
     }
 
+    /// Checks what becomes of bad samples; `known`: the length of a pass is known.
+    pub(crate) fn check_on_error(&self, kind: Workload, known: bool) -> Result<(), BuildError> {
+        if kind == Workload::Iterable && matches!(self.on_error, OnError::Replace(_)) {
+            let hint = "what has no index cannot be replaced by another; take OnError::Skip";
+            return clash("an iterable dataset", "OnError::Replace", hint);
+        }
+        match self.on_error.budget() {
+            Budget::Share(share) if !(0.0..=1.0).contains(&share) => Err(BuildError::Share { share }),
+            Budget::Share(_) if !known => {
+                let hint = "how many samples that is, is not known beforehand; take Budget::Samples";
+                clash("Budget::Share", "a pass of unknown length", hint)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The checks of what torch does not have.
     fn check_ours(&self, kind: Workload, draw: &IndexSource) -> Result<(), BuildError> {
         let cores = if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 };
@@ -213,10 +229,10 @@ impl Options {
                 return Err(BuildError::Zero { option });
             }
         }
-        self.on_error.check(kind, !matches!(draw.from, Origin::Feed(_)))?;
+        self.check_on_error(kind, !matches!(draw.from, Origin::Feed(_)))?;
         let links = match kind {
             Workload::Shared(_) => return Ok(()),
-            Workload::Dealt(_) => "build_dealt",
+            Workload::RoundRobin(_) => "build_dealt",
             Workload::Iterable => "an iterable dataset",
         };
         if self.part_size.is_some() {

@@ -35,13 +35,13 @@ pub struct Tag {
 
 impl<S: Schema> Batch<S> {
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
-    /// there are no batches ([`batch_size(None)`](crate::loader::builder::Builder::batch_size)), `[…]` and `[]`.
+    /// there are no batches ([`batch_size(None)`](crate::loader::Builder::batch_size)), `[…]` and `[]`.
     ///
     /// # Panics
     ///
     /// If the batch has no sample, and the fields are not those of the samples' type: the dataset's `fields` said others, or
     /// none were known, since it said none and was empty when the loader was built. In a forked process, if the memory was
-    /// [given](crate::loader::builder::Builder::memory).
+    /// [given](crate::loader::Builder::memory).
     #[inline]
     pub fn tensors(&self) -> S::Tensors<'_> {
         S::tensors(&mut self.columns())
@@ -64,7 +64,7 @@ impl<S> Batch<S> {
     ///
     /// # Panics
     ///
-    /// In a forked process, if the memory was [given](crate::loader::builder::Builder::memory).
+    /// In a forked process, if the memory was [given](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
         // SAFETY: all bytes of a slot are initialised, and valid for their fields, from the start on; there are at most as many

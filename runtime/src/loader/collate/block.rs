@@ -29,7 +29,7 @@ impl Block {
         &*self.arena
     }
 
-    /// Whether it is memory of which only [`Builder::memory`](crate::loader::builder::Builder::memory) knows what a forked process has.
+    /// Whether it is memory of which only [`Builder::memory`](crate::loader::Builder::memory) knows what a forked process has.
     pub(crate) fn is_given(&self) -> bool {
         is_given(&*self.arena)
     }

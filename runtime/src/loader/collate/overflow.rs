@@ -14,9 +14,9 @@ pub enum Overflow {
     /// The field's items go to memory from the heap, for this batch only.
     ///
     /// It is read as any other. Its memory is freed when its place is filled with the next batch, or the loader and its
-    /// batches are gone; it comes on top of the loader's [`memory_ceiling`](crate::loader::consumer::loader::Loader::memory_ceiling), and
-    /// [`pin_memory`](crate::loader::builder::Builder::pin_memory) does not lock it. The first such batch is said through `tracing`, all are
-    /// [counted](crate::loader::metrics::stats::Stats::spilled_batches).
+    /// batches are gone; it comes on top of the loader's [`memory_ceiling`](crate::loader::Loader::memory_ceiling), and
+    /// [`pin_memory`](crate::loader::Builder::pin_memory) does not lock it. The first such batch is said through `tracing`, all are
+    /// [counted](crate::loader::Stats::spilled_batches).
     Spill,
 }
 

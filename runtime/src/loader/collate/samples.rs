@@ -18,12 +18,12 @@ impl<'s, D: Loadable> Samples<'s, D> {
         Self { job }
     }
 
-    /// How many samples are left; of an iterable dataset, and where [bad ones](crate::loader::bad_samples::OnError) are skipped, at most.
+    /// How many samples are left; of an iterable dataset, and where [bad ones](crate::loader::OnError) are skipped, at most.
     pub fn len(&self) -> usize {
         self.job.left()
     }
 
-    /// Whether it is a sample by itself and no batch, as with [`batch_size(None)`](crate::loader::builder::Builder::batch_size).
+    /// Whether it is a sample by itself and no batch, as with [`batch_size(None)`](crate::loader::Builder::batch_size).
     pub fn is_single(&self) -> bool {
         self.job.is_single()
     }
@@ -34,7 +34,7 @@ impl<'s, D: Loadable> Samples<'s, D> {
     }
 
     /// The dataset index of the next sample, if it has one and there surely is one, which is not so where
-    /// [bad samples](crate::loader::bad_samples::OnError) are passed over.
+    /// [bad samples](crate::loader::OnError) are passed over.
     pub fn index(&self) -> Option<usize> {
         self.job.index()
     }

@@ -64,7 +64,7 @@ where
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
 }
 
-/// Names a loader whose batches a [collate function](crate::loader::builder::Builder::collate) makes: `Loader<Collated<T>>` gives `T`. There
+/// Names a loader whose batches a [collate function](crate::loader::Builder::collate) makes: `Loader<Collated<T>>` gives `T`. There
 /// are no values of it.
 pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
 

@@ -269,9 +269,10 @@ impl<P: Storage> Inner<P> {
     pub(crate) fn stats_reader(&self) -> StatsReader {
         self.stats.reader(Known {
             activities: &self.activities,
-            watchdog: self.watchdog.as_ref(),
+            stuck: self.watchdog.as_ref().map(Watchdog::stuck),
             depth: self.backend.depth(),
-            bad_log: &self.bad_log,
+            bad: self.bad_log.report(),
+            replicas: self.bad_log.replicas(),
             in_order: self.in_order,
             dealt: matches!(self.backend, Backend::PerWorker(_)),
         })

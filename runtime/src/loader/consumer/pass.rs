@@ -44,7 +44,7 @@ impl<'a, B: Output> Pass<'a, B> {
         self.loader.warnings()
     }
 
-    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](crate::loader::bad_samples::OnError::Skip);
+    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](crate::loader::OnError::Skip);
     /// `None` if only its end will tell.
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.loader.inner.pass;
@@ -64,7 +64,7 @@ impl<'a, B: Output> Pass<'a, B> {
     }
 
     /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
-    /// [would wait](crate::loader::builder::Builder::wait_for_release), and never ends the pass.
+    /// [would wait](crate::loader::Builder::wait_for_release), and never ends the pass.
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));

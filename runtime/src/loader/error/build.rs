@@ -70,7 +70,7 @@ pub enum BuildError {
         /// Bytes that can be had.
         available: u64,
     },
-    /// The loader would take more memory than [`memory_limit`](crate::loader::builder::Builder::memory_limit) says.
+    /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) says.
     #[error(
         "the loader needs {needed} bytes, {beside} of them for the order of a pass and the like, and memory_limit is {limit}; {fits}"
     )]
@@ -92,7 +92,7 @@ pub enum BuildError {
         /// What it said.
         source: std::io::Error,
     },
-    /// [`Builder::memory`](crate::loader::builder::Builder::memory) gave no memory, or too little.
+    /// [`Builder::memory`](crate::loader::Builder::memory) gave no memory, or too little.
     #[error("the {bytes} bytes for the batches could not be had by Builder::memory")]
     Allocate {
         /// Bytes asked for.
@@ -134,8 +134,8 @@ pub enum BuildError {
     },
 }
 
-/// What would fit below a [memory limit](crate::loader::builder::Builder::memory_limit): the greatest that does, with all other options as
-/// they are but for [`prefetch_factor`](crate::loader::builder::Builder::prefetch_factor), which is left to the builder.
+/// What would fit below a [memory limit](crate::loader::Builder::memory_limit): the greatest that does, with all other options as
+/// they are but for [`prefetch_factor`](crate::loader::Builder::prefetch_factor), which is left to the builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fits {

@@ -44,7 +44,7 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
-    /// A batch with bad samples, of which the pass has more than [`on_error`](crate::loader::builder::Builder::on_error) allows. The next batch
+    /// A batch with bad samples, of which the pass has more than [`on_error`](crate::loader::Builder::on_error) allows. The next batch
     /// comes.
     #[error(
         "{bad} samples of this pass are bad, and on_error allows {budget}; of this batch the first beyond that: {source}"
@@ -75,7 +75,7 @@ pub enum Error {
         /// How many batches this loader is made to hold.
         hold: usize,
     },
-    /// The [`worker_init`](crate::loader::builder::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
+    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
     WorkerInit {
         /// Its number.
@@ -116,7 +116,7 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
-    /// The pass that the [loaded state](crate::loader::consumer::loader::Loader::load_state) is in cannot be gone on with: there is less in it.
+    /// The pass that the [loaded state](crate::loader::Loader::load_state) is in cannot be gone on with: there is less in it.
     #[error(transparent)]
     State(#[from] StateError),
     /// The pass has more samples than it had when the loader was built, and the batches were made for those.
@@ -135,11 +135,11 @@ pub enum Error {
         /// Batches of the pass.
         tasks: usize,
     },
-    /// A [`Stopper`](crate::loader::worker::cancel::Stopper) was used: there will be no more batches, of this pass or another one.
+    /// A [`Stopper`](crate::loader::Stopper) was used: there will be no more batches, of this pass or another one.
     #[error("the loader was stopped; build a new one to go on, from its state if need be")]
     Stopped,
     /// This process was forked from the one that built the loader, and has none of its workers, or not the memory that it was
-    /// [given](crate::loader::builder::Builder::memory). Other loaders without workers go on.
+    /// [given](crate::loader::Builder::memory). Other loaders without workers go on.
     #[error(
         "this process was forked from the one that built the loader, and has none of its workers, or not its memory; build another one, from its state if need be"
     )]

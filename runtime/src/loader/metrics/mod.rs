@@ -6,4 +6,5 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod reader;
 pub(crate) mod stats;
+pub(crate) mod stuck;
 pub(crate) mod verdict;

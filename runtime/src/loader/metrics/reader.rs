@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::overflow::Spills;
@@ -18,7 +17,7 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::bad_samples::BadSampleReport;
 use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
-use crate::loader::worker::watchdog::{Reports, Watchdog};
+use crate::loader::metrics::stuck::StuckSamples;
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
@@ -162,13 +161,13 @@ impl ConsumerStats {
 
     /// What anybody can read the counters by.
     pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
-        let Known { activities, bad_log, watchdog, depth, in_order, dealt } = known;
+        let Known { activities, bad, replicas, stuck, depth, in_order, dealt } = known;
         StatsReader {
             counted: self.counted.clone(),
             activities: activities.clone(),
-            bad: bad_log.report().clone(),
-            stuck: watchdog.map(Watchdog::reports),
-            replicas: bad_log.replicas(),
+            bad: bad.clone(),
+            stuck: stuck.cloned(),
+            replicas,
             depth,
             in_order,
             dealt,
@@ -188,7 +187,7 @@ impl Stopwatch {
     }
 }
 
-/// Reads what a loader has done, from any thread and at any time: see [`Loader::stats_reader`](crate::loader::consumer::loader::Loader::stats_reader).
+/// Reads what a loader has done, from any thread and at any time: see [`Loader::stats_reader`](crate::loader::Loader::stats_reader).
 ///
 /// It keeps the counters, but not the loader: of one that is dropped it says what was.
 #[derive(Clone)]
@@ -196,7 +195,7 @@ pub struct StatsReader {
     counted: Arc<Counted>,
     activities: Arc<[CachePadded<Activity>]>,
     bad: Arc<BadSampleReport>,
-    stuck: Option<Reports>,
+    stuck: Option<Arc<StuckSamples>>,
     replicas: bool,
     depth: usize,
     in_order: bool,
@@ -206,8 +205,10 @@ pub struct StatsReader {
 /// What of its counters only the loader knows.
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
-    pub(crate) bad_log: &'a BadSampleLog,
-    pub(crate) watchdog: Option<&'a Watchdog>,
+    pub(crate) bad: &'a Arc<BadSampleReport>,
+    /// Whether each worker reads a replica of its own, with numbers for indices.
+    pub(crate) replicas: bool,
+    pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
     pub(crate) in_order: bool,
     pub(crate) dealt: bool,
@@ -259,7 +260,7 @@ impl StatsReader {
             workers: workers.iter().map(|worker| WorkerStats::of(worker)).collect(),
             consumer: WorkerStats::of(consumer),
             slowest,
-            stuck: self.stuck.as_ref().map(Reports::stuck).unwrap_or_default(),
+            stuck: self.stuck.as_ref().map(|stuck| stuck.read()).unwrap_or_default(),
         }
     }
 }

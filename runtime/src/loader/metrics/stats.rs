@@ -9,7 +9,7 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::bad_samples::BadSample;
 use crate::loader::metrics::verdict::Verdict;
 
-/// What a loader has done since it was built: [`Loader::stats`](crate::loader::consumer::loader::Loader::stats).
+/// What a loader has done since it was built: [`Loader::stats`](crate::loader::Loader::stats).
 ///
 /// Always on: counting is a few instructions for each batch, and the clock is looked at only where that is about one percent
 /// of what is timed. So some of it is measured and some estimated:
@@ -24,7 +24,7 @@ use crate::loader::metrics::verdict::Verdict;
 ///   claim are an entry of [`slowest`](Self::slowest) together, and the next claims are timed sample by sample.
 /// - With [`get_many`](crate::Dataset::get_many) no sample has a time of its own.
 /// - A thread's counters are there when it has finished what it fills: a sample that is stuck is not in them; for that there
-///   is the [watchdog](crate::loader::builder::Builder::watchdog).
+///   is the [watchdog](crate::loader::Builder::watchdog).
 ///
 /// Times are serialised as seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,7 +37,7 @@ pub struct Stats {
     /// Samples in them.
     pub samples: u64,
     /// Bytes of these, without indices: padding counts, room that packed fields leave does not. With a
-    /// [collate function](crate::loader::builder::Builder::collate) nobody knows, and it is 0.
+    /// [collate function](crate::loader::Builder::collate) nobody knows, and it is 0.
     pub bytes: u64,
     /// Batches in whose place there was an error.
     pub errors: u64,
@@ -81,7 +81,7 @@ pub struct Stats {
     pub consumer: WorkerStats,
     /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
-    /// What the [watchdog](crate::loader::builder::Builder::watchdog) reported, the first ones first; at most 64.
+    /// What the [watchdog](crate::loader::Builder::watchdog) reported, the first ones first; at most 64.
     pub stuck: Vec<Stuck>,
 }
 
@@ -125,7 +125,7 @@ pub struct Slow {
     pub by: By,
 }
 
-/// A sample that a thread was found at for longer than the [watchdog](crate::loader::builder::Builder::watchdog) minds.
+/// A sample that a thread was found at for longer than the [watchdog](crate::loader::Builder::watchdog) minds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stuck {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 
-/// Stops a loader, from whatever thread: see [`Loader::stopper`](crate::loader::consumer::loader::Loader::stopper).
+/// Stops a loader, from whatever thread: see [`Loader::stopper`](crate::loader::Loader::stopper).
 ///
 /// It does not keep the loader: of one that is dropped it stops nothing.
 #[derive(Clone)]
@@ -18,10 +18,10 @@ impl Stopper {
 
     /// Stops the loader, for ever, and returns at once.
     ///
-    /// A `next` that waits says [`Error::Stopped`](crate::loader::error::run::Error::Stopped) at once, and so does every later one of this pass, but
+    /// A `next` that waits says [`Error::Stopped`](crate::loader::Error::Stopped) at once, and so does every later one of this pass, but
     /// that after the first the pass is over; so does `epoch`. Workers, and a calling thread that loads, stop at their
     /// current sample: code of the dataset's is not interrupted. Batches in hand stay good. What was made ahead is not
-    /// delivered, so that [`state`](crate::loader::consumer::loader::Loader::state) says what was, and another loader can go on from there.
+    /// delivered, so that [`state`](crate::loader::Loader::state) says what was, and another loader can go on from there.
     ///
     /// What was done before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
     /// call returns; then this thread may be the one that drops the dataset and the memory of batches.

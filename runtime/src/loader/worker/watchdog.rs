@@ -6,10 +6,10 @@ use std::{fmt, io};
 
 use crossbeam_utils::CachePadded;
 
-use crate::fork::Process;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::metrics::stats::Stuck;
+use crate::loader::metrics::stuck::StuckSamples;
 use crate::loader::spans;
 use crate::loader::worker::pool::grace;
 use crate::loader::worker::threads::Threads;
@@ -20,56 +20,34 @@ use crate::wait::Until;
 const LOOKS: u32 = 4;
 /// It looks no more often than this.
 const LEAST: Duration = Duration::from_millis(1);
-/// At most so many reports are kept.
-const REPORTS: usize = 64;
 
 /// A thread that looks after the others. It holds nothing but what they say of themselves, and ends with this.
 pub(crate) struct Watchdog {
-    state: Arc<Shared>,
-    process: Process,
+    shared: Arc<Shared>,
     threads: Threads,
-}
-
-/// What a watchdog has reported.
-#[derive(Clone)]
-pub(crate) struct Reports {
-    state: Arc<Shared>,
-    process: Process,
-}
-
-impl Reports {
-    /// What was reported so far; nothing in a process that was forked meanwhile.
-    pub(crate) fn stuck(&self) -> Vec<Stuck> {
-        if self.process.is_this() { self.state.lock().stuck.clone() } else { Vec::new() }
-    }
 }
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    is_closed: Mutex<bool>,
     closed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    closed: bool,
-    stuck: Vec<Stuck>,
+    stuck: Arc<StuckSamples>,
 }
 
 impl Watchdog {
     /// Starts the thread, which says what takes longer than `patience`.
     pub(crate) fn start(patience: Duration, activities: Arc<[CachePadded<Activity>]>) -> io::Result<Self> {
-        let state = Arc::new(Shared::default());
-        let shared = state.clone();
-        let life = move || shared.look_after(&activities, patience);
+        let shared = Arc::new(Shared::default());
+        let looking = shared.clone();
+        let life = move || looking.look_after(&activities, patience);
         let mut threads = Threads::default();
         threads.start("slotline-watch".to_owned(), life)?;
-        Ok(Self { state, process: Process::this(), threads })
+        Ok(Self { shared, threads })
     }
 
-    /// What anybody can read the reports by.
-    pub(crate) fn reports(&self) -> Reports {
-        Reports { state: self.state.clone(), process: self.process }
+    /// What it reports.
+    pub(crate) fn stuck(&self) -> &Arc<StuckSamples> {
+        &self.shared.stuck
     }
 
     /// Ends the thread, and waits for that until the deadline.
@@ -77,8 +55,8 @@ impl Watchdog {
         if self.threads.is_lost() {
             return self.threads.forget();
         }
-        self.state.lock().closed = true;
-        self.state.closed.notify_all();
+        *self.shared.lock() = true;
+        self.shared.closed.notify_all();
         self.threads.end(deadline);
     }
 }
@@ -90,22 +68,21 @@ impl Drop for Watchdog {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look_after(&self, activities: &[CachePadded<Activity>], patience: Duration) {
         let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
         loop {
             let pause = Until::after(Some((patience / LOOKS).max(LEAST)));
-            if wait_while((&self.state, &self.closed), self.lock(), &pause, |state| !state.closed).closed {
+            if *wait_while((&self.is_closed, &self.closed), self.lock(), &pause, |closed| !*closed) {
                 return;
             }
             for (place, (activity, seen)) in activities.iter().zip(&mut seen).enumerate() {
                 let by = if place + 1 < activities.len() { By::Worker(place) } else { By::Consumer };
                 let Some((at, time)) = seen.look(activity.at(), Instant::now(), patience) else { continue };
                 let stuck = Stuck { index: at.index, batch: at.task, by, time };
-                // Not under the lock: a subscriber may do anything, such as asking for the statistics.
                 spans::tell(|| {
                     tracing::warn!(
                         index = at.index,
@@ -115,10 +92,7 @@ impl Shared {
                         at.task
                     );
                 });
-                let mut state = self.lock();
-                if state.stuck.len() < REPORTS {
-                    state.stuck.push(stuck);
-                }
+                self.stuck.note(stuck);
             }
         }
     }
