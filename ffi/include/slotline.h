@@ -457,6 +457,10 @@ typedef struct {
   double caller_reading;
   // How long it wrote samples into their rows.
   double caller_writing;
+  // How long the workers were in the code of a sampler that draws as the pass goes, or waited for a thread that was.
+  double worker_drawing;
+  // How long the calling thread was.
+  double caller_drawing;
 } slotline_stats;
 
 // Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
@@ -1610,11 +1614,12 @@ slotline_status slotline_loader_load_state(slotline_loader *loader,
                                            size_t len,
                                            slotline_error **error);
 
-// Says what the loader has done so far. `out->struct_size` must be set.
+// Says what the loader has done so far. `out->struct_size` must be set. Any thread may ask at any time, also while another call
+// uses the loader.
 //
 // # Errors
 //
-// `SLOTLINE_INVALID`: a null pointer, a short struct, or the loader is in use.
+// `SLOTLINE_INVALID`: a null pointer, or a short struct.
 //
 // # Safety
 //
@@ -1625,11 +1630,11 @@ slotline_status slotline_loader_stats(slotline_loader *loader,
                                       slotline_error **error);
 
 // All that is known of it, as JSON: what each worker did, the slowest samples, those that are bad or stuck. The text is the
-// caller's; `*out` is NULL if it fails.
+// caller's; `*out` is NULL if it fails. Any thread may ask at any time, also while another call uses the loader.
 //
 // # Errors
 //
-// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+// `SLOTLINE_INVALID`: a null pointer.
 //
 // # Safety
 //
@@ -1654,7 +1659,7 @@ slotline_status slotline_loader_verdict(slotline_loader *loader, slotline_bytes 
 //
 // # Errors
 //
-// As of `slotline_loader_stats_json`.
+// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
 //
 // # Safety
 //

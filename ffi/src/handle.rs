@@ -1,7 +1,8 @@
 //! What is behind the handle of a loader, on the host or with a device.
 //!
 //! One call at a time may use the loader itself ([`Inside`]); a second one, from another thread or from a callback inside of the
-//! first, is refused. Any number of calls may stop it, or ask for what never changes ([`Visit`]), whether it is in use or not.
+//! first, is refused. Any number of calls may stop it, read its statistics, or ask for what never changes
+//! ([`Visit`]), whether it is in use or not.
 //!
 //! C may free a loader while calls are inside, so each call is counted from the first time that it touches the handle to the
 //! last. One word says all of it:
@@ -26,7 +27,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use slotline::Error;
-use slotline::loader::Stopper;
+use slotline::loader::{StatsReader, Stopper};
 
 use crate::boundary::guarded;
 use crate::check;
@@ -43,6 +44,7 @@ pub(crate) struct Handle<L> {
     inner: UnsafeCell<ManuallyDrop<Running<L>>>,
     pub(crate) fields: Arc<[About]>,
     pub(crate) facts: Facts,
+    pub(crate) stats: StatsReader,
     stopper: Stopper,
     stopped: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl<L: Loads> Handle<L> {
             state: AtomicUsize::new(0),
             fields: std::mem::take(&mut facts.fields).into(),
             facts,
+            stats: loader.stats_reader(),
             stopper: loader.stopper(),
             stopped: AtomicBool::new(false),
             inner: UnsafeCell::new(ManuallyDrop::new(Running::new(loader))),

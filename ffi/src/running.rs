@@ -1,7 +1,7 @@
 //! A loader of whatever kind, and the pass that it is in.
 
 use slotline::Loader;
-use slotline::loader::{Collated, Output, State, Stats, Stopper, Warning};
+use slotline::loader::{Collated, Output, State, StatsReader, Stopper, Warning};
 
 use crate::batch::Made;
 use crate::collate;
@@ -20,7 +20,7 @@ pub(crate) trait Loads: Send + 'static {
     fn stopper(&self) -> Stopper;
     fn state(&self) -> Result<State, Failure>;
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
-    fn stats(&self) -> Stats;
+    fn stats_reader(&self) -> StatsReader;
     fn warnings(&self) -> &[Warning];
 }
 
@@ -78,8 +78,8 @@ impl Loads for HostLoader {
         Ok(either!(self, loader => loader.load_state(state))?)
     }
 
-    fn stats(&self) -> Stats {
-        either!(self, loader => loader.stats())
+    fn stats_reader(&self) -> StatsReader {
+        either!(self, loader => loader.stats_reader())
     }
 
     fn warnings(&self) -> &[Warning] {

@@ -64,11 +64,15 @@ pub struct slotline_stats {
     pub caller_reading: f64,
     /// How long it wrote samples into their rows.
     pub caller_writing: f64,
+    /// How long the workers were in the code of a sampler that draws as the pass goes, or waited for a thread that was.
+    pub worker_drawing: f64,
+    /// How long the calling thread was.
+    pub caller_drawing: f64,
 }
 
 // SAFETY: numbers, the first one the size.
 unsafe impl Versioned for slotline_stats {
-    const END: usize = versioned::end!(caller_writing);
+    const END: usize = versioned::end!(caller_drawing);
 
     fn defaults() -> Self {
         Self::default()
@@ -103,15 +107,18 @@ impl From<&Stats> for slotline_stats {
             worker_resting: workers(|worker| worker.resting),
             caller_reading: stats.consumer.reading.as_secs_f64(),
             caller_writing: stats.consumer.writing.as_secs_f64(),
+            worker_drawing: workers(|worker| worker.drawing),
+            caller_drawing: stats.consumer.drawing.as_secs_f64(),
         }
     }
 }
 
-/// Says what the loader has done so far. `out->struct_size` must be set.
+/// Says what the loader has done so far. `out->struct_size` must be set. Any thread may ask at any time, also while another call
+/// uses the loader.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a short struct, or the loader is in use.
+/// `SLOTLINE_INVALID`: a null pointer, or a short struct.
 ///
 /// # Safety
 ///
@@ -140,7 +147,7 @@ pub(crate) unsafe fn figures<H: Handled>(
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
-            let stats = handle::enter(loader)?.loader().stats();
+            let stats = handle::visit(loader)?.handle().stats.stats();
             versioned::write(out, &slotline_stats::from(&stats), "out")?;
             Ok(SLOTLINE_OK)
         })
@@ -148,11 +155,11 @@ pub(crate) unsafe fn figures<H: Handled>(
 }
 
 /// All that is known of it, as JSON: what each worker did, the slowest samples, those that are bad or stuck. The text is the
-/// caller's; `*out` is NULL if it fails.
+/// caller's; `*out` is NULL if it fails. Any thread may ask at any time, also while another call uses the loader.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -164,7 +171,7 @@ pub unsafe extern "C" fn slotline_loader_stats_json(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe { told(loader, out, error, |stats, _| serde_json::to_string(&stats).map_err(unwritten)) }
+    unsafe { reckoned(loader, out, error, |stats| serde_json::to_string(&stats).map_err(unwritten)) }
 }
 
 /// What held the loader back so far, in words. The text is the caller's; `*out` is NULL if it fails.
@@ -183,7 +190,7 @@ pub unsafe extern "C" fn slotline_loader_verdict(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe { told(loader, out, error, |stats, _| Ok(stats.verdict().to_string())) }
+    unsafe { reckoned(loader, out, error, |stats| Ok(stats.verdict().to_string())) }
 }
 
 /// What was noticed when the loader was made, and since: a line for each warning, and none as a rule. The text is the
@@ -191,7 +198,7 @@ pub unsafe extern "C" fn slotline_loader_verdict(
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_stats_json`.
+/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
 ///
 /// # Safety
 ///
@@ -203,33 +210,52 @@ pub unsafe extern "C" fn slotline_loader_warnings(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe { told(loader, out, error, |_, warnings| Ok(lines(warnings))) }
+    unsafe { warned(loader, out, error) }
 }
 
-/// A text about a loader.
+/// A text about the statistics of a loader.
 ///
 /// # Safety
 ///
 /// As of `slotline_loader_stats_json`.
-pub(crate) unsafe fn told<H: Handled>(
+unsafe fn reckoned<H: Handled>(
     loader: *mut H,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
-    tell: impl FnOnce(Stats, &[Warning]) -> Result<String, Failure>,
+    tell: impl FnOnce(Stats) -> Result<String, Failure>,
 ) -> slotline_status {
     // SAFETY: the caller's word.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            let mut inside = handle::enter(loader)?;
-            let loader = inside.loader();
-            *out = slotline_bytes::boxed(tell(loader.stats(), loader.warnings())?);
+            let visit = handle::visit(loader)?;
+            *out = slotline_bytes::boxed(tell(visit.handle().stats.stats())?);
             Ok(SLOTLINE_OK)
         })
     }
 }
 
-pub(crate) fn lines(warnings: &[Warning]) -> String {
+/// The warnings of any loader.
+///
+/// # Safety
+///
+/// As of `slotline_loader_stats_json`.
+pub(crate) unsafe fn warned<H: Handled>(
+    loader: *mut H,
+    out: *mut *mut slotline_bytes,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller's word.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = slotline_bytes::boxed(lines(handle::enter(loader)?.loader().warnings()));
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+fn lines(warnings: &[Warning]) -> String {
     warnings.iter().fold(String::new(), |mut lines, warning| {
         let _ = writeln!(lines, "{warning}");
         lines

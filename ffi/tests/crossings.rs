@@ -74,7 +74,7 @@ fn status(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slo
 macro_rules! handle {
     ($loader:ident { $($all:tt)* }
      $new:ident $free:ident $stop:ident $epoch:ident $next:ident $state:ident $load:ident $free_batch:ident
-     texts { $($text:ident)* } stats { $stats:ident } any { $($any:ident)* } one { $($one:ident)* }) => {
+     texts { $($text:ident)* } stats { $stats:ident $($told:ident)* } any { $($any:ident)* } one { $($one:ident)* }) => {
         impl Handle for $loader {
             const PREFIX: &'static str = concat!(stringify!($loader), "_");
 
@@ -98,10 +98,15 @@ macro_rules! handle {
                     one(stringify!($load), |l, state| {
                         Some(status(|error| unsafe { $load(l, state.as_ptr(), state.len(), error) }))
                     }),
-                    one(stringify!($stats), |l, _| {
+                    any(stringify!($stats), |l, _| {
                         let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-                        Some(status(|error| unsafe { $stats(l, &mut out, error) }))
+                        call(|error| unsafe { $stats(l, &mut out, error) }).unwrap();
+                        None
                     }),
+                    $(any(stringify!($told), |l, _| {
+                        assert!(!bytes(|out, error| unsafe { $told(l, out, error) }).unwrap().is_empty());
+                        None
+                    }),)*
                     $(one(stringify!($text), |l, _| {
                         Some(bytes(|out, error| unsafe { $text(l, out, error) }).map_or_else(|e| e.0, |_| SLOTLINE_OK))
                     }),)*
@@ -165,8 +170,8 @@ handle! {
     }
     slotline_loader_new slotline_loader_free slotline_loader_stop slotline_loader_epoch slotline_loader_next
     slotline_loader_state slotline_loader_load_state slotline_batch_free
-    texts { slotline_loader_stats_json slotline_loader_verdict slotline_loader_warnings }
-    stats { slotline_loader_stats }
+    texts { slotline_loader_warnings }
+    stats { slotline_loader_stats slotline_loader_stats_json slotline_loader_verdict }
     any { slotline_loader_len slotline_loader_batch_size slotline_loader_depth slotline_loader_memory_ceiling }
     one { slotline_loader_next_epoch }
 }

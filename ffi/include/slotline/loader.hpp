@@ -86,17 +86,17 @@ class loader {
                   state.size());
   }
 
-  /// What the loader did since it was made; times are in seconds.
-  slotline_stats stats() {
+  /// What the loader did since it was made; times are in seconds. Any thread may ask at any time.
+  slotline_stats stats() const {
     slotline_stats out{};
     out.struct_size = sizeof out;
     detail::check(slotline_loader_stats, raw_.get(), &out);
     return out;
   }
   /// All of it, worker by worker, as JSON.
-  std::string stats_json() { return detail::text(slotline_loader_stats_json, raw_.get()); }
+  std::string stats_json() const { return detail::text(slotline_loader_stats_json, raw_.get()); }
   /// What held the loop back, in words.
-  std::string verdict() { return detail::text(slotline_loader_verdict, raw_.get()); }
+  std::string verdict() const { return detail::text(slotline_loader_verdict, raw_.get()); }
   /// What the loader noticed, a line each: memory that cannot be locked, and the like.
   std::string warnings() { return detail::text(slotline_loader_warnings, raw_.get()); }
 

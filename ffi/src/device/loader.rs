@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use slotline::loader::{State, Stats, Stopper, Warning};
+use slotline::loader::{State, StatsReader, Stopper, Warning};
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, probe};
 
 use super::batch::slotline_device_batch;
@@ -104,8 +104,8 @@ impl Loads for DeviceLoader {
         Ok(self.loader_mut().load_state(state)?)
     }
 
-    fn stats(&self) -> Stats {
-        self.loader().stats()
+    fn stats_reader(&self) -> StatsReader {
+        self.loader().stats_reader()
     }
 
     fn warnings(&self) -> &[Warning] {
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn slotline_device_loader_warnings(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller's word.
-    unsafe { stats::told(loader, out, error, |_, warnings| Ok(stats::lines(warnings))) }
+    unsafe { stats::warned(loader, out, error) }
 }
 
 /// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
