@@ -5,12 +5,13 @@ use crate::BoxError;
 use crate::wait::Until;
 
 use super::Progress;
+use super::batch::Tag;
 use super::collate::Storage;
 use super::crew::Crew;
 use super::job::Abandoned;
 use super::lanes::{PerWorker, Request};
-use super::lease::Lease;
 use super::shared::SharedRing;
+use super::slab::{Lease, Slab};
 use super::state::State;
 use super::stop::Stopper;
 use super::work::Failure;
@@ -43,7 +44,7 @@ pub(super) enum Next<P> {
     /// Nothing yet, but the next call may have something.
     Again,
     Empty,
-    /// All memory is the user's.
+    /// More batches are kept than there is memory for.
     Held,
     /// The loader was stopped, or has lost its workers. What it had made ahead stays where it is, so that nothing of it counts as
     /// delivered.
@@ -100,8 +101,14 @@ impl<P: Storage> Backend<P> {
 
     /// The next batch or failure, if it is there; made now, if that is the caller's to do.
     #[inline(always)]
-    pub(super) fn try_next(&mut self, pass: &Progress, abandoned: &Abandoned, crew: &Crew) -> Next<P> {
-        either!(self, end => end.try_next(pass, abandoned, crew))
+    pub(super) fn try_next(
+        &mut self,
+        pass: &Progress,
+        abandoned: &Abandoned,
+        crew: &Crew,
+        slab: &mut Slab<P>,
+    ) -> Next<P> {
+        either!(self, end => end.try_next(pass, abandoned, crew, slab))
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
@@ -110,8 +117,16 @@ impl<P: Storage> Backend<P> {
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
-    pub(super) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        either!(self, end => end.wait_for_release(deadline))
+    pub(super) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        either!(self, end => end.wait_for_release(deadline, slab))
+    }
+
+    /// The batch whose cell is in a slot still, as there was no other to leave there.
+    pub(super) fn shared(&self) -> Option<Tag> {
+        match self {
+            Self::Shared(end) => end.empty.as_ref().map(|slot| slot.tag()),
+            Self::PerWorker(_) => None,
+        }
     }
 
     /// Whether the next batch is there.
@@ -139,11 +154,6 @@ impl<P: Storage> Backend<P> {
     /// What stops the loader. It keeps none of its memory.
     pub(super) fn stopper(&self) -> Stopper {
         either!(self, end => end.stopper())
-    }
-
-    /// How many batches there can be at once.
-    pub(super) fn depth(&self) -> usize {
-        either!(self, end => end.depth())
     }
 
     /// The number of the batch that would come next in order.

@@ -28,9 +28,9 @@ use super::plan::Feed;
 use super::resume::Log;
 use super::ring::{Filler, Helper, Ring, Shared};
 use super::shared::SharedRing;
+use super::slab::{Cell, Slab};
 use super::stats::Tally;
 use super::watch::Watchdog;
-use super::work::Work;
 use super::{Inner, Loader};
 use crate::arena::available_memory;
 use crate::dataset::Dataset;
@@ -62,7 +62,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             slots: &|size| ring_slots(size.ahead(), hold),
             beside: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                let words = slots.saturating_mul(size_of::<Slot<Work<C::Payload>>>());
+                let places = size.ahead().saturating_mul(size_of::<Slot<Arc<Cell<C::Payload>>>>());
+                let words = slots.saturating_mul(Cell::<C::Payload>::SIZE).saturating_add(places);
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
@@ -103,11 +104,12 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         warnings.extend(draw.batching.no_batch(draw.len(len)));
 
         let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
-        // Of what the caller does not hold, half.
-        let config = Config::new().parts(parts).delivery(delivery).wake_at(ahead.div_ceil(2));
+        let config = Config::new().parts(parts).delivery(delivery);
         let waiter = || Waiter::new(self.options.wait_strategy);
-        let work: Box<[_]> = made.payloads.into_iter().map(|payload| Slot::new(Work::new(payload))).collect();
-        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
+        let (single, on_held) = (draw.batching.single, self.options.on_held);
+        let (slab, places) = Slab::new(made.payloads, (ahead, slots - ahead), single, made.more, on_held, waiter());
+        let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
+        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), waiter()));
         ring.seal();
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
         let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
@@ -123,7 +125,8 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let (abandoned, activities) = (engine.abandoned.clone(), engine.activities.clone());
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
         let fate = Arc::new(Fate::new(workers));
-        let shared = Shared { ring, abandoned, part_rows, gate, shares, fate: fate.clone(), untouched };
+        let released = slab.released().clone();
+        let shared = Shared { ring, abandoned, part_rows, gate, shares, fate: fate.clone(), untouched, released };
         let shared = Arc::new(shared);
         let filler = Arc::new(Filler { engine, shared: shared.clone() });
         let watchdog = watchdog(self.options.watchdog, &activities)?;
@@ -146,7 +149,7 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
         let helps = workers == 0 || shares;
         let (helper, abandoned) = (Box::new(helper), shared.abandoned.clone());
         let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, board: board.clone() };
-        let end = SharedRing { shared, consumer, sweeper, board, rows, stride, helper, helps };
+        let end = SharedRing { shared, consumer, empty: None, sweeper, board, rows, stride, helper, helps };
         let parts = Parts {
             backend: Backend::Shared(end),
             passes: Box::new(orders),
@@ -155,12 +158,12 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             fate,
             crew,
             batching,
-            hold: slots - ahead,
+            slab,
             in_order,
             block,
             memory_ceiling,
             warnings,
-            log: Log::new(if in_order { 0 } else { slots }),
+            log: Log::new(if in_order { 0 } else { ahead }),
             tally: Tally::new(sample_bytes, spills),
             watchdog,
         };

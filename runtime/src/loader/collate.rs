@@ -9,9 +9,9 @@ use std::sync::{Arc, PoisonError};
 use super::batch::{Batch, BatchOf, Tag};
 use super::block::is_given;
 use super::job::{Job, Read};
-use super::lease::Lease;
 use super::overflow::Spills;
 use super::samples::Samples;
+use super::slab::Lease;
 use crate::BoxError;
 use crate::arena::Memory;
 use crate::dataset::Loadable;
@@ -52,7 +52,7 @@ pub trait Output: sealed::Sealed {
     type Payload: Storage;
 
     #[doc(hidden)]
-    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Item;
+    fn deliver(lease: Lease<Self::Payload>) -> Self::Item;
 }
 
 /// What a slot holds of a batch.
@@ -242,8 +242,8 @@ impl<S> Output for Batch<S> {
     type Payload = Region;
 
     #[inline]
-    fn deliver(lease: Lease<Region>, tag: Tag) -> Self {
-        Self::new(lease, tag)
+    fn deliver(lease: Lease<Region>) -> Self {
+        Self::new(lease)
     }
 }
 
@@ -312,7 +312,7 @@ impl<T: Send + 'static> Output for Collated<T> {
     type Payload = Mutex<Option<T>>;
 
     #[inline]
-    fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
+    fn deliver(lease: Lease<Self::Payload>) -> T {
         let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();
         batch.expect("a published slot without a failure has a batch")
     }

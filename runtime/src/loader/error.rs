@@ -140,8 +140,7 @@ pub enum BuildError {
 /// Why there is no batch.
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
-/// still, the pass is over; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
+/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
 /// [`WorkerDied`](Self::WorkerDied) it is over at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -197,13 +196,18 @@ pub enum Error {
         /// Which workers are at it, and the index that each reads.
         busy: Vec<(usize, usize)>,
     },
-    /// Every slot that the next batch could go to is held by a batch that was not dropped.
-    #[error("the next batch has no free slot: the batches that are still held have it ({depth} slots in all); drop them sooner, or build the loader with hold({})", hold + 1)]
+    /// More batches are kept than there is memory for, and [`on_held`](super::Builder::on_held) says to fail, or more could not
+    /// be had. Each call says so until a batch is dropped; then the next one comes.
+    #[error("more than {hold} batches are kept, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
     Held {
-        /// Slots of the ring.
-        depth: usize,
-        /// How many batches this loader is made to hold.
+        /// The batch that was kept longest.
+        task: usize,
+        /// Its pass.
+        epoch: u32,
+        /// How many batches this loader was made to hold while another one is asked for.
         hold: usize,
+        /// Why no more memory could be had, if it was asked for.
+        source: Option<BoxError>,
     },
     /// The [`worker_init`](super::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
@@ -316,6 +320,10 @@ impl fmt::Display for By {
     }
 }
 
+fn why(source: &Option<BoxError>) -> String {
+    source.as_ref().map_or_else(String::new, |source| format!(" ({source})"))
+}
+
 fn doing(busy: &[(usize, usize)]) -> String {
     if busy.is_empty() {
         return "no worker has begun it".to_owned();
@@ -359,6 +367,14 @@ pub enum Warning {
         samples: usize,
         /// What its `len()` says.
         len: usize,
+    },
+    /// More batches are kept than the loader was made to hold, and so it [took memory](super::OnHeld::Grow) for one more; as it
+    /// will for each further one.
+    Kept {
+        /// How many it was made to hold while another one is asked for.
+        hold: usize,
+        /// Bytes that one more takes.
+        bytes: usize,
     },
     /// What gives the order, or the samples, cannot be put where the loaded state is: it is asked for all that comes before,
     /// and that is thrown away.
@@ -407,6 +423,10 @@ impl fmt::Display for Warning {
             Self::FastForward { what } => write!(
                 f,
                 "{what} does not save itself, and is asked again for what comes before the state; this takes the longer the later the state is, and gives the same only if it always gives the same"
+            ),
+            Self::Kept { hold, bytes } => write!(
+                f,
+                "more than {hold} batches are kept while another one is asked for: each more takes {bytes} bytes, which are counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have the memory for n from the start"
             ),
             Self::UnknownCores => {
                 f.write_str("affinity does nothing: the system does not say which cores this process may use")

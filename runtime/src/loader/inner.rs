@@ -6,7 +6,6 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::backend::{Backend, Begin, Begun, Stuck};
-use super::batch::Tag;
 use super::block::Block;
 use super::collate::Storage;
 use super::crew::{Crew, grace};
@@ -16,9 +15,11 @@ use super::fate::Fate;
 use super::job::{Abandoned, Activity};
 use super::lanes::Request;
 use super::on_error::Ledger;
+use super::on_held::OnHeld;
 use super::options::Options;
 use super::passes::Passes;
 use super::resume::Log;
+use super::slab::{Lease, Slab};
 use super::spans;
 use super::stats::{Known, StatsReader, Tally};
 use super::watch::Watchdog;
@@ -31,6 +32,7 @@ use crate::wait::Until;
 /// A loader whose slots hold `P`.
 pub(super) struct Inner<P: Storage> {
     pub(super) backend: Backend<P>,
+    pub(super) slab: Slab<P>,
     pub(super) passes: Box<dyn Passes>,
     pub(super) abandoned: Arc<Abandoned>,
     /// What each worker does, and last the consumer.
@@ -42,15 +44,14 @@ pub(super) struct Inner<P: Storage> {
     /// The base seed of the pass.
     pub(super) seed: u64,
     pub(super) batching: Batching,
-    /// How many batches can be held with all the others still there to be filled.
-    pub(super) hold: usize,
     pub(super) timeout: Option<Duration>,
     pub(super) in_order: bool,
-    pub(super) waits_for_release: bool,
+    pub(super) on_held: OnHeld,
     pub(super) persistent: bool,
     pub(super) ledger: Ledger,
     pub(super) block: Option<Block>,
     pub(super) memory_ceiling: usize,
+    pub(super) memory_limit: Option<usize>,
     pub(super) warnings: Vec<Warning>,
     /// Passes begun so far, and calls of `epoch` that began one.
     pub(super) epochs: u32,
@@ -65,13 +66,13 @@ pub(super) struct Inner<P: Storage> {
 /// What differs between loaders that are new, beside the options.
 pub(super) struct Parts<P> {
     pub(super) backend: Backend<P>,
+    pub(super) slab: Slab<P>,
     pub(super) passes: Box<dyn Passes>,
     pub(super) abandoned: Arc<Abandoned>,
     pub(super) activities: Arc<[CachePadded<Activity>]>,
     pub(super) fate: Arc<Fate>,
     pub(super) crew: Crew,
     pub(super) batching: Batching,
-    pub(super) hold: usize,
     pub(super) in_order: bool,
     pub(super) block: Option<Block>,
     pub(super) memory_ceiling: usize,
@@ -105,8 +106,6 @@ pub(super) struct Progress {
     pub(super) running: bool,
     /// Whether there is more for the user to take.
     pub(super) open: bool,
-    /// The last answer was `Held`.
-    pub(super) held: bool,
     /// Workers that could not begin, the first one last.
     pub(super) failures: Vec<(usize, BoxError)>,
     /// Whether these are all that could load.
@@ -131,6 +130,7 @@ impl<P: Storage> Inner<P> {
         let replicas = parts.passes.draw().is_none();
         Self {
             backend: parts.backend,
+            slab: parts.slab,
             passes: parts.passes,
             abandoned: parts.abandoned,
             activities: parts.activities,
@@ -139,14 +139,14 @@ impl<P: Storage> Inner<P> {
             generator: options.generator,
             seed: 0,
             batching: parts.batching,
-            hold: parts.hold,
             timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
             in_order: parts.in_order,
-            waits_for_release: options.wait_for_release,
+            on_held: options.on_held,
             persistent: options.persistent_workers,
             ledger: Ledger::new(options.on_error, replicas),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
+            memory_limit: options.memory_limit,
             warnings: parts.warnings,
             epochs: 0,
             passes_begun: 0,
@@ -209,7 +209,6 @@ impl<P: Storage> Inner<P> {
             gaps: numbered && !self.in_order || !self.log.gaps.missing.is_empty(),
             running: true,
             open: true,
-            held: false,
             nobody_left: nobody_left && !failures.is_empty(),
             failures,
         };
@@ -259,17 +258,12 @@ impl<P: Storage> Inner<P> {
         if pass.numbered { task } else { pass.delivered - 1 }
     }
 
-    #[inline(always)]
-    pub(super) fn tag(&self, task: usize, rows: usize) -> Tag {
-        Tag { task, rows, single: self.batching.single, epoch: self.pass.epoch }
-    }
-
     /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
     #[inline(always)]
-    pub(super) fn count(&mut self, payload: &P, tag: Tag) {
-        self.tally.count(payload, tag);
+    pub(super) fn count(&mut self, lease: &Lease<P>, rows: usize) {
+        self.tally.count(lease, rows);
         if !self.pass.numbered {
-            self.count_stream(tag.rows);
+            self.count_stream(rows);
         }
     }
 
@@ -303,7 +297,7 @@ impl<P: Storage> Inner<P> {
         self.tally.reader(Known {
             activities: &self.activities,
             watchdog: self.watchdog.as_ref(),
-            depth: self.backend.depth(),
+            depth: self.slab.depth(),
             ledger: &self.ledger,
             in_order: self.in_order,
             dealt: matches!(self.backend, Backend::PerWorker(_)),
@@ -313,14 +307,6 @@ impl<P: Storage> Inner<P> {
     /// How many batches a pass has, if that is known.
     pub(super) fn len(&self) -> Option<usize> {
         self.passes.samples().map(|samples| self.batching.batches(samples))
-    }
-
-    /// How many batches can be held while the next one is asked for.
-    pub(super) fn most_held(&self) -> usize {
-        match &self.backend {
-            Backend::Shared(_) => self.backend.depth() - 1,
-            Backend::PerWorker(_) => self.hold,
-        }
     }
 
     /// Why there will be no more batches, if workers have ended before their time.
@@ -359,9 +345,31 @@ impl<P: Storage> Inner<P> {
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
     }
 
+    /// Takes memory for one more batch than there was, as more are kept than that is for.
     #[cold]
-    pub(super) fn held(&self) -> Error {
-        Error::Held { depth: self.backend.depth(), hold: self.hold }
+    #[inline(never)]
+    pub(super) fn grow(&mut self) -> Result<(), BoxError> {
+        let bytes = self.slab.growth();
+        let total = self.memory_ceiling.saturating_add(self.tally.extra_bytes() as usize).saturating_add(bytes);
+        if let Some(limit) = self.memory_limit.filter(|&limit| total > limit) {
+            return Err(format!("the loader would take {total} bytes, and memory_limit is {limit}").into());
+        }
+        let warning = self.slab.grow()?;
+        let kept = self.tally.grew(bytes).then(|| Warning::Kept { hold: self.slab.hold(), bytes });
+        for warning in kept.into_iter().chain(warning) {
+            spans::tell(|| tracing::warn!("{warning}"));
+            self.warnings.push(warning);
+        }
+        Ok(())
+    }
+
+    /// Names the batch that was kept longest, of those that leave no memory for the next one.
+    #[cold]
+    pub(super) fn held(&self, source: Option<BoxError>) -> Error {
+        let kept = self.slab.kept().chain(self.backend.shared());
+        let oldest = kept.min_by_key(|kept| (kept.epoch, kept.task));
+        let (task, epoch) = oldest.map_or((0, 0), |kept| (kept.task, kept.epoch));
+        Error::Held { task, epoch, hold: self.slab.hold(), source }
     }
 }
 

@@ -123,9 +123,9 @@ mod gate;
 mod inner;
 mod job;
 mod lanes;
-mod lease;
 mod limit;
 mod on_error;
+mod on_held;
 mod options;
 mod overflow;
 mod pacer;
@@ -138,6 +138,7 @@ mod resume;
 mod ring;
 mod samples;
 mod shared;
+mod slab;
 mod spans;
 mod state;
 mod stats;
@@ -161,6 +162,7 @@ pub use self::error::{BuildError, By, Error, Warning};
 use self::inner::{Inner, Progress};
 pub use self::limit::Fits;
 pub use self::on_error::{BadSample, Budget, OnError};
+pub use self::on_held::OnHeld;
 pub use self::overflow::Overflow;
 pub use self::pass::Pass;
 pub use self::samples::Samples;
@@ -330,14 +332,14 @@ impl<B: Output> Loader<B> {
     #[inline]
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         let next = self.inner.next()?;
-        Some(next.map(|(lease, tag)| B::deliver(lease, tag)))
+        Some(next.map(B::deliver))
     }
 
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
-        let waits = std::mem::take(&mut self.inner.waits_for_release);
+        let on_held = std::mem::replace(&mut self.inner.on_held, OnHeld::Fail);
         let next = self.next_batch();
-        (self.inner.waits_for_release, self.inner.pass.held) = (waits, false);
+        self.inner.on_held = on_held;
         next
     }
 
@@ -378,14 +380,16 @@ impl<B: Output> Loader<B> {
         self.inner.batching.batch_size
     }
 
-    /// How many batches there can be at once: those being filled, those ready, and those held.
+    /// How many batches there can be at once in the memory that the loader began with: those being filled, those ready, and
+    /// those held.
     pub fn depth(&self) -> usize {
-        self.inner.backend.depth()
+        self.inner.slab.depth()
     }
 
-    /// How many batches can be held while the next one is asked for, at most, so that it is not [refused](Error::Held).
+    /// How many batches can be held while the next one is asked for in the memory that the loader began with:
+    /// [`hold`](Builder::hold), or one more. With more it [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
-        self.inner.most_held()
+        self.inner.slab.hold()
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.

@@ -5,10 +5,9 @@ use std::sync::{Arc, PoisonError, TryLockError};
 
 use serde::Serialize;
 
-use super::batch::Tag;
 use super::collate::Storage;
 use super::error::{BuildError, By, Error};
-use super::lease::Lease;
+use super::slab::Lease;
 use super::options::{Kind, clash};
 use super::spans;
 use super::stats::Tally;
@@ -218,19 +217,20 @@ impl Ledger {
     pub(super) fn settle<P: Storage>(
         &mut self,
         lease: Lease<P>,
-        tag: Tag,
         tally: &mut Tally,
-    ) -> Option<Result<(Lease<P>, Tag), Error>> {
+    ) -> Option<Result<Lease<P>, Error>> {
+        let tag = lease.tag();
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
-                let tag = Tag { rows: tag.rows - empty.len(), ..tag };
-                if tag.rows == 0 {
+                let rows = tag.rows - empty.len();
+                if rows == 0 {
                     return None;
                 }
-                tally.count(lease.payload(), tag);
-                Some(Ok((lease, tag)))
+                lease.describe(tag.task, rows, tag.epoch);
+                tally.count(&lease, rows);
+                Some(Ok(lease))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.

@@ -10,6 +10,7 @@ use super::error::BuildError;
 use super::gate::Init;
 use super::limit::{BatchBytes, Bill, Size};
 use super::on_error::OnError;
+use super::on_held::OnHeld;
 use super::overflow::Overflow;
 use super::payloads::Allocate;
 use super::plan::{Batches, Chunks};
@@ -46,7 +47,7 @@ pub(super) struct Options {
     pub(super) pin_memory: bool,
     pub(super) memory: Option<Allocate>,
     pub(super) help: Option<bool>,
-    pub(super) wait_for_release: bool,
+    pub(super) on_held: OnHeld,
     pub(super) affinity: Affinity,
     pub(super) wait_strategy: WaitStrategy,
     pub(super) on_error: OnError,
@@ -97,7 +98,7 @@ impl Options {
             pin_memory: false,
             memory: None,
             help: None,
-            wait_for_release: false,
+            on_held: OnHeld::Grow,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
             on_error: OnError::Raise,

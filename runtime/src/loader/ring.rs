@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
+use slotline_core::wait::Wait;
 
 use super::clock::timed;
 use super::collate::Collate;
@@ -16,14 +17,15 @@ use super::job::{Abandoned, Reader};
 use super::payloads::Untouched;
 use super::plan::{Drawn, Feed, Indices, Plan};
 use super::rest::Rest;
+use super::slab::Cell;
 use super::spans;
-use super::work::{Cause, Failure, Work, caught, last_words};
+use super::work::{Cause, Failure, caught, last_words};
 use crate::dataset::{Dataset, Loadable};
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
-/// The ring of a loader whose slots hold `P`.
-pub(super) type Ring<P> = ordered::Ring<Box<[Slot<Work<P>>]>, Waiter>;
+/// The ring of a loader whose batches are written into `P`.
+pub(super) type Ring<P> = ordered::Ring<Box<[Slot<Arc<Cell<P>>>]>, Waiter>;
 
 /// What the threads at one ring share, whatever their dataset.
 pub(super) struct Shared<P> {
@@ -37,6 +39,8 @@ pub(super) struct Shared<P> {
     pub(super) shares: bool,
     pub(super) fate: Arc<Fate>,
     pub(super) untouched: Option<Untouched>,
+    /// Where the consumer waits for a cell.
+    pub(super) released: Arc<Waiter>,
 }
 
 /// What fills the slots of a ring.
@@ -85,6 +89,7 @@ impl<P> Shared<P> {
         if let Some(gate) = &self.gate {
             gate.close();
         }
+        self.released.notify(|| true);
     }
 }
 
@@ -180,13 +185,13 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let Some(feed) = &plan.feed else {
             let task = self.task(claim, plan);
             let rows = self.rows(claim, plan.positions - task.first);
-            return self.engine.spoil(claim.get(), task, rows, reader, cause);
+            return self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         };
         let list = feed.list(claim.slot(), claim.ticket());
         if let Drawn::Batch = list.outcome {
             let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
             let rows = self.rows(claim, list.indices.len());
-            self.engine.spoil(claim.get(), task, rows, reader, cause);
+            self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         } else {
             // There is no batch that it could be the error of, or it has one already.
             drop(list);
@@ -253,7 +258,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             Drawn::Failed(message) => Cause::Sampler(message.clone()),
             Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
         };
-        claim.get().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
+        claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
     }
 
     /// Fills what a claim has of a batch with so many rows, or at most the whole one.
@@ -266,7 +271,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         rows: usize,
         reader: &mut Reader,
     ) {
-        self.engine.fill::<TIMED>(claim.get(), plan, task, self.rows(claim, rows), reader);
+        self.engine.fill::<TIMED>(claim.get().work(), plan, task, self.rows(claim, rows), reader);
     }
 }
 

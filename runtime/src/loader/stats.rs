@@ -16,6 +16,7 @@ use super::figures::{Base, SLOWEST, add, nanos};
 use super::job::Activity;
 use super::on_error::{BadSample, Ledger, Report};
 use super::overflow::Spills;
+use super::slab::Lease;
 use super::verdict::Verdict;
 use super::watch::{Reports, Watchdog};
 use crate::sync::Instant;
@@ -63,6 +64,11 @@ pub struct Stats {
     pub spilled_batches: u64,
     /// Bytes taken for batches that had more than their room.
     pub spilled_bytes: u64,
+    /// How many batches there is memory for beyond those that the loader was made for, as
+    /// [more were kept](super::Builder::on_held).
+    pub extra_batches: u64,
+    /// Bytes that were taken for them.
+    pub extra_bytes: u64,
     /// Within passes: from the call of `epoch` to their end, or until they were dropped.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
@@ -78,7 +84,7 @@ pub struct Stats {
     pub held: Duration,
     /// How many finished batches the consumer found when it asked for one, on average.
     pub ready: f64,
-    /// How many batches there can be at once.
+    /// How many batches there can be at once in the memory that the loader began with.
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
@@ -248,6 +254,8 @@ impl StatsReader {
             bad_causes: bad.last.iter().cloned().collect(),
             spilled_batches: count(&counted.spilled_batches),
             spilled_bytes: count(&counted.spilled_bytes),
+            extra_batches: count(&counted.extra_batches),
+            extra_bytes: count(&counted.extra_bytes),
             elapsed: counted.elapsed.read(now, &counted.base),
             starting: Duration::from_nanos(count(&counted.starting)),
             waiting,
@@ -301,6 +309,9 @@ struct Counted {
     bytes: AtomicU64,
     spilled_batches: AtomicU64,
     spilled_bytes: AtomicU64,
+    /// Memory taken for batches that were kept.
+    extra_batches: AtomicU64,
+    extra_bytes: AtomicU64,
     base: Base,
     elapsed: Stopwatch,
     waiting: Stopwatch,
@@ -379,11 +390,11 @@ impl Tally {
 
     /// Counts a batch that is delivered.
     #[inline]
-    pub(super) fn count(&mut self, payload: &impl Storage, tag: Tag) {
+    pub(super) fn count(&mut self, lease: &Lease<impl Storage>, rows: usize) {
         add(&self.counted.batches, 1);
-        add(&self.counted.samples, tag.rows as u64);
+        add(&self.counted.samples, rows as u64);
         if self.weighs {
-            self.weigh(payload, tag);
+            self.weigh(lease.payload(), lease.tag());
         }
     }
 
@@ -392,6 +403,17 @@ impl Tally {
         add(&counted.bytes, payload.weigh(tag, &mut self.spills) as u64);
         counted.spilled_batches.store(self.spills.batches, Ordering::Relaxed);
         counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
+    }
+
+    /// Counts memory that was taken for one more batch; `true` the first time.
+    pub(super) fn grew(&self, bytes: usize) -> bool {
+        add(&self.counted.extra_batches, 1);
+        add(&self.counted.extra_bytes, bytes as u64);
+        self.counted.extra_batches.load(Ordering::Relaxed) == 1
+    }
+
+    pub(super) fn extra_bytes(&self) -> u64 {
+        self.counted.extra_bytes.load(Ordering::Relaxed)
     }
 
     /// Counts an error in the place of a batch.

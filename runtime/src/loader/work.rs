@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch in the making, or made, and what went wrong with it.
-pub struct Work<P> {
+pub(super) struct Work<P> {
     /// Dropped by hand, as a batch of the user's may panic when it is dropped.
     pub(super) payload: ManuallyDrop<P>,
     /// Whether there is trouble; the ring's publication orders it.

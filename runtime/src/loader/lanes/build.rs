@@ -8,8 +8,7 @@ use slotline_core::spsc::Slot;
 use super::dealt::DealtHand;
 use super::iterable::{Engine as IterEngine, IterHand, IterPasses};
 use super::side::{Lane, Lanes};
-use super::slab::Slab;
-use super::worker::{Hand, LaneWorker, Mark, Reply, Request, Ring};
+use super::worker::{Hand, LaneWorker, Mark, Outcome, Reply, Request, Ring};
 use super::{Own, PerWorker};
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::backend::Backend;
@@ -32,6 +31,7 @@ use crate::loader::pacer::Pacer;
 use crate::loader::passes::{Orders, Passes};
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::Log;
+use crate::loader::slab::{Cell, Slab};
 use crate::loader::stats::Tally;
 use crate::loader::{Inner, Loader};
 use crate::sample::Fields;
@@ -170,7 +170,7 @@ fn make_cells<D: Loadable, C: Payloads<D>>(
     options.check_slots(cells(options.size(rows)))?;
     let beside = |size: Size, cells: usize| {
         let lanes = size.prefetch.saturating_mul(size.workers).saturating_mul(Lanes::<C::Payload>::PLACE);
-        order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
+        order(size).saturating_add(lanes).saturating_add(cells.saturating_mul(Cell::<C::Payload>::SIZE))
     };
     let (reserved, pin_memory, memory) = (order(options.size(rows)), options.pin_memory, options.memory.take());
     let spills = Spills::new(options.on_overflow);
@@ -214,7 +214,10 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of(&made.payloads);
-    let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
+    let released = Waiter::new(options.wait_strategy);
+    let (slab, cells) =
+        Slab::new(made.payloads, (workers * prefetch, options.hold), batching.single, made.more, options.on_held, released);
+    let mut cells = cells.into_iter();
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.take().map(|init| Start::new(init, options.persistent_workers));
     let fate = Arc::new(Fate::new(workers));
@@ -222,24 +225,26 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
-        let reply = |i| Reply { cell: id * prefetch + i, mark: Mark::new(), ..Reply::default() };
+        let reply = |_| {
+            let cell = cells.next().expect("there is one for each slot");
+            Reply { cell, task: 0, outcome: Outcome::default(), mark: Mark::new() }
+        };
         let items = any.clone().unwrap_or_else(waiter);
-        let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
+        let replies = Ring::<Reply<P>>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         lanes.push(Lane::new(ask, answers));
-        let (slab, hand) = (slab.clone(), hand(Some(id)));
+        let hand = hand(Some(id));
         let (start, activities) = (start.clone(), activities.clone());
         let (requests, replies, fate) = (asked, answer, fate.clone());
-        let mut worker = LaneWorker { id, workers, requests, replies, slab, start, hand, activities, fate };
+        let mut worker = LaneWorker { id, workers, requests, replies, start, hand, activities, fate };
         hands.push(move || worker.work());
     }
-    let slab_len = slab.len();
-    let lanes = Lanes::new(lanes, slab, any, prefetch, abandoned.clone());
+    let lanes = Lanes::new(lanes, slab.released().clone(), any, prefetch, abandoned.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, &activities)?;
     let crew = Crew::start(hands.into_iter(), &cores, &mut warnings, || lanes.close())?;
     let own = (workers == 0).then(|| Own::new(Box::new(hand(None))));
-    let gaps = if options.in_order { 0 } else { slab_len };
+    let gaps = if options.in_order { 0 } else { slab.depth() };
     let in_order = lanes.any.is_none();
     let parts = Parts {
         backend: Backend::PerWorker(PerWorker { lanes, own, has_init: start.is_some() }),
@@ -249,7 +254,7 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
         fate,
         crew,
         batching,
-        hold: options.hold,
+        slab,
         in_order,
         block,
         memory_ceiling,

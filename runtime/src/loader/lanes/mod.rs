@@ -9,8 +9,8 @@
 //! With `in_order(false)` the consumer takes whatever reply is there, and asks whoever has room.
 //!
 //! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not carry the
-//! batch but the number of the cell of memory that it is in ([`Slab`](self::slab::Slab)), and the consumer leaves the number
-//! of a free cell in its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
+//! batch but refers to the cell of memory that it is in ([`Slab`](super::slab::Slab)), and the consumer leaves a free cell in
+//! its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
 //!
 //! Datasets by index can be loaded in this way too, for those who want just what torch does: batch `i` is made by worker
 //! `i mod num_workers`, in order, and a slow worker keeps the requests that it was given.
@@ -24,11 +24,9 @@ mod build;
 mod dealt;
 mod iterable;
 mod side;
-mod slab;
 mod worker;
 
 use self::side::Lanes;
-pub(super) use self::slab::Taken;
 pub(super) use self::worker::Request;
 use self::worker::{Hand, Mark, Outcome};
 use super::Progress;
@@ -36,8 +34,8 @@ use super::backend::{Begin, Begun, Next, Stuck};
 use super::collate::Storage;
 use super::crew::Crew;
 use super::job::Abandoned;
-use super::lease::Lease;
 use super::resume::Tickets;
+use super::slab::Slab;
 use super::state::{State, Stream, Streams};
 use super::stop::Stopper;
 use crate::wait::Until;
@@ -80,7 +78,7 @@ impl<P> Own<P> {
     }
 
     /// Makes the next batch.
-    fn make(&mut self, lanes: &Lanes<P>) -> Next<P> {
+    fn make(&mut self, lanes: &Lanes<P>, slab: &mut Slab<P>) -> Next<P> {
         let abandoned = &lanes.abandoned;
         if abandoned.is_stopped() {
             return Next::Closed;
@@ -88,19 +86,18 @@ impl<P> Own<P> {
         if self.over || self.tasks == Some(self.made) {
             return Next::End;
         }
-        let slab = &lanes.slab;
-        let Some(cell) = slab.take_free() else { return Next::Held };
-        let cell = Taken::new(slab.clone(), cell);
+        let Some(lease) = slab.free() else { return Next::Held };
+        let work = lease.work();
         let task = self.tickets.task(self.made);
-        let outcome = self.hand.fill(Request { task: Some(task), ..self.request }, task, &cell, &mut self.next_mark);
+        let outcome = self.hand.fill(Request { task: Some(task), ..self.request }, task, work, &mut self.next_mark);
         if abandoned.is_stopped() {
             return Next::Closed;
         }
         std::mem::swap(&mut self.mark, &mut self.next_mark);
         self.made += 1;
-        match (cell.take_failure(), outcome) {
+        match (work.take_failure(), outcome) {
             (Some(failure), _) => Next::Failed { failure, task },
-            (None, Outcome::Batch(rows)) => Next::Batch { lease: Lease::Taken(cell), task, rows },
+            (None, Outcome::Batch(rows)) => Next::Batch { lease, task, rows },
             (None, _) => {
                 self.over = true;
                 Next::End
@@ -134,10 +131,10 @@ impl<P: Storage> PerWorker<P> {
         Ok(Begun { failures, nobody_left: false })
     }
 
-    pub(super) fn try_next(&mut self, _: &Progress, _: &Abandoned, _: &Crew) -> Next<P> {
+    pub(super) fn try_next(&mut self, _: &Progress, _: &Abandoned, _: &Crew, slab: &mut Slab<P>) -> Next<P> {
         match &mut self.own {
-            Some(own) => own.make(&self.lanes),
-            None => self.lanes.try_next(),
+            Some(own) => own.make(&self.lanes, slab),
+            None => self.lanes.try_next(slab),
         }
     }
 
@@ -145,8 +142,8 @@ impl<P: Storage> PerWorker<P> {
         self.lanes.wait(deadline)
     }
 
-    pub(super) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        self.lanes.wait_for_free(deadline)
+    pub(super) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        slab.wait(deadline, || self.lanes.abandoned.is_stopped())
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -163,10 +160,6 @@ impl<P: Storage> PerWorker<P> {
 
     pub(super) fn stopper(&self) -> Stopper {
         Stopper::new(self.lanes.stop())
-    }
-
-    pub(super) fn depth(&self) -> usize {
-        self.lanes.slab.len()
     }
 
     pub(super) fn awaited(&self, pass: &Progress) -> usize {

@@ -8,19 +8,18 @@ use slotline_core::wait::Wait;
 
 use super::super::backend::Next;
 use super::super::job::Abandoned;
-use super::super::lease::Lease;
 use super::super::resume::Tickets;
+use super::super::slab::Slab;
 use super::super::state::State;
 use super::super::work::dispose;
-use super::slab::{Slab, Taken};
 use super::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::BoxError;
 use crate::wait::{Until, Waiter};
 
 /// The consumer's end of one lane.
-pub(super) struct Lane {
+pub(super) struct Lane<P> {
     pub(super) requests: spsc::Producer<Arc<Ring<Request>>>,
-    pub(super) replies: spsc::Consumer<Arc<Ring<Reply>>>,
+    pub(super) replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
     /// Requests that are not answered yet.
     outstanding: usize,
     /// Whether the worker has more to give in this pass.
@@ -31,8 +30,8 @@ pub(super) struct Lane {
     pub(super) mark: Mark,
 }
 
-impl Lane {
-    pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
+impl<P> Lane<P> {
+    pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply<P>>>>) -> Self {
         Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
     }
 
@@ -48,8 +47,9 @@ impl Lane {
 
 /// All lanes.
 pub(super) struct Lanes<P> {
-    pub(super) lanes: Vec<Lane>,
-    pub(super) slab: Arc<Slab<P>>,
+    pub(super) lanes: Vec<Lane<P>>,
+    /// Where the consumer waits for a free cell.
+    released: Arc<Waiter>,
     /// Said to all workers.
     pub(super) abandoned: Arc<Abandoned>,
     /// Where the consumer waits for any of them, if it takes batches as they are finished.
@@ -73,11 +73,11 @@ pub(super) struct Lanes<P> {
 
 impl<P> Lanes<P> {
     /// Bytes of what there is for each batch that a lane may be asked for.
-    pub(super) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply>, usize)>();
+    pub(super) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply<P>>, usize)>();
 
     pub(super) fn new(
-        lanes: Vec<Lane>,
-        slab: Arc<Slab<P>>,
+        lanes: Vec<Lane<P>>,
+        released: Arc<Waiter>,
         any: Option<Arc<Waiter>>,
         prefetch: usize,
         abandoned: Arc<Abandoned>,
@@ -86,7 +86,7 @@ impl<P> Lanes<P> {
         let (request, tickets) = (Request::default(), Tickets::default());
         Self {
             lanes,
-            slab,
+            released,
             abandoned,
             any,
             prefetch,
@@ -184,7 +184,7 @@ impl<P> Lanes<P> {
     }
 
     /// The next batch or failure, if it is there.
-    pub(super) fn try_next(&mut self) -> Next<P> {
+    pub(super) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
         loop {
             let index = match self.ready() {
                 Ok(lane) => lane,
@@ -201,23 +201,22 @@ impl<P> Lanes<P> {
                 // Whatever it was asked for will not be answered.
                 Err(_) => return Next::Closed,
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
-                    let (cell, task, rows) = (*cell, *task, *rows);
-                    if let Some(failure) = self.slab.work(cell).take_failure() {
+                    let (task, rows) = (*task, *rows);
+                    if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = lane.replies.try_next() {
                             std::mem::swap(&mut reply.mark, &mut lane.mark);
                         }
                         Some(Next::Failed { failure, task })
                     } else {
-                        let Some(free) = self.slab.take_free() else { return Next::Held };
-                        // Were the reply not there, the cell would have two owners.
+                        let Some(place) = slab.find() else { return Next::Held };
                         let mut reply = lane
                             .replies
                             .try_next()
                             .expect("a reply that was peeked at is there, also once it is closed");
-                        reply.cell = free;
+                        let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut lane.mark);
                         drop(reply);
-                        Some(Next::Batch { lease: Lease::Taken(Taken::new(self.slab.clone(), cell)), task, rows })
+                        Some(Next::Batch { lease, task, rows })
                     }
                 }
                 Ok(_) => {
@@ -269,11 +268,6 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
-    pub(super) fn wait_for_free(&self, deadline: &Until) -> bool {
-        self.slab.wait_for_free(deadline, || self.abandoned.is_stopped())
-    }
-
     /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
     pub(super) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
         for lane in &mut self.lanes {
@@ -283,7 +277,7 @@ impl<P> Lanes<P> {
                         // First: what is thrown away is the user's, and may panic.
                         lane.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
-                        let work = self.slab.work(reply.cell);
+                        let work = reply.cell.work();
                         dispose(outcome);
                         drop(work.take_trouble()); // Does not panic, whatever is in it.
                         discard(&work.payload);
@@ -302,9 +296,9 @@ impl<P> Lanes<P> {
     where
         P: Send + Sync + 'static,
     {
-        let weak = |lane: &Lane| (Arc::downgrade(lane.requests.ring()), Arc::downgrade(lane.replies.ring()));
+        let weak = |lane: &Lane<P>| (Arc::downgrade(lane.requests.ring()), Arc::downgrade(lane.replies.ring()));
         let rings: Vec<_> = self.lanes.iter().map(weak).collect();
-        let (abandoned, slab) = (self.abandoned.clone(), Arc::downgrade(&self.slab));
+        let (abandoned, released) = (self.abandoned.clone(), self.released.clone());
         move || {
             // First: who finds a ring closed must know why.
             abandoned.stop();
@@ -312,7 +306,7 @@ impl<P> Lanes<P> {
                 requests.upgrade().inspect(|ring| ring.close());
                 replies.upgrade().inspect(|ring| ring.close());
             }
-            slab.upgrade().inspect(|slab| slab.wake());
+            released.notify(|| true);
         }
     }
 

@@ -9,10 +9,10 @@ use slotline_core::spsc::{self, NextError, Slot};
 use super::super::fate::Fate;
 use super::super::gate::Start;
 use super::super::job::Activity;
+use super::super::slab::Cell;
 use super::super::spans;
 use super::super::state::Stream;
 use super::super::work::{Work, last_words};
-use super::slab::Slab;
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::sync::{Instant, mishap};
@@ -36,10 +36,9 @@ pub(in crate::loader) struct Request {
 }
 
 /// What it answers.
-#[derive(Debug, Default)]
-pub(super) struct Reply {
-    /// The cell that a batch was written into, or is to be.
-    pub(super) cell: usize,
+pub(super) struct Reply<P> {
+    /// What a batch was written into, or is to be.
+    pub(super) cell: Arc<Cell<P>>,
     pub(super) task: usize,
     pub(super) outcome: Outcome,
     pub(super) mark: Mark,
@@ -102,8 +101,7 @@ pub(super) struct LaneWorker<P, H> {
     pub(super) id: usize,
     pub(super) workers: usize,
     pub(super) requests: spsc::Consumer<Arc<Ring<Request>>>,
-    pub(super) replies: spsc::Producer<Arc<Ring<Reply>>>,
-    pub(super) slab: Arc<Slab<P>>,
+    pub(super) replies: spsc::Producer<Arc<Ring<Reply<P>>>>,
     pub(super) start: Option<Start>,
     pub(super) hand: H,
     /// All threads', this worker's and, last, the consumer's among them.
@@ -128,8 +126,8 @@ impl<P, H: Hand<P>> LaneWorker<P, H> {
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
                     reply.task = task;
-                    let work = self.slab.work(reply.cell);
-                    self.hand.fill(request, task, work, &mut reply.mark)
+                    let reply = &mut *reply;
+                    self.hand.fill(request, task, reply.cell.work(), &mut reply.mark)
                 }
                 (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
                 (None, None) => Outcome::Ready(Ok(())),
