@@ -62,8 +62,9 @@ impl<D: Dataset, C: Payloads<D>> Builder<D, C> {
             slots: &|size| ring_slots(size.ahead(), hold),
             beside: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                let places = size.ahead().saturating_mul(size_of::<Slot<Arc<Cell<C::Payload>>>>());
-                let words = slots.saturating_mul(Cell::<C::Payload>::SIZE).saturating_add(places);
+                // As if the cells that are in no slot had one, too: so that fewer ahead of an even number take no less.
+                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Arc<Cell<C::Payload>>>>();
+                let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
