@@ -64,11 +64,15 @@ pub struct slotline_stats {
     pub caller_reading: f64,
     /// How long it wrote samples into their rows.
     pub caller_writing: f64,
+    /// How many batches there is memory for beyond those that the loader was made for, as more were kept.
+    pub extra_batches: u64,
+    /// Bytes that were taken for them.
+    pub extra_bytes: u64,
 }
 
 // SAFETY: numbers, the first one the size.
 unsafe impl Versioned for slotline_stats {
-    const END: usize = versioned::end!(caller_writing);
+    const END: usize = versioned::end!(extra_bytes);
 
     fn defaults() -> Self {
         Self::default()
@@ -103,6 +107,8 @@ impl From<&Stats> for slotline_stats {
             worker_resting: workers(|worker| worker.resting),
             caller_reading: stats.consumer.reading.as_secs_f64(),
             caller_writing: stats.consumer.writing.as_secs_f64(),
+            extra_batches: stats.extra_batches,
+            extra_bytes: stats.extra_bytes,
         }
     }
 }
