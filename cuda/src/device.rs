@@ -117,7 +117,7 @@ impl Device {
 
     /// Where a loader's batches shall be, for its builder's `memory`: page-locked memory that this device reads without a
     /// copy between, as [`Pinned::registered`] makes it.
-    pub fn pinned(&self) -> impl FnOnce(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
+    pub fn pinned(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
         let device = self.clone();
         move |bytes| Ok(Pinned::registered(&device, bytes)?)
     }

@@ -79,7 +79,8 @@ pub enum Error {
         /// What the driver said.
         source: DriverError,
     },
-    /// The batches that were not dropped have all device slots.
+    /// The batches that were not dropped have all device slots. Each call says so until one is dropped: on a device there are as
+    /// many batches as slots, and no more memory is taken for those that are kept.
     #[error("all {slots} device slots are held; drop batches sooner, or make the loader with_slots({})", slots + 1)]
     Held {
         /// Device slots of the loader.
@@ -125,7 +126,9 @@ pub enum Error {
 impl Error {
     /// Whether a pass can give this again and again without getting on, whatever the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
+        // What the host's loader lacks was leaked here.
+        let is_host_held = matches!(self, Self::Loader(slotline::Error::Held { .. }));
+        is_host_held || matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
 }
 

@@ -72,9 +72,9 @@ const SLOTS: usize = 3;
 /// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
 /// | the host's loader is [stopped](slotline::loader::Stopper) | [`Error::Loader`] with [`Stopped`](slotline::Error::Stopped), after the batches that are on the device already |
 /// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
-/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader says `Held` when it comes round to it |
+/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader takes [other memory](slotline::loader::OnHeld) in its place, if it may |
 /// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
-/// | all device slots are held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass. Or it [waits](DeviceLoader::wait_for_release) |
+/// | all device slots are held | [`Error::Held`] from each call until a batch is dropped; then the next one comes. Or it [waits](DeviceLoader::wait_for_release). On a device no more memory is taken for batches that are kept |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
 /// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
 /// | the slots' memory is freed while other kernels of the context run | the driver's `cuMemFree` may wait for these, without a limit |

@@ -121,8 +121,6 @@ pub(crate) struct Progress {
     blocked: bool,
     /// The last answer was an error that can come again and again.
     failed: bool,
-    /// The last answer was `Held`.
-    held: bool,
     /// Nothing more comes.
     over: bool,
 }
@@ -167,15 +165,15 @@ impl Progress {
                 (self.over, self.state) = (true, self.end.take());
                 return None;
             }
-            Err(error) => return self.fail(error),
+            Err(error) => return Some(Err(self.fail(error))),
         };
         self.state = next.state.take();
         match copier.deliver(next) {
             Ok(batch) => {
-                (self.failed, self.held) = (false, false);
+                self.failed = false;
                 Some(Ok(batch))
             }
-            Err(error) => self.fail(error),
+            Err(error) => Some(Err(self.fail(error))),
         }
     }
 
@@ -218,12 +216,10 @@ impl Progress {
         Ok(())
     }
 
-    /// Delivers an error. A loop that does not mind errors must not go round for ever.
-    fn fail(&mut self, error: Error) -> Option<Result<DeviceBatch, Error>> {
-        let held = matches!(error, Error::Held { .. });
-        let was_held = std::mem::replace(&mut self.held, held);
+    /// Delivers an error. A loop that does not mind those of the driver must not go round for ever.
+    fn fail(&mut self, error: Error) -> Error {
         let failed = std::mem::replace(&mut self.failed, error.can_repeat());
-        self.over = if held { was_held } else { failed && self.failed };
-        if held && was_held { None } else { Some(Err(error)) }
+        self.over = failed && self.failed;
+        error
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use slotline::Loader;
 use slotline::dataset::from_fn;
-use slotline::loader::{Overflow, State};
+use slotline::loader::{OnHeld, Overflow, State};
 use slotline::sample::Packed;
 use slotline_cuda::{Device, DeviceLoader, Error, Stream};
 use slotline_cuda_fake::{Fake, Options};
@@ -184,7 +184,7 @@ fn a_batch_with_spilled_fields_is_an_error_in_its_place() {
 }
 
 #[test]
-fn holding_every_device_slot_is_an_error_and_twice_ends_the_pass() {
+fn holding_every_device_slot_is_an_error_until_one_is_dropped() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -199,11 +199,11 @@ fn holding_every_device_slot_is_an_error_and_twice_ends_the_pass() {
         assert_eq!(third.task(), 2, "nothing was lost");
         check(&second, &stream);
         check(&third, &stream);
-        assert!(matches!(error_of(pass.next()), Error::Held { .. }));
-        assert!(pass.next().is_none());
-        assert!(pass.next().is_none());
+        for _ in 0..3 {
+            assert!(matches!(error_of(pass.next()), Error::Held { .. }));
+        }
         drop((second, third));
-        drop(pass);
+        assert!(pass.map(|batch| batch.unwrap().task()).eq(3..10));
         check_passes(&mut loader, &stream, 80, 1);
     }
 }
@@ -329,7 +329,7 @@ fn a_host_that_waits_for_its_batches_does_not_wait_for_those_that_are_being_copi
     let (said, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let dataset = from_fn(24, |index, _| if index == 5 { Err("a bad one".into()) } else { Ok(index as i64) });
-        let builder = Loader::builder(dataset).batch_size(4).wait_for_release(true).memory(device.pinned());
+        let builder = Loader::builder(dataset).batch_size(4).on_held(OnHeld::Wait).memory(device.pinned());
         let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.is_ok()).collect();
         drop(loader);
@@ -341,20 +341,34 @@ fn a_host_that_waits_for_its_batches_does_not_wait_for_those_that_are_being_copi
 }
 
 #[test]
-fn a_pass_that_ends_since_the_host_has_lost_its_slots_says_so() {
+fn a_host_that_has_lost_its_memory_takes_more_or_says_so() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
-    let host = Loader::builder(Things(80)).batch_size(8).memory(device.pinned()).build().unwrap();
-    let mut loader = DeviceLoader::new(host, &device).unwrap();
-    let mut pass = loader.epoch().unwrap();
-    let given = [(); 2].map(|()| pass.next().unwrap().unwrap().task());
-    assert_eq!(given, [0, 1]);
-    fake.fail_call(0, 999);
-    assert!(matches!(error_of(pass.next()), Error::Leaked { task: 0, .. }));
-    fake.fail_none();
-    let error = error_of(pass.next());
-    assert!(matches!(error, Error::Loader(slotline::Error::Held { .. })), "{error}");
-    assert!(pass.next().is_none());
+    for on_held in [OnHeld::Grow, OnHeld::Fail] {
+        let builder = Loader::builder(Things(80)).batch_size(8).on_held(on_held).memory(device.pinned());
+        let mut loader = DeviceLoader::with_slots(builder.build().unwrap(), &device, 5).unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let mut given = Vec::new();
+        for _ in 0..2 {
+            given.extend([(); 2].map(|()| pass.next().unwrap().unwrap().task()));
+            fake.fail_call(0, 999);
+            assert!(matches!(error_of(pass.next()), Error::Leaked { .. }));
+            fake.fail_none();
+        }
+        let rest: Vec<_> = pass.by_ref().collect();
+        match on_held {
+            OnHeld::Grow => {
+                given.extend(rest.into_iter().map(|batch| batch.unwrap().task()));
+                assert!(given.into_iter().eq(0..10));
+                assert!(pass.stats().extra_batches > 0);
+            }
+            _ => {
+                let last = rest.last().unwrap().as_ref().unwrap_err();
+                assert!(matches!(last, Error::Loader(slotline::Error::Held { .. })), "{last}");
+                assert!(given.len() + rest.len() < 10 + 2);
+            }
+        }
+    }
 }
 
 #[test]

@@ -146,10 +146,10 @@ fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
                 assert_eq!(source.code, OUT_OF_MEMORY);
                 failed.insert(source.call);
             }
-            // It was asked whether a copy is done, which nobody can tell then: one host slot less.
+            // It was asked whether a copy is done, which nobody can tell then: the host goes on with the rest of its memory.
             Err(Error::Leaked { .. }) => {
                 fake.fail_none();
-                assert!(matches!(pass.last(), Some(Err(Error::Loader(slotline::Error::Held { .. })))));
+                assert!(pass.all(|batch| batch.is_ok()));
                 continue;
             }
             // Nobody was asked so often.

@@ -41,7 +41,7 @@ pub(crate) const OWN_MEMORY: Option<fn(usize) -> Result<Pages, BoxError>> = None
 pub(crate) unsafe fn build<M: Memory>(
     dataset: *const slotline_dataset,
     (options, owned): (slotline_options, Owned),
-    memory: Option<impl FnOnce(usize) -> Result<M, BoxError> + Send + 'static>,
+    memory: Option<impl FnMut(usize) -> Result<M, BoxError> + Send + 'static>,
 ) -> Result<HostLoader, Failure> {
     // SAFETY: the caller's word.
     unsafe {

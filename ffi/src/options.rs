@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::WaitStrategy;
-use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, Overflow};
+use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld, Overflow};
 use slotline::sampler::SequentialSampler;
 
 use crate::batch_sampler::slotline_batch_sampler;
@@ -52,6 +52,13 @@ pub const SLOTLINE_OVERFLOW_ERROR: u32 = 0;
 /// They get memory from the heap, for that batch.
 pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 
+/// More memory is taken for batches that are kept beyond `hold`, as far as `memory_limit` and the system allow it.
+pub const SLOTLINE_ON_HELD_GROW: u32 = 0;
+/// The thread that asks for the next batch waits until another one frees a batch.
+pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
+/// Asking for the next batch is `SLOTLINE_HELD` until a batch is freed.
+pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
+
 /// The options of a loader, with torch's names and meanings. Begin with `slotline_options_init`.
 ///
 /// `slotline_loader_new` takes over what `worker_init` and `collate` are called with, also if it fails: with a drop function in
@@ -69,7 +76,7 @@ pub struct slotline_options {
     pub num_workers: usize,
     /// Batches that are loaded ahead for each worker (0: 2, or more if they are small).
     pub prefetch_factor: usize,
-    /// Batches that the caller keeps while it asks for the next one (1).
+    /// Batches that the caller keeps while it asks for the next one (1): there is memory for them from the start.
     pub hold: usize,
     /// Samples that a worker claims at once (0: by measurement).
     pub part_size: usize,
@@ -94,8 +101,6 @@ pub struct slotline_options {
     pub pin_memory: u8,
     /// Whether there is one base seed, and one `worker_init`, for all passes (no).
     pub persistent_workers: u8,
-    /// Whether to wait for another thread to free a batch where held ones leave no room (no: `SLOTLINE_HELD`).
-    pub wait_for_release: u8,
     /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
     pub dealt: u8,
     /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
@@ -107,6 +112,8 @@ pub struct slotline_options {
     pub affinity: u32,
     /// What becomes of packed samples that find no room (`SLOTLINE_OVERFLOW_ERROR`).
     pub on_overflow: u32,
+    /// What happens when more batches are kept than `hold` and the next one is asked for (`SLOTLINE_ON_HELD_GROW`).
+    pub on_held: u32,
     /// For `SLOTLINE_AFFINITY_CORES`: cores by the system's numbers, read when the loader is made.
     pub cores: *const usize,
     /// How many.
@@ -170,12 +177,12 @@ unsafe impl Versioned for slotline_options {
             in_order: 1,
             pin_memory: 0,
             persistent_workers: 0,
-            wait_for_release: 0,
             dealt: 0,
             help: SLOTLINE_HELP_AUTO,
             wait_strategy: SLOTLINE_WAIT_PARK,
             affinity: SLOTLINE_AFFINITY_OFF,
             on_overflow: SLOTLINE_OVERFLOW_ERROR,
+            on_held: SLOTLINE_ON_HELD_GROW,
             cores: std::ptr::null(),
             num_cores: 0,
             on_error: SLOTLINE_ON_ERROR_RAISE,
@@ -285,7 +292,7 @@ impl slotline_options {
             .in_order(self.in_order != 0)
             .pin_memory(self.pin_memory != 0)
             .persistent_workers(self.persistent_workers != 0)
-            .wait_for_release(self.wait_for_release != 0)
+            .on_held(self.on_held()?)
             .wait_strategy(self.wait_strategy()?)
             // SAFETY: the caller's word.
             .affinity(unsafe { self.affinity()? })
@@ -343,6 +350,15 @@ impl slotline_options {
             SLOTLINE_OVERFLOW_ERROR => Ok(Overflow::Error),
             SLOTLINE_OVERFLOW_SPILL => Ok(Overflow::Spill),
             other => Err(none("on_overflow", other)),
+        }
+    }
+
+    fn on_held(&self) -> Result<OnHeld, Failure> {
+        match self.on_held {
+            SLOTLINE_ON_HELD_GROW => Ok(OnHeld::Grow),
+            SLOTLINE_ON_HELD_WAIT => Ok(OnHeld::Wait),
+            SLOTLINE_ON_HELD_FAIL => Ok(OnHeld::Fail),
+            other => Err(none("on_held", other)),
         }
     }
 

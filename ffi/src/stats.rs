@@ -68,11 +68,15 @@ pub struct slotline_stats {
     pub worker_drawing: f64,
     /// How long the calling thread was.
     pub caller_drawing: f64,
+    /// How many batches there is memory for beyond those that the loader was made for, as more were kept.
+    pub extra_batches: u64,
+    /// Bytes that were taken for them.
+    pub extra_bytes: u64,
 }
 
 // SAFETY: numbers, the first one the size.
 unsafe impl Versioned for slotline_stats {
-    const END: usize = versioned::end!(caller_drawing);
+    const END: usize = versioned::end!(extra_bytes);
 
     fn defaults() -> Self {
         Self::default()
@@ -109,6 +113,8 @@ impl From<&Stats> for slotline_stats {
             caller_writing: stats.consumer.writing.as_secs_f64(),
             worker_drawing: workers(|worker| worker.drawing),
             caller_drawing: stats.consumer.drawing.as_secs_f64(),
+            extra_batches: stats.extra_batches,
+            extra_bytes: stats.extra_bytes,
         }
     }
 }

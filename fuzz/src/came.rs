@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slotline::loader::Batch;
+use slotline::loader::{Batch, OnHeld};
 use slotline::{BoxError, Error};
 
 use crate::choices::Choices;
@@ -122,20 +122,16 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
 /// Batches that are held for a while, with what they were when they came.
 pub(crate) struct Hands<S> {
     held: VecDeque<Held<S>>,
-    /// How many came so far.
-    taken: usize,
-    /// Whether all came that took a slot: no pass was given up, no batch passed over.
-    pub(crate) all_came: bool,
     /// How many are kept, and how many the loader was told of.
     keep: usize,
     hold: usize,
+    /// What the loader was told to do if there are more.
+    on_held: OnHeld,
 }
 
 struct Held<S> {
     batch: Batch<S>,
     it: Came,
-    /// How many came before it.
-    number: usize,
 }
 
 /// What a pass gave.
@@ -147,9 +143,9 @@ pub(crate) struct Given {
 
 impl<S: 'static> Hands<S> {
     /// Hands of nothing yet, that are to keep as many as the loader was told of, or sometimes more.
-    pub(crate) fn new(hold: usize, choices: &mut Choices<'_>) -> Self {
+    pub(crate) fn new(hold: usize, on_held: OnHeld, choices: &mut Choices<'_>) -> Self {
         let more = if choices.one_in(8) { choices.below(9) } else { 0 };
-        Self { held: VecDeque::new(), taken: 0, all_came: true, keep: choices.below(hold + 1) + more, hold }
+        Self { held: VecDeque::new(), keep: choices.below(hold + 1) + more, hold, on_held }
     }
 
     /// Takes up to `most` batches, or errors in their places, of a pass. `indices` says whether a batch's own indices are
@@ -164,23 +160,22 @@ impl<S: 'static> Hands<S> {
         let mut came = Vec::new();
         while came.len() < most {
             let Some(next) = pass.next() else { return Given { came, ended: true } };
-            self.taken += 1;
             came.push(match next {
                 Ok(batch) => {
                     let it = Came::of(&batch);
                     if let (true, Came::Batch { samples, .. }) = (indices, &it) {
                         assert!(samples.iter().map(|sample| sample.index as i64).eq(batch.indices().iter().copied()));
                     }
-                    self.held.push_back(Held { batch, it: it.clone(), number: self.taken });
+                    self.held.push_back(Held { batch, it: it.clone() });
                     it
                 }
-                Err(Error::Held { .. }) => {
-                    self.taken -= 1;
-                    // A batch in order has its slot, so that an old one may be in the way of others.
-                    let oldest = self.held.front().expect("none is held").number;
-                    let too_old = self.taken + 1 - oldest > self.hold;
-                    assert!(too_old || !self.all_came, "the oldest that is held is not too old");
-                    self.let_go(0, choices);
+                Err(Error::Held { task, epoch, source, .. }) => {
+                    // There may be a limit to the memory.
+                    assert_eq!(source.is_none(), self.on_held == OnHeld::Fail);
+                    assert!(self.held.len() > self.hold, "no more are kept than it was told of");
+                    let oldest = self.held.iter().map(|held| (held.batch.epoch(), held.batch.task())).min();
+                    assert_eq!(oldest, Some((epoch, task)), "another one was kept longer");
+                    self.let_go(choices.below(self.held.len()), choices);
                     continue;
                 }
                 Err(Error::BadSamples { bad, source, .. }) => {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use slotline::dataset::{Context, Iterable, IterableDataset};
-use slotline::loader::{BatchOf, Budget, OnError, State};
+use slotline::loader::{BatchOf, Budget, OnError, OnHeld, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged};
@@ -111,9 +111,14 @@ impl What {
     }
 
     /// A loader of it; `choices` are what must not matter.
-    fn build(&self, hold: usize, choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
+    fn build(&self, (hold, on_held): (usize, OnHeld), choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
         let mut builder = Loader::iterable(self.stream.clone()).batch_size(self.batch_size).drop_last(self.drop_last);
-        builder = builder.num_workers(self.workers).hold(hold).in_order(self.in_order).on_error(self.on_error);
+        builder = builder
+            .num_workers(self.workers)
+            .hold(hold)
+            .on_held(on_held)
+            .in_order(self.in_order)
+            .on_error(self.on_error);
         builder = builder.generator(Generator::from_seed(self.seed)).persistent_workers(self.persistent);
         if self.workers > 0 {
             builder = builder.prefetch_factor(choices.within(1, 3));
@@ -127,9 +132,10 @@ impl What {
 pub fn iterable(data: &[u8]) {
     let mut choices = Choices::new(data);
     let what = What::choose(&mut choices);
-    let mut hold = choices.within(1, 3);
-    let mut loader = what.build(hold, &mut choices);
-    let mut hands = Hands::new(hold, &mut choices);
+    let held = |choices: &mut Choices<'_>| (choices.within(1, 3), choices.of(&[OnHeld::Grow, OnHeld::Fail]));
+    let (hold, on_held) = held(&mut choices);
+    let mut loader = what.build((hold, on_held), &mut choices);
+    let mut hands = Hands::new(hold, on_held, &mut choices);
     let mut generator = Generator::from_seed(what.seed);
     let mut base = 0;
     for epoch in 0..what.epochs {
@@ -140,7 +146,6 @@ pub fn iterable(data: &[u8]) {
         loop {
             assert_eq!(loader.next_epoch(), epoch);
             let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
-            hands.all_came = false;
             let mut pass = loader.epoch().expect("a pass");
             let Given { came, ended } = hands.take(&mut pass, most, false, &mut choices);
             let state = pass.state();
@@ -166,9 +171,9 @@ pub fn iterable(data: &[u8]) {
             hands.empty(&mut choices);
             let json = serde_json::to_string(&state).expect("a state");
             drop(loader);
-            hold = choices.within(1, 3);
-            loader = what.build(hold, &mut choices);
-            hands = Hands::new(hold, &mut choices);
+            let (hold, on_held) = held(&mut choices);
+            loader = what.build((hold, on_held), &mut choices);
+            hands = Hands::new(hold, on_held, &mut choices);
             let read: State = serde_json::from_str(&json).expect("a state");
             assert_eq!(read, state);
             loader.load_state(&read).expect("of such a loader");

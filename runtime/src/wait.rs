@@ -28,7 +28,7 @@ pub enum WaitStrategy {
 }
 
 /// A [`WaitStrategy`] at work.
-pub struct Waiter {
+pub(crate) struct Waiter {
     strategy: WaitStrategy,
     park: Park<SystemFutex>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use slotline::dataset::{Context, IterableDataset, from_fn, iter_fn};
-use slotline::loader::Collated;
+use slotline::loader::{Collated, OnHeld};
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Loader, WorkerInfo};
 use support::prefetch;
@@ -309,7 +309,7 @@ fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind(
             macro_rules! leave {
                 ($builder:expr, $build:ident) => {{
                     let builder = $builder.batch_size(3).hold(hold).in_order(in_order);
-                    let mut loader = builder.wait_for_release(true).$build().unwrap();
+                    let mut loader = builder.on_held(OnHeld::Wait).$build().unwrap();
                     let (sender, receiver) = std::sync::mpsc::channel();
                     let drops = std::thread::spawn(move || receiver.into_iter().for_each(drop));
                     for round in 0..60 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
 use slotline::dataset::from_fn;
-use slotline::loader::Error;
+use slotline::loader::{Error, OnHeld};
 use slotline::{Batch, Dataset, Loader};
 use support::{Got, How, Run, dawdle, items, pass, prefetch};
 
@@ -52,44 +52,51 @@ fn batches_of_one_pass_stay_as_they_are_during_the_next() {
 }
 
 #[test]
-fn in_order_a_batch_can_be_kept_until_the_ring_comes_round_to_it() {
+fn a_batch_that_is_kept_is_in_nobodys_way() {
     for workers in [0, 2] {
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).hold(3).build().unwrap();
-        let depth = loader.depth();
-        let mut pass = loader.epoch().unwrap();
-        let kept = pass.next().unwrap().unwrap();
-        assert!(pass.by_ref().take(depth - 1).all(|batch| batch.is_ok()));
-        assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
-        assert_eq!(Got::from(&kept), RUN.expected(1)[0][0]);
-        drop(kept);
-        assert!(pass.map(|batch| batch.unwrap().task()).eq(depth..12));
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        let expected = RUN.expected(4);
+        let kept = loader.epoch().unwrap().next().unwrap().unwrap();
+        for later in &expected[1..] {
+            assert_eq!(pass(&mut loader), *later);
+            assert_eq!(Got::from(&kept), expected[0][0]);
+        }
+        assert_eq!(loader.stats().extra_batches, 0);
     }
 }
 
 #[test]
-fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
+fn keeping_too_many_is_an_error_until_one_is_dropped_and_nothing_is_lost() {
     for (workers, hold, in_order) in [(0, 1, true), (0, 3, true), (2, 1, true), (2, 2, false), (0, 2, false)] {
-        let mut loader = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order).build().unwrap();
-        let depth = loader.depth();
-        let ahead = workers.max(1);
-        assert_eq!(depth, (ahead + hold).next_multiple_of(2));
-        let mut pass = loader.epoch().unwrap();
-        let mut held: Vec<_> = (0..depth).map(|_| pass.next().unwrap().unwrap()).collect();
-        let error = pass.next().unwrap().err().unwrap();
-        assert!(matches!(error, Error::Held { depth: d, hold: h } if (d, h) == (depth, depth - ahead)), "{error}");
-        assert!(error.to_string().contains(&format!("hold({})", depth - ahead + 1)), "{error}");
-        let mut got: Vec<Got> = held.iter().map(Got::from).collect();
-        // In order the next batch needs the first one's slot; as they arrive, anyone's.
-        drop(if in_order { held.remove(0) } else { held.pop().unwrap() });
-        let next = pass.next().unwrap().unwrap();
-        got.push(Got::from(&next));
-        held.clear();
-        drop(next);
-        got.extend(pass.map(|batch| Got::from(&batch.unwrap())));
-        if !in_order {
-            got.sort_by_key(|got| got.task);
+        for which in 0..3 {
+            let builder = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order);
+            let mut loader = builder.on_held(OnHeld::Fail).build().unwrap();
+            let (ahead, most) = (workers.max(1), loader.most_held());
+            assert_eq!(loader.depth(), (ahead + hold).next_multiple_of(2));
+            assert_eq!(most, loader.depth() - ahead);
+            let mut pass = loader.epoch().unwrap();
+            let mut held: Vec<_> = (0..=most).map(|_| pass.next().unwrap().unwrap()).collect();
+            let oldest = held.iter().map(|batch| batch.task()).min().unwrap();
+            for _ in 0..3 {
+                let error = pass.next().unwrap().err().unwrap();
+                assert!(
+                    matches!(error, Error::Held { task, epoch: 0, hold, source: None } if (task, hold) == (oldest, most))
+                );
+                assert!(error.to_string().contains(&format!("hold({})", most + 1)), "{error}");
+            }
+            let mut got: Vec<Got> = held.iter().map(Got::from).collect();
+            drop(held.remove(which * most / 2));
+            let next = pass.next().unwrap().unwrap();
+            got.push(Got::from(&next));
+            assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
+            held.clear();
+            drop(next);
+            got.extend(pass.map(|batch| Got::from(&batch.unwrap())));
+            if !in_order {
+                got.sort_by_key(|got| got.task);
+            }
+            assert_eq!(got, RUN.expected(1)[0]);
         }
-        assert_eq!(got, RUN.expected(1)[0]);
     }
 }
 
@@ -97,7 +104,7 @@ fn holding_every_slot_is_an_error_with_the_remedy_and_nothing_is_lost() {
 fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
     for (workers, in_order) in [(0, true), (2, true), (2, false)] {
         let builder = prefetch(RUN.over(fine()), workers, 1).in_order(in_order);
-        let mut loader = builder.wait_for_release(true).build().unwrap();
+        let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
         let depth = loader.depth();
         let (sender, receiver) = mpsc::sync_channel::<Batch<_>>(depth);
         let mut got: Vec<Got> = std::thread::scope(|scope| {
@@ -122,19 +129,25 @@ fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
 }
 
 #[test]
-fn a_leaked_batch_costs_its_slot_and_is_found_out() {
+fn a_leaked_batch_costs_its_memory() {
     for workers in [0, 2] {
+        let expected = RUN.expected(3);
         let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
-        let depth = loader.depth();
-        let mut pass = loader.epoch().unwrap();
-        std::mem::forget(pass.next().unwrap().unwrap());
-        for task in 1..depth {
-            assert_eq!(pass.next().unwrap().unwrap().task(), task);
+        let most = loader.most_held();
+        for _ in 0..=most {
+            std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
-        assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
-        drop(pass);
-        // The loader is stuck at that slot, says so in every pass, and ends as ever.
-        assert!(loader.epoch().unwrap().take(depth).any(|outcome| matches!(outcome, Err(Error::Held { .. }))));
+        assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().task()).count(), expected[0].len());
+        assert_eq!(loader.stats().extra_batches, 1);
+
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        for _ in 0..=most {
+            std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
+        }
+        // It says so in every pass, and ends as ever.
+        for _ in 0..3 {
+            assert!(matches!(loader.epoch().unwrap().next(), Some(Err(Error::Held { task: 0, .. }))));
+        }
     }
 }
 
@@ -388,13 +401,13 @@ fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
 }
 
 #[test]
-fn asking_again_with_every_slot_still_held_ends_the_pass_and_the_next_one_is_whole() {
+fn a_pass_that_was_left_with_too_many_kept_is_followed_by_a_whole_one() {
     for workers in [0, 2] {
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
-        let depth = loader.depth();
-        let all: Vec<_> = loader.epoch().unwrap().collect();
-        assert_eq!(all.len(), depth + 1);
-        assert!(matches!(all[depth], Err(Error::Held { .. })));
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        let most = loader.most_held();
+        let all: Vec<_> = loader.epoch().unwrap().take(most + 5).collect();
+        assert!(all[..=most].iter().all(Result::is_ok));
+        assert!(all[most + 1..].iter().all(|outcome| matches!(outcome, Err(Error::Held { .. }))));
         drop(all);
         assert_eq!(
             loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect::<Vec<_>>(),

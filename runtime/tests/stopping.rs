@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use slotline::Loader;
 use slotline::dataset::{Dataset, from_fn};
-use slotline::loader::{Error, Stopper};
+use slotline::loader::{Error, OnHeld, Stopper};
 use support::{DatasetOf, Gone, Item, Latch, OneByOne, items};
 
 /// Runs the same with a loader of each kind: a shared ring, batches dealt out, an iterable dataset. Each has a latch of its own.
@@ -146,7 +146,7 @@ fn a_stop_is_said_at_once_however_many_batches_are_ready_and_those_in_hand_stay_
 #[test]
 fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
     for workers in 0..3 {
-        each_kind!(|latch| quick(&latch), [num_workers(workers).wait_for_release(true)], |loader| {
+        each_kind!(|latch| quick(&latch), [num_workers(workers).on_held(OnHeld::Wait)], |loader| {
             assert!(loader.depth() < 100);
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {

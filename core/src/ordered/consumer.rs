@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use super::position::{CLOSED, NOWHERE, SEALED, position, to_next_run};
@@ -131,17 +132,44 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// See [`NextError`]; after `Failed` the ticket counts as taken.
     #[inline(always)]
     pub fn try_next(&mut self) -> Result<Lease<R>, NextError> {
-        let ring = self.ring.ring();
+        let (slot, ticket) = self.take()?;
+        Ok(Lease { ring: self.ring.clone(), slot, ticket, value: PhantomData })
+    }
+
+    /// As [`try_next`](Self::try_next), for a caller that is done with the slot before it goes on: the lease borrows the
+    /// consumer, which saves counting it where the ring is behind an `Arc`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_next`](Self::try_next).
+    #[inline(always)]
+    pub fn try_next_here(&mut self) -> Result<Lease<&R::Target>, NextError> {
+        let (slot, ticket) = self.take()?;
+        Ok(Lease { ring: &*self.ring, slot, ticket, value: PhantomData })
+    }
+
+    /// What [`try_next`](Self::try_next) would say now, without a lease: nothing is taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_next`](Self::try_next), but for `Failed`, which only taking the ticket shows.
+    pub fn peek(&self) -> Result<(), NextError> {
+        if self.is_ready() { Ok(()) } else { Err(self.why_nothing()) }
+    }
+
+    /// Takes the next ticket, if it is finished: its slot, and its number.
+    #[inline(always)]
+    fn take(&mut self) -> Result<(usize, usize), NextError> {
         // Apart and inline: the way of a lease through memory takes 10 ns.
-        let (index, failed, ticket) = match ring.delivery {
+        let (slot, failed, ticket) = match self.ring.ring().delivery {
             Delivery::InOrder => self.next_in_order()?,
             Delivery::Arrival => self.next_arrived()?,
         };
         if failed {
-            self.ring.ring().release(index);
+            self.ring.ring().release(slot);
             return Err(NextError::Failed { ticket });
         }
-        Ok(Lease { ring: self.ring.clone(), slot: index, ticket, value: PhantomData })
+        Ok((slot, ticket))
     }
 
     /// Takes the next slot, if it is finished: its index, whether it failed, and the ticket.
@@ -380,6 +408,19 @@ impl<R: Handle<Target: AnyRing>> Lease<R> {
     #[inline]
     pub fn slot(&self) -> usize {
         self.slot
+    }
+}
+
+impl<G: AnyRing> Lease<&G> {
+    /// The same lease by another handle of the ring, which may outlive this one.
+    ///
+    /// # Panics
+    ///
+    /// If it is another ring.
+    pub fn keep<R: Handle<Target = G>>(self, ring: R) -> Lease<R> {
+        assert!(core::ptr::eq(self.ring, &*ring), "a lease stays with its ring");
+        let lease = ManuallyDrop::new(self);
+        Lease { ring, slot: lease.slot, ticket: lease.ticket, value: PhantomData }
     }
 }
 

@@ -29,6 +29,16 @@ enum class wait_strategy : std::uint32_t {
   spin = SLOTLINE_WAIT_SPIN,
 };
 
+/// What happens when more batches are kept than `hold` and the next one is asked for.
+enum class on_held : std::uint32_t {
+  /// More memory is taken, as far as `memory_limit` and the system allow it.
+  grow = SLOTLINE_ON_HELD_GROW,
+  /// The thread that asks waits until another one frees a batch.
+  wait = SLOTLINE_ON_HELD_WAIT,
+  /// Asking is an error until a batch is freed.
+  fail = SLOTLINE_ON_HELD_FAIL,
+};
+
 /// How many bad samples a pass may have.
 class budget {
  public:
@@ -65,7 +75,7 @@ class options {
   options& num_workers(std::size_t threads) { return set(raw_.num_workers, threads); }
   /// Batches that are loaded ahead for each worker (2, or more if they are small).
   options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, some("prefetch_factor", batches)); }
-  /// Batches that are kept while the next one is asked for (1).
+  /// Batches that are kept while the next one is asked for (1): there is memory for them from the start.
   options& hold(std::size_t batches) { return set(raw_.hold, batches); }
   /// Whether each pass has a new random order (no).
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
@@ -117,8 +127,8 @@ class options {
     collate_ = calls::collate;
     return *this;
   }
-  /// Whether to wait for another thread to free a batch where held ones leave no room (no: an error).
-  options& wait_for_release(bool on = true) { return set(raw_.wait_for_release, on); }
+  /// What happens when more batches are kept than that (on_held::grow).
+  options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
   /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
   options& dealt(bool on = true) { return set(raw_.dealt, on); }
   /// Whether the thread that asks for batches loads while it waits (yes but with in_order off or a worker_init).

@@ -87,7 +87,7 @@ static void batches_are_read_and_freed_by_any_thread(void) {
   for (size_t workers = 0; workers <= 2; ++workers) {
     slotline_options options = options_of(16, workers);
     options.shuffle = 1;
-    options.wait_for_release = 1;
+    options.on_held = SLOTLINE_ON_HELD_WAIT;
     options.hold = 4;
     slotline_loader *loader = digits(&options);
     for (int epoch = 0; epoch < 2; ++epoch) sums[workers] += sum_by_others(loader);
@@ -133,7 +133,7 @@ static void *read_and_delete(void *of) {
 
 static void tensors_of_a_batch_go_in_any_thread(void) {
   slotline_options options = options_of(16, 1);
-  options.wait_for_release = 1;
+  options.on_held = SLOTLINE_ON_HELD_WAIT;
   slotline_loader *loader = digits(&options);
   OK(slotline_loader_epoch(loader, &error));
   for (int round = 0; round < 20; ++round) {
@@ -169,11 +169,13 @@ static void *wait_in_next(void *of) {
 /* Takes batches until the next one has to wait, in another thread, which it returns. */
 static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *len, size_t workers) {
   slotline_options options = options_of(16, workers);
-  options.wait_for_release = 1;
+  options.on_held = SLOTLINE_ON_HELD_WAIT;
+  /* So that there is memory for an even number of batches, to which it would else be rounded up. */
+  if (workers > 0) options.prefetch_factor = options.hold = 2;
   memset(waiting, 0, sizeof *waiting);
   waiting->loader = digits(&options);
   OK(slotline_loader_epoch(waiting->loader, &error));
-  *len = slotline_loader_depth(waiting->loader);
+  *len = options.hold + 1;
   for (size_t i = 0; i < *len; ++i) OK(slotline_loader_next(waiting->loader, &held[i], &error));
   const pthread_t thread = start(wait_in_next, waiting);
   /* While a loader is in use it says 0, and afterwards 1. */

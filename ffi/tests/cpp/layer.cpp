@@ -210,9 +210,13 @@ void batches_and_datasets_outlive_whom_they_came_from() {
   }
 }
 
-void held_batches_are_an_error_and_options_that_clash_too() {
-  slotline::loader loader(slotline::dataset::open("digits"), Options().batch_size(64));
+void held_batches_can_be_an_error_and_options_that_clash_are_one() {
+  slotline::loader growing(slotline::dataset::open("digits"), Options().batch_size(64));
   std::vector<slotline::batch> kept;
+  for (auto& batch : growing) kept.push_back(std::move(batch));
+  CHECK(kept.size() == 29 && kept[7].task() == 7 && growing.stats().extra_batches > 0);
+  kept.clear();
+  slotline::loader loader(slotline::dataset::open("digits"), Options().batch_size(64).on_held(slotline::on_held::fail));
   CHECK(thrown([&] { for (auto& batch : loader) kept.push_back(std::move(batch)); }).code() == slotline::code::held);
   CHECK(thrown([] { Options().part_size(0); }).code() == slotline::code::build);
   CHECK(thrown([] { Options().batch_size(static_cast<std::size_t>(-1)); }).code() == slotline::code::build);
@@ -475,7 +479,7 @@ int main() {
   elements_of_16_bits_have_the_type_that_was_said();
   without_exceptions_a_status_says_it_all();
   batches_and_datasets_outlive_whom_they_came_from();
-  held_batches_are_an_error_and_options_that_clash_too();
+  held_batches_can_be_an_error_and_options_that_clash_are_one();
   streams_are_read_by_each_worker();
   a_state_goes_on_where_it_was_taken();
   streams_are_gone_on_with_too();

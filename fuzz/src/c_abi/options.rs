@@ -29,6 +29,7 @@ impl World {
         options.hold = choices.within(1, 3);
         options.on_error = choices.of(&[0, SLOTLINE_ON_ERROR_SKIP, SLOTLINE_ON_ERROR_REPLACE]);
         options.on_overflow = choices.below(2) as u32;
+        options.on_held = choices.of(&[SLOTLINE_ON_HELD_GROW, SLOTLINE_ON_HELD_FAIL]);
         options.dealt = u8::from(choices.one_in(4));
         if options.num_workers > 0 {
             options.prefetch_factor = choices.below(4);
@@ -62,7 +63,7 @@ impl World {
                 options.num_cores = choices.below(3);
             }
             15 => options.on_error = 3,
-            16 => options.on_overflow = 9,
+            16 => (options.on_overflow, options.on_held) = choices.of(&[(9, 0), (0, 9)]),
             17 | 18 => options.sampler = any(&self.samplers, choices, |sampler| *sampler),
             19 => options.batch_sampler = any(&self.batch_samplers, choices, |sampler| *sampler),
             20 if options.worker_init.is_none() => {

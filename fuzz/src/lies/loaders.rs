@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slotline::arena::Pages;
 use slotline::dataset::{ConcatDataset, Dataset, IterableDataset, Loadable, Subset, TensorDataset};
-use slotline::loader::{Budget, Builder, OnError, Overflow, Samples, State, With};
+use slotline::loader::{Budget, Builder, OnError, OnHeld, Overflow, Samples, State, With};
 use slotline::sampler::BatchSampler;
 use slotline::{BoxError, Error, Loader, WaitStrategy};
 
@@ -59,6 +59,7 @@ struct How {
     prefetch: usize,
     part_size: Option<usize>,
     hold: usize,
+    on_held: OnHeld,
     help: Option<bool>,
     in_order: bool,
     persistent: bool,
@@ -107,6 +108,7 @@ impl How {
             prefetch: choices.within(1, 3),
             part_size: Some(choices.below(4)).filter(|&size| size > 0 && !dealt && !streams && !collates),
             hold: choices.within(1, 3),
+            on_held: choices.of(&[OnHeld::Grow, OnHeld::Fail]),
             help: choices.of(&[None, Some(false), Some(true)]).filter(|_| !dealt && !streams && workers > 0),
             in_order: !choices.one_in(3),
             persistent: workers > 0 && choices.one_in(3),
@@ -354,7 +356,12 @@ impl World<'_> {
 
     fn options<D: Loadable>(&self, mut builder: Builder<D>) -> Builder<D> {
         let how = self.how;
-        builder = builder.num_workers(how.workers).hold(how.hold).in_order(how.in_order).wait_strategy(how.wait);
+        builder = builder
+            .num_workers(how.workers)
+            .hold(how.hold)
+            .on_held(how.on_held)
+            .in_order(how.in_order)
+            .wait_strategy(how.wait);
         builder = builder.on_error(how.on_error).on_overflow(how.overflow).timeout(how.timeout).seed(7);
         builder = builder.watchdog(how.watchdog).persistent_workers(how.persistent);
         if !matches!(how.from, Origin::Batches | Origin::Lists) {

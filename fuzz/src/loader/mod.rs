@@ -4,7 +4,7 @@ mod expected;
 mod what;
 
 use slotline::Loader;
-use slotline::loader::{BatchOf, BuildError, OnError, State};
+use slotline::loader::{BatchOf, BuildError, State};
 
 use self::expected::Expected;
 use self::what::{How, Items, What, build};
@@ -21,21 +21,19 @@ pub fn loader(data: &[u8]) {
         Ok(loader) => loader,
         Err(error) => return refused(&what, &error),
     };
-    let mut hands = Hands::new(how.hold, &mut choices);
+    let mut hands = Hands::new(how.hold, how.on_held, &mut choices);
     let mut expected = Expected::new(&what);
     for epoch in 0..what.epochs {
         let mut left = expected.pass();
         loop {
             assert_eq!(loader.next_epoch(), epoch);
             let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
-            hands.all_came &= !what.is_feed() && !matches!(what.on_error, OnError::Skip(_));
             let (Given { came, ended }, state) = pass(&mut loader, &mut hands, most, &mut choices);
             for it in came {
                 let place = left.iter().position(|other| other.task() == it.task());
                 assert!(!how.in_order || place.is_none_or(|place| place == 0), "{it:?} before {:?}", left[0]);
                 assert_eq!(place.map(|place| left.remove(place)), Some(it));
             }
-            hands.all_came &= ended;
             assert!(!ended || left.is_empty(), "these never came: {left:?}\n{how:?} of {what:?}");
             if !choices.one_in(if ended { 8 } else { 2 }) {
                 break;
@@ -44,7 +42,7 @@ pub fn loader(data: &[u8]) {
             drop(loader);
             how = How::choose(&what, &mut choices);
             loader = build(&what, &how).expect("the same as before");
-            hands = Hands::new(how.hold, &mut choices);
+            hands = Hands::new(how.hold, how.on_held, &mut choices);
             loader.load_state(&stored(&state)).expect("of such a loader");
             if ended {
                 break;

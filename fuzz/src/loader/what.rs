@@ -1,7 +1,7 @@
 //! What a loader of the target is made of: what decides its batches, and what must not.
 
 use slotline::dataset::{Context, Dataset};
-use slotline::loader::{BatchOf, Budget, BuildError, Builder, OnError};
+use slotline::loader::{BatchOf, Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Ragged};
@@ -76,6 +76,7 @@ pub(super) struct How {
     prefetch: usize,
     part_size: Option<usize>,
     pub(super) hold: usize,
+    pub(super) on_held: OnHeld,
     pub(super) in_order: bool,
     dealt: bool,
     help: Option<bool>,
@@ -152,6 +153,7 @@ impl How {
             prefetch: choices.within(1, 3),
             part_size: Some(choices.below(6)).filter(|&size| size > 0 && !dealt),
             hold: choices.within(1, 3),
+            on_held: choices.of(&[OnHeld::Grow, OnHeld::Fail]),
             in_order: !what.unordered || choices.one_in(3),
             dealt,
             help: choices.of(&[None, None, Some(false), Some(true)]).filter(|_| !dealt),
@@ -180,7 +182,12 @@ pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, Bu
 
 fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
     let mut builder = sampled(Loader::builder(what.items.clone()), what);
-    builder = builder.num_workers(how.workers).hold(how.hold).in_order(how.in_order).wait_strategy(how.wait);
+    builder = builder
+        .num_workers(how.workers)
+        .hold(how.hold)
+        .on_held(how.on_held)
+        .in_order(how.in_order)
+        .wait_strategy(how.wait);
     builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
     builder = builder.persistent_workers(what.persistent);
     if how.workers > 0 {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::loader::collate::Storage;
-use crate::loader::collate::batch::Tag;
-use crate::loader::collate::lease::Lease;
+use crate::loader::collate::slab::Lease;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};
@@ -142,19 +141,20 @@ impl BadSampleLog {
     pub(crate) fn settle<P: Storage>(
         &mut self,
         lease: Lease<P>,
-        tag: Tag,
         stats: &mut ConsumerStats,
-    ) -> Option<Result<(Lease<P>, Tag), Error>> {
+    ) -> Option<Result<Lease<P>, Error>> {
+        let tag = lease.tag();
         match self.count(lease.work().take_errors(), tag.task) {
             Ok(empty) => {
                 // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
-                let tag = Tag { rows: tag.rows - empty.len(), ..tag };
-                if tag.rows == 0 {
+                let rows = tag.rows - empty.len();
+                if rows == 0 {
                     return None;
                 }
-                stats.count(lease.payload(), tag);
-                Some(Ok((lease, tag)))
+                lease.describe(tag.task, rows, tag.epoch);
+                stats.count(&lease, rows);
+                Some(Ok(lease))
             }
             Err(error) => {
                 // A panic there is reported as any panic is.

@@ -123,6 +123,7 @@ pub use self::bad_samples::{Budget, OnError};
 pub use self::builder::{Builder, Values};
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
+pub use self::collate::on_held::OnHeld;
 pub use self::collate::overflow::Overflow;
 pub use self::collate::samples::Samples;
 pub use self::collate::stack::Stack;

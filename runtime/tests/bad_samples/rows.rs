@@ -1,6 +1,7 @@
 //! Batches that are stacked, without the bad samples or with others in their place.
 
 use slotline::dataset::from_fn;
+use slotline::loader::OnHeld;
 
 use super::*;
 
@@ -179,16 +180,18 @@ fn without_batches_a_bad_sample_is_passed_over_or_replaced() {
 }
 
 #[test]
-fn a_batch_that_is_held_up_behind_one_that_is_passed_over_is_still_to_come() {
+fn a_batch_behind_one_that_is_passed_over_has_its_memory() {
     let numbers = from_fn(8, |index, _| if index == 2 { Err("no".into()) } else { Ok(index as i64) });
-    let mut loader = Loader::builder(numbers).on_error(SKIP).build().unwrap();
+    let mut loader = Loader::builder(numbers).on_error(SKIP).on_held(OnHeld::Fail).build().unwrap();
     assert_eq!(loader.depth(), 2);
     let mut pass = loader.epoch().unwrap();
     let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
     assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
     drop(first);
-    // Nothing is left of batch 2, and batch 3 has the place of batch 1.
-    assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
-    drop(second);
-    assert!(pass.map(|batch| batch.unwrap().task()).eq(3..8));
+    // Nothing is left of batch 2, and batch 3 has its memory.
+    let third = pass.next().unwrap().unwrap();
+    assert_eq!(third.task(), 3);
+    assert!(matches!(pass.next(), Some(Err(Error::Held { task: 1, .. }))));
+    drop((second, third));
+    assert!(pass.map(|batch| batch.unwrap().task()).eq(4..8));
 }

@@ -2,7 +2,7 @@
 
 use shuttle::thread::{self, JoinHandle};
 use slotline::Error;
-use slotline::loader::{Batch, Output, Pass, State};
+use slotline::loader::{Batch, OnHeld, Output, Pass, State};
 
 use crate::dataset::{Rows, Words, step};
 use crate::scenario::{Scenario, below, one_in};
@@ -110,7 +110,7 @@ impl<B: Made> Hands<B> {
     fn take(&mut self, batch: B, scenario: &Scenario) {
         let held = Held::new(batch, &self.rows);
         // Who waits for a batch must not have them all, unless a stop is to come.
-        let may_keep = !scenario.waits_for_release || scenario.caller.stop.is_some();
+        let may_keep = scenario.on_held != OnHeld::Wait || scenario.caller.stop.is_some();
         match below(if scenario.caller.keeps { 8 } else { 1 }) {
             1..4 if may_keep => self.kept.push(held),
             4 if scenario.caller.leaks && self.leaked == 0 => {
@@ -166,7 +166,10 @@ impl<B: Made> Hands<B> {
                     return End::Died;
                 }
                 Some(Err(Error::WorkerInit { worker, .. })) => assert_eq!(failing.next(), Some(worker)),
-                Some(Err(Error::Held { .. })) => assert!(self.release() || self.leaked > 0, "nobody holds anything"),
+                Some(Err(Error::Held { .. })) => {
+                    assert!(matches!(scenario.on_held, OnHeld::Fail | OnHeld::Wait), "more memory was to be had");
+                    assert!(self.release() || self.leaked > 0, "nobody holds anything");
+                }
                 Some(Err(error)) => came.push(Came::failed(0, error)),
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use slotline::dataset::Loadable;
-use slotline::loader::{Budget, Builder, OnError};
+use slotline::loader::{Budget, Builder, OnError, OnHeld};
 use slotline::{BoxError, WaitStrategy};
 
 use crate::dataset::{Fault, Items, Rows, step};
@@ -82,7 +82,7 @@ pub(crate) struct Scenario {
     pub(crate) in_order: bool,
     pub(crate) help: Option<bool>,
     pub(crate) wait: WaitStrategy,
-    pub(crate) waits_for_release: bool,
+    pub(crate) on_held: OnHeld,
     pub(crate) timeout: bool,
     pub(crate) watchdog: bool,
     pub(crate) init: Option<[Init; 3]>,
@@ -151,7 +151,7 @@ impl Scenario {
         });
         let plain = order == Order::Sequential && on_error == OnError::Raise && kind != Kind::Iterable;
         let persistent = about.init && plain && one_in(2);
-        let waits_for_release = about.keeps && one_in(3);
+        let on_held = [OnHeld::Grow, OnHeld::Grow, OnHeld::Wait, OnHeld::Fail][below(if about.keeps { 4 } else { 1 })];
         let stop = (about.stops && one_in(2)).then(|| below(1 << below(11)));
         Self {
             kind,
@@ -169,7 +169,7 @@ impl Scenario {
             in_order,
             help: (shared && one_in(2)).then(|| workers == 0 || one_in(2)),
             wait: [WaitStrategy::Park, WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin][below(4)],
-            waits_for_release,
+            on_held,
             timeout,
             watchdog: one_in(8),
             init,
@@ -179,7 +179,7 @@ impl Scenario {
                 passes: 1 + below(3) as u32,
                 leaves: about.leaves,
                 keeps: about.keeps,
-                leaks: about.keeps && !waits_for_release && one_in(3),
+                leaks: about.keeps && on_held != OnHeld::Wait && one_in(3),
                 stop,
                 resumes: stop.is_some() || one_in(2),
             },
@@ -200,7 +200,7 @@ impl Scenario {
             part_size: None,
             help: None,
             wait: WaitStrategy::Spin,
-            waits_for_release: false,
+            on_held: OnHeld::Grow,
             timeout: false,
             watchdog: false,
             init: None,
@@ -221,7 +221,7 @@ impl Scenario {
             .hold(self.hold)
             .in_order(self.in_order)
             .wait_strategy(self.wait)
-            .wait_for_release(self.waits_for_release)
+            .on_held(self.on_held)
             .persistent_workers(self.persistent);
         builder = match self.order {
             Order::Sequential => builder,

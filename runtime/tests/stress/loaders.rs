@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use slotline::dataset::Dataset;
-use slotline::loader::{Affinity, Builder, Pass};
+use slotline::loader::{Affinity, Builder, OnHeld, Pass};
 use slotline::{Batch, Error, Loader, WaitStrategy};
 
 use crate::dice::Dice;
@@ -147,7 +147,7 @@ impl Plan {
     fn options<D>(&self, builder: Builder<D>, dice: &mut Dice) -> Builder<D> {
         let Run { batch_size, drop_last, shuffle, seed, .. } = self.run;
         let builder = builder.batch_size(batch_size).drop_last(drop_last).shuffle(shuffle).seed(seed);
-        let mut builder = builder.hold(self.hold).in_order(self.in_order).wait_for_release(true);
+        let mut builder = builder.hold(self.hold).in_order(self.in_order).on_held(OnHeld::Wait);
         let affinity = [Affinity::Off, Affinity::Spread, Affinity::Cores(vec![0])][dice.below(3)].clone();
         builder = prefetch(builder, self.workers, dice.from(1, 4)).affinity(affinity);
         builder = builder.wait_strategy([WaitStrategy::Park, WaitStrategy::Park, WaitStrategy::Backoff][dice.below(3)]);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::dataset::{IterableDataset, from_fn, iter_fn};
-use slotline::loader::{Builder, Warning};
+use slotline::loader::{Builder, OnHeld, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
 /// The kinds of loaders.
@@ -138,6 +138,7 @@ struct Options {
     persistent: bool,
     pinned: bool,
     hold: usize,
+    on_held: OnHeld,
     in_order: bool,
     timeout: Duration,
     seed: u64,
@@ -154,6 +155,7 @@ impl Default for Options {
             persistent: false,
             pinned: false,
             hold: 1,
+            on_held: OnHeld::Grow,
             in_order: true,
             timeout: Duration::ZERO,
             seed: 0,
@@ -179,6 +181,7 @@ impl Options {
             .persistent_workers(self.persistent && self.workers > 0)
             .pin_memory(self.pinned)
             .hold(self.hold)
+            .on_held(self.on_held)
             .in_order(self.in_order)
             .timeout(self.timeout)
             .seed(self.seed)

@@ -10,7 +10,8 @@ use crate::loader::backend::per_worker::worker::Request;
 use crate::loader::backend::shared::SharedRing;
 use crate::loader::checkpoint::state::State;
 use crate::loader::collate::Storage;
-use crate::loader::collate::lease::Lease;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::slab::{Lease, Slab};
 use crate::loader::error::failure::Failure;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
@@ -45,7 +46,7 @@ pub(crate) enum Next<P> {
     /// Nothing yet, but the next call may have something.
     Again,
     Empty,
-    /// All memory is the user's.
+    /// More batches are kept than there is memory for.
     Held,
     /// The loader was stopped, or has lost its workers. What it had made ahead stays where it is, so that nothing of it counts as
     /// delivered.
@@ -102,8 +103,14 @@ impl<P: Storage> Backend<P> {
 
     /// The next batch or failure, if it is there; made now, if that is the caller's to do.
     #[inline(always)]
-    pub(crate) fn try_next(&mut self, pass: &Progress, cancel: &CancelFlag, pool: &WorkerPool) -> Next<P> {
-        either!(self, end => end.try_next(pass, cancel, pool))
+    pub(crate) fn try_next(
+        &mut self,
+        pass: &Progress,
+        cancel: &CancelFlag,
+        pool: &WorkerPool,
+        slab: &mut Slab<P>,
+    ) -> Next<P> {
+        either!(self, end => end.try_next(pass, cancel, pool, slab))
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
@@ -112,8 +119,16 @@ impl<P: Storage> Backend<P> {
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
-    pub(crate) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        either!(self, end => end.wait_for_release(deadline))
+    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        either!(self, end => end.wait_for_release(deadline, slab))
+    }
+
+    /// The batch whose cell is in a slot still, as there was no other to leave there.
+    pub(crate) fn shared(&self) -> Option<Tag> {
+        match self {
+            Self::Shared(end) => end.empty.as_ref().map(|slot| slot.tag()),
+            Self::PerWorker(_) => None,
+        }
     }
 
     /// Whether the next batch is there.
@@ -141,11 +156,6 @@ impl<P: Storage> Backend<P> {
     /// What stops the loader. It keeps none of its memory.
     pub(crate) fn stopper(&self) -> Stopper {
         either!(self, end => end.stopper())
-    }
-
-    /// How many batches there can be at once.
-    pub(crate) fn depth(&self) -> usize {
-        either!(self, end => end.depth())
     }
 
     /// The number of the batch that would come next in order.

@@ -10,7 +10,7 @@ use crate::loader::backend::Backend;
 use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
 use crate::loader::backend::per_worker::iterable::{StreamPasses, StreamReader, Streaming};
 use crate::loader::backend::per_worker::round_robin::RoundRobin;
-use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Reply, Request, Ring, RingWorker};
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Reply, Request, Ring, RingWorker};
 use crate::loader::backend::per_worker::{Own, PerWorker};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
@@ -20,7 +20,7 @@ use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::{MadeSlots, MakeSlots, PROBES, SlotRequest, fields_of, probe};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::Spills;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
@@ -173,7 +173,7 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
     options.check_slots(cells(options.size(rows)))?;
     let beside = |size: Size, cells: usize| {
         let links = size.prefetch.saturating_mul(size.workers).saturating_mul(Dispatch::<C::Payload>::PLACE);
-        order(size).saturating_add(links).saturating_add(cells.saturating_mul(Slab::<C::Payload>::CELL))
+        order(size).saturating_add(links).saturating_add(cells.saturating_mul(Cell::<C::Payload>::SIZE))
     };
     let (reserved, pin_memory, memory) = (order(options.size(rows)), options.pin_memory, options.memory.take());
     let spills = Spills::new(options.on_overflow);
@@ -217,7 +217,16 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of(&made.payloads);
-    let slab = Arc::new(Slab::new(made.payloads, workers * prefetch, Waiter::new(options.wait_strategy)));
+    let released = Waiter::new(options.wait_strategy);
+    let (slab, cells) = Slab::new(
+        made.payloads,
+        (workers * prefetch, options.hold),
+        batching.single,
+        made.more,
+        options.on_held,
+        released,
+    );
+    let mut cells = cells.into_iter();
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
     let deaths = Arc::new(Deaths::new(workers));
@@ -225,24 +234,26 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     let mut hands = Vec::with_capacity(workers);
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
-        let reply = |i| Reply { cell: id * prefetch + i, mark: Mark::new(), ..Reply::default() };
+        let reply = |_| {
+            let cell = cells.next().expect("there is one for each slot");
+            Reply { cell, task: 0, outcome: Outcome::default(), mark: Mark::new() }
+        };
         let items = any.clone().unwrap_or_else(waiter);
-        let replies = Ring::<Reply>::with_wait(slots(prefetch, reply), items, waiter());
+        let replies = Ring::<Reply<P>>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, asked), (answer, answers)) = (requests.into_split(), replies.into_split());
         links.push(WorkerLink::new(ask, answers));
-        let (slab, maker) = (slab.clone(), maker(Some(id)));
+        let maker = maker(Some(id));
         let (start, activities) = (start.clone(), activities.clone());
         let (requests, replies, deaths) = (asked, answer, deaths.clone());
-        let mut worker = RingWorker { id, workers, requests, replies, slab, start, maker, activities, deaths };
+        let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, deaths };
         hands.push(move || worker.work());
     }
-    let slab_len = slab.len();
-    let links = Dispatch::new(links, slab, any, prefetch, cancel.clone());
+    let links = Dispatch::new(links, slab.released().clone(), any, prefetch, cancel.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, &activities)?;
     let pool = WorkerPool::start(hands.into_iter(), &cores, &mut warnings, || links.close())?;
     let own = (workers == 0).then(|| Own::new(Box::new(maker(None))));
-    let gaps = if options.in_order { 0 } else { slab_len };
+    let gaps = if options.in_order { 0 } else { slab.depth() };
     let in_order = links.any.is_none();
     let parts = Parts {
         backend: Backend::PerWorker(PerWorker { links, own, has_init: start.is_some() }),
@@ -252,7 +263,7 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
         deaths,
         pool,
         batching,
-        hold: options.hold,
+        slab,
         in_order,
         block,
         memory_ceiling,

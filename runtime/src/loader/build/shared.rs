@@ -18,7 +18,7 @@ use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::Spills;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
@@ -64,7 +64,9 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             slots: &|size| ring_slots(size.ahead(), hold),
             beside: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                let words = slots.saturating_mul(size_of::<Slot<SlotState<C::Payload>>>());
+                // As if the cells that are in no slot had one, too: so that fewer ahead of an even number take no less.
+                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Arc<Cell<C::Payload>>>>();
+                let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
@@ -105,11 +107,12 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         warnings.extend(draw.batching.no_batch(draw.len(len)));
 
         let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
-        // Of what the caller does not hold, half.
-        let config = Config::new().parts(parts).delivery(delivery).wake_at(ahead.div_ceil(2));
+        let config = Config::new().parts(parts).delivery(delivery);
         let waiter = || Waiter::new(self.options.wait_strategy);
-        let work: Box<[_]> = made.payloads.into_iter().map(|payload| Slot::new(SlotState::new(payload))).collect();
-        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(work, config, waiter(), waiter()));
+        let (single, on_held) = (draw.batching.single, self.options.on_held);
+        let (slab, places) = Slab::new(made.payloads, (ahead, slots - ahead), single, made.more, on_held, waiter());
+        let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
+        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), waiter()));
         ring.seal();
         let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
         let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
@@ -125,7 +128,8 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
         let deaths = Arc::new(Deaths::new(workers));
-        let shared = Shared { ring, cancel, part_rows, barrier, shares, deaths: deaths.clone(), untouched };
+        let released = slab.released().clone();
+        let shared = Shared { ring, cancel, part_rows, barrier, shares, deaths: deaths.clone(), untouched, released };
         let shared = Arc::new(shared);
         let filler = Arc::new(Filler { engine, shared: shared.clone() });
         let watchdog = watchdog(self.options.watchdog, &activities)?;
@@ -148,7 +152,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let helps = workers == 0 || shares;
         let (helper, cancel) = (Box::new(helper), shared.cancel.clone());
         let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
-        let end = SharedRing { shared, consumer, sweeper, plan_cell, rows, stride, helper, helps };
+        let end = SharedRing { shared, consumer, empty: None, sweeper, plan_cell, rows, stride, helper, helps };
         let parts = Parts {
             backend: Backend::Shared(end),
             passes: Box::new(orders),
@@ -157,12 +161,12 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             deaths,
             pool,
             batching,
-            hold: slots - ahead,
+            slab,
             in_order,
             block,
             memory_ceiling,
             warnings,
-            log: Log::new(if in_order { 0 } else { slots }),
+            log: Log::new(if in_order { 0 } else { ahead }),
             stats: ConsumerStats::new(sample_bytes, spills),
             watchdog,
         };

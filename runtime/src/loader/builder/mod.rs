@@ -12,6 +12,7 @@ use crate::dataset::{Loadable, WorkerInfo};
 use crate::loader::bad_samples::OnError;
 use crate::loader::builder::options::{BatchSampling, Options, Sampling};
 use crate::loader::collate::allocate::Allocate;
+use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::stack::Stack;
@@ -51,7 +52,7 @@ use crate::wait::WaitStrategy;
 /// | [`help`](Self::help) | mostly | whether the caller works while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
-/// | [`wait_for_release`](Self::wait_for_release) | false | wait for held batches instead of an error |
+/// | [`on_held`](Self::on_held) | grow | what happens when more batches are kept than that |
 /// | [`collate`](Self::collate) | stack | a batch of any type |
 /// | [`on_error`](Self::on_error) | raise | what becomes of bad samples |
 #[derive(Debug)]
@@ -288,12 +289,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// How many batches the caller means to keep while it asks for the next one.
+    /// How many batches the caller means to keep while it asks for the next one: which ones, and for how long, does not matter.
     ///
-    /// The ring has `max(prefetch_factor × num_workers, 1) + hold` slots, or one more to make that even; holding all of
-    /// them and asking for another batch is [`Error::Held`](crate::loader::Error::Held). In order, so is keeping a single batch
-    /// while as many others go by as the ring has slots (those that are [passed over](crate::loader::OnError::Skip) among them),
-    /// since each batch has its slot; [`in_order(false)`](Self::in_order) takes any free one.
+    /// There is memory for `max(prefetch_factor × num_workers, 1) + hold` batches from the start, or one more to make that
+    /// even. A loop that keeps no more than `hold` allocates nothing; one that does has the loader [grow](Self::on_held).
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self
@@ -361,8 +360,8 @@ impl<D, C> Builder<D, C> {
     }
 
     /// Has the batches written into memory that `allocate` makes, of at least so many bytes: memory that a device can read,
-    /// say. It is asked once, by `build`; [`pin_memory`](Self::pin_memory) does not concern it. In a forked process the loader is
-    /// [lost](super#after-a-fork).
+    /// say. It is asked by `build`, and once more for each batch that is [kept](Self::on_held) beyond what that is for;
+    /// [`pin_memory`](Self::pin_memory) does not concern it. In a forked process the loader is [lost](super#after-a-fork).
     ///
     /// ```
     /// use slotline::Loader;
@@ -376,12 +375,16 @@ impl<D, C> Builder<D, C> {
     /// ```
     ///
     /// It does not go with a [collate function](Self::collate), which makes batches in memory of its own.
-    pub fn memory<M: Memory>(mut self, allocate: impl FnOnce(usize) -> Result<M, BoxError> + Send + 'static) -> Self {
-        self.options.memory = Some(Allocate(Box::new(|bytes| Ok(Arc::new(allocate(bytes)?)))));
+    pub fn memory<M: Memory>(
+        mut self,
+        mut allocate: impl FnMut(usize) -> Result<M, BoxError> + Send + 'static,
+    ) -> Self {
+        self.options.memory = Some(Allocate(Box::new(move |bytes| Ok(Arc::new(allocate(bytes)?)))));
         self
     }
 
-    /// The most bytes that [`memory_ceiling`](Loader::memory_ceiling) may say.
+    /// The most bytes that [`memory_ceiling`](Loader::memory_ceiling) may say, with what [kept batches](Self::on_held) take on
+    /// top.
     ///
     /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it is then the greatest one that fits, but not more than
     /// without a limit. What does not fit at all is [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says
@@ -443,11 +446,31 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Whether to wait, when held batches leave no slot for the next one, until another thread drops one of them.
+    /// What happens when more batches are kept than [`hold`](Self::hold) says and another one is asked for: more memory is taken,
+    /// or the call waits until another thread drops one of them, or it fails.
     ///
-    /// Only for loops that hand batches to other threads: a thread that holds them all itself would wait for ever.
-    pub fn wait_for_release(mut self, wait: bool) -> Self {
-        self.options.wait_for_release = wait;
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::{Error, OnHeld};
+    ///
+    /// let numbers = || Loader::builder(from_fn(10, |index, _| Ok(index as i64)));
+    /// let mut loader = numbers().build()?;
+    /// let all: Result<Vec<_>, Error> = loader.epoch()?.collect();
+    /// assert_eq!(all?.iter().map(|batch| batch.tensors().as_slice()[0]).sum::<i64>(), 45);
+    /// assert!(loader.stats().extra_batches > 0);
+    ///
+    /// let mut loader = numbers().on_held(OnHeld::Fail).build()?;
+    /// let mut pass = loader.epoch()?;
+    /// let (first, second) = (pass.next().expect("ten batches")?, pass.next().expect("ten batches")?);
+    /// let error = pass.next().expect("ten batches").unwrap_err();
+    /// assert!(matches!(error, Error::Held { task: 0, .. }));
+    /// drop(second);
+    /// assert_eq!(pass.next().expect("ten batches")?.task(), 2);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn on_held(mut self, on_held: OnHeld) -> Self {
+        self.options.on_held = on_held;
         self
     }
 

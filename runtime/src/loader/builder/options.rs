@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::loader::bad_samples::{Budget, OnError};
 use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::collate::allocate::{Allocate, BatchBytes};
+use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::cores::Affinity;
 use crate::loader::error::build::{BuildError, clash};
@@ -47,7 +48,7 @@ pub(crate) struct Options {
     pub(crate) pin_memory: bool,
     pub(crate) memory: Option<Allocate>,
     pub(crate) help: Option<bool>,
-    pub(crate) wait_for_release: bool,
+    pub(crate) on_held: OnHeld,
     pub(crate) affinity: Affinity,
     pub(crate) wait_strategy: WaitStrategy,
     pub(crate) on_error: OnError,
@@ -98,7 +99,7 @@ impl Options {
             pin_memory: false,
             memory: None,
             help: None,
-            wait_for_release: false,
+            on_held: OnHeld::Grow,
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
             on_error: OnError::Raise,

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
-use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
+use crate::arena::{ALIGN, Memory, Pages, available_memory, has_room, lock_limit};
 use crate::dataset::{Context, Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::region::Region;
+use crate::loader::collate::slab::More;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::with::With;
 use crate::loader::error::build::BuildError;
@@ -31,11 +32,11 @@ type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 type Owned = Arc<dyn Memory>;
 
 /// The user's way to make memory for so many bytes.
-pub(crate) struct Allocate(pub(crate) Box<dyn FnOnce(usize) -> Result<Owned, BoxError> + Send>);
+pub(crate) struct Allocate(pub(crate) Box<dyn FnMut(usize) -> Result<Owned, BoxError> + Send>);
 
 impl Allocate {
     /// Makes it, and sees that it is what [`Memory`] says.
-    fn memory(self, bytes: usize) -> Result<Owned, BuildError> {
+    fn memory(&mut self, bytes: usize) -> Result<Owned, BuildError> {
         let failed = |source| BuildError::Allocate { bytes, source };
         let memory = probe(|| (self.0)(bytes)).map_err(failed)?;
         let (len, start) = (memory.len(), memory.start().as_ptr());
@@ -75,6 +76,8 @@ impl fmt::Debug for SlotRequest<'_> {
 #[derive(Debug)]
 pub struct MadeSlots<P> {
     pub(crate) payloads: Vec<P>,
+    /// What makes another one.
+    pub(crate) more: More<P>,
     pub(crate) bytes: usize,
     pub(crate) warnings: Vec<Warning>,
     /// Whether several workers can fill one slot.
@@ -133,20 +136,15 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             return Err(BuildError::Memory { slots, batch, bytes, available });
         };
         let mut warnings = Vec::new();
-        let (arena, untouched) = match request.memory {
+        let (mut memory, pin_memory) = (request.memory, request.pin_memory);
+        let (arena, untouched) = match &mut memory {
             Some(allocate) => (allocate.memory(len)?, None),
             None => {
-                let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
-                let first = if request.touchers > 0 && !request.pin_memory { batch } else { len };
-                let all = pages.touch(first);
-                if request.pin_memory
-                    && let Err(reason) = pages.lock()
-                {
-                    warnings.push(Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() });
-                }
-                let pages = Arc::new(pages);
+                let first = if request.touchers > 0 && !pin_memory { batch } else { len };
+                let (pages, all, warning) = pages(len, first, pin_memory)?;
+                warnings.extend(warning);
                 let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
-                (pages as Arc<dyn Memory>, untouched)
+                (pages as Owned, untouched)
             }
         };
         let (bytes, shared) = (arena.len(), !layout.is_sequential());
@@ -154,8 +152,33 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
-        Ok(MadeSlots { payloads: payloads.collect(), bytes, warnings, shared, untouched })
+        let payloads = payloads.collect();
+        let make = move || {
+            let (arena, warning) = match &mut memory {
+                Some(allocate) => (allocate.memory(batch)?, None),
+                None if !has_room(batch) => return Err(format!("the system has no {batch} bytes left").into()),
+                None => {
+                    let (pages, _, warning) = pages(batch, batch, pin_memory)?;
+                    (pages as Owned, warning)
+                }
+            };
+            // SAFETY: the memory is new, and as long as the layout, rounded up.
+            Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, warning))
+        };
+        let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
+        Ok(MadeSlots { payloads, more, bytes, warnings, shared, untouched })
     }
+}
+
+/// Pages for batches, of which the first bytes are touched and all are locked, if that is asked for; whether all were touched;
+/// and what there is to warn about.
+fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Option<Warning>), BuildError> {
+    let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
+    let all = pages.touch(first);
+    let refused = if lock { pages.lock().err() } else { None };
+    let not_locked =
+        |reason: std::io::Error| Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() };
+    Ok((Arc::new(pages), all, refused.map(not_locked)))
 }
 
 impl<D: Loadable, F, T> MakeSlots<D> for With<F, T>
@@ -173,7 +196,8 @@ where
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
-        Ok(MadeSlots { payloads, bytes: 0, warnings, shared: false, untouched: None })
+        let more = More { make: Box::new(|| Ok(Default::default())), bytes: 0 };
+        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared: false, untouched: None })
     }
 }
 

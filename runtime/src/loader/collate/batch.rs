@@ -1,20 +1,20 @@
-//! A batch: the lease on a slot, read as tensors.
+//! A batch: the hold on its memory, read as tensors.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::dataset::Loadable;
-use crate::loader::collate::lease::Lease;
 use crate::loader::collate::region::Region;
+use crate::loader::collate::slab::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
 
-/// A batch, in the slot's memory; dropping it, on any thread and in any order, frees the slot.
+/// A batch, in the memory that workers wrote it into; dropping it, on any thread and in any order, gives that back.
 ///
-/// It may outlive the pass and the loader. `S` is the [schema](Schema) of its samples: `(u8, i64)` for images of bytes with a
+/// It stays as it is for as long as it is kept, and may outlive the pass and the loader. A loader that is asked for another batch
+/// while more are kept than its [`hold`](crate::loader::Builder::hold) says [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of its samples: `(u8, i64)` for images of bytes with a
 /// label each.
 pub struct Batch<S> {
     lease: Lease<Region>,
-    tag: Tag,
     schema: PhantomData<fn() -> S>,
 }
 
@@ -50,14 +50,14 @@ impl<S: Schema> Batch<S> {
 
 impl<S> Batch<S> {
     #[inline]
-    pub(crate) fn new(lease: Lease<Region>, tag: Tag) -> Self {
-        Self { lease, tag, schema: PhantomData }
+    pub(crate) fn new(lease: Lease<Region>) -> Self {
+        Self { lease, schema: PhantomData }
     }
 
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
     /// any loader.
     pub fn untyped(self) -> Batch<Dynamic> {
-        Batch { lease: self.lease, tag: self.tag, schema: PhantomData }
+        Batch { lease: self.lease, schema: PhantomData }
     }
 
     /// The batch field by field, whatever its samples' type.
@@ -67,20 +67,20 @@ impl<S> Batch<S> {
     /// In a forked process, if the memory was [given](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: all bytes of a slot are initialised, and valid for their fields, from the start on; there are at most as many
-        // rows as the layout has; and while the batch is leased nobody writes.
-        unsafe { self.lease.payload().columns(self.tag) }
+        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start on; there are at most as many
+        // rows as the layout has; and while the batch is there nobody writes.
+        unsafe { self.lease.payload().columns(self.lease.tag()) }
     }
 
     /// How many samples it has: the batch size, or less for the last batch.
     #[inline]
     pub fn len(&self) -> usize {
-        self.tag.rows
+        self.lease.tag().rows
     }
 
     /// Whether it has no sample, as only a batch sampler's empty list makes one.
     pub fn is_empty(&self) -> bool {
-        self.tag.rows == 0
+        self.len() == 0
     }
 
     /// The dataset index of each sample.
@@ -92,13 +92,13 @@ impl<S> Batch<S> {
     /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
     #[inline]
     pub fn task(&self) -> usize {
-        self.tag.task
+        self.lease.tag().task
     }
 
     /// The number of its pass, from 0.
     #[inline]
     pub fn epoch(&self) -> u32 {
-        self.tag.epoch
+        self.lease.tag().epoch
     }
 }
 
@@ -106,8 +106,8 @@ impl<S> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("task", &self.task())
-            .field("epoch", &self.tag.epoch)
-            .field("len", &self.tag.rows)
+            .field("epoch", &self.epoch())
+            .field("len", &self.len())
             .field("columns", &self.columns())
             .finish()
     }

@@ -4,7 +4,7 @@ pub(crate) mod allocate;
 pub(crate) mod batch;
 pub(crate) mod block;
 pub(crate) mod job;
-pub(crate) mod lease;
+pub(crate) mod on_held;
 pub(crate) mod overflow;
 pub(crate) mod region;
 pub(crate) mod samples;
@@ -17,9 +17,9 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::job::Job;
-use crate::loader::collate::lease::Lease;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::region::Region;
+use crate::loader::collate::slab::Lease;
 
 /// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
 pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
@@ -54,7 +54,7 @@ pub trait Output: sealed::Sealed {
     type Payload: Storage;
 
     #[doc(hidden)]
-    fn deliver(lease: Lease<Self::Payload>, tag: Tag) -> Self::Item;
+    fn deliver(lease: Lease<Self::Payload>) -> Self::Item;
 }
 
 /// What a slot holds of a batch.

@@ -1,108 +1,301 @@
-//! The memory of a link loader's batches, which go round between the workers' rings and the user.
+//! The memory of a loader's batches, which goes round between the rings and the user.
 //!
-//! The memory of each batch is a cell with a number. A number has one owner at a time: a slot of a worker's ring, the
-//! user's batch, or nobody, which the cell's `free` flag says. The consumer, who alone looks for free cells, exchanges a
-//! finished one in a ring for a free one; a batch that is dropped, on whatever thread, sets its cell's flag.
+//! The memory of each batch is a cell. A slot of a ring refers to a cell, and whoever has the slot writes the batch into it.
+//! The consumer, which takes the batch for the user, leaves a free cell in the slot and gives the slot back at once. So a
+//! batch can be kept for as long as it is wanted: it has its cell, and the ring goes on with the others.
+//!
+//! The slab has the cells that are in no slot, the spare ones. Each of them is a batch's, or nobody's, which its flag `free`
+//! says. Only the consumer takes spare cells, and only free ones; a batch that is dropped, on whatever thread, sets the flag
+//! of its cell with release, and the consumer reads it with acquire. So nobody writes into a cell before all reads of the
+//! last batch in it, and a cell has one owner at a time. A cell is counted (`Arc`): a batch may outlive its loader, and then
+//! its cell goes with it.
+//!
+//! There are as many spare cells as the user said that it would [hold](crate::loader::Builder::hold) while it asks for another batch.
+//! When more are kept, the slab [grows](Slab::grow) by one cell at a time, which is used again like the others.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use slotline_core::wait::Wait;
 
+use crate::BoxError;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::slot_state::SlotState;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::loader::error::warning::Warning;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::{Until, Waiter};
 
-/// The cells of one loader.
-pub(crate) struct Slab<P> {
-    cells: Box<[Cell<P>]>,
-    /// Where the consumer waits for a free cell.
-    released: Waiter,
-}
+/// How many spare cells are looked at, at least, before the slab grows. Someone who collects thousands of batches would else
+/// have all of them looked at for each further one; so a few free ones may be passed over.
+const LOOKS: usize = 64;
 
-struct Cell<P> {
+/// The memory of one batch.
+pub(crate) struct Cell<P> {
+    /// Whether it is nobody's. Of spare cells only.
     free: AtomicBool,
     work: SlotState<P>,
+    /// Which batch is in it, written when the consumer takes it for the user.
+    task: AtomicUsize,
+    rows: AtomicUsize,
+    epoch: AtomicUsize,
+    single: bool,
+    /// Who is to hear that it is free.
+    released: Option<Arc<Waiter>>,
+}
+
+impl<P> Cell<P> {
+    /// Bytes of a cell, beside what its payload refers to.
+    pub(crate) const SIZE: usize = size_of::<Self>() + 2 * size_of::<usize>();
+
+    /// The batch in it, for its owner.
+    #[inline]
+    pub(crate) fn work(&self) -> &SlotState<P> {
+        &self.work
+    }
+
+    /// Gives the cell back, for its owner.
+    #[inline]
+    fn release(&self) {
+        self.free.store(true, Ordering::Release);
+        if let Some(released) = &self.released {
+            released.notify(|| true);
+        }
+    }
+
+    /// Takes the cell if it is nobody's. For the consumer only.
+    #[inline]
+    fn take(&self) -> bool {
+        let free = self.is_free();
+        if free {
+            self.free.store(false, Ordering::Relaxed);
+        }
+        free
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.free.load(Ordering::Acquire)
+    }
+
+    /// Which batch is in it.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        Tag {
+            task: self.task.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            single: self.single,
+            epoch: self.epoch.load(Ordering::Relaxed) as u32,
+        }
+    }
+}
+
+/// The hold on a finished batch's memory; dropped, on whatever thread, it gives the memory back.
+#[doc(hidden)]
+pub struct Lease<P>(Arc<Cell<P>>);
+
+impl<P> Lease<P> {
+    /// What the user's samples made.
+    #[inline]
+    pub(crate) fn payload(&self) -> &P {
+        &self.0.work.payload
+    }
+
+    /// That, and what went wrong.
+    #[inline]
+    pub(crate) fn work(&self) -> &SlotState<P> {
+        &self.0.work
+    }
+
+    /// Which batch it is.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        self.0.tag()
+    }
+
+    /// Says which batch it is, before the user has it.
+    #[inline]
+    pub(crate) fn describe(&self, task: usize, rows: usize, epoch: u32) {
+        self.0.task.store(task, Ordering::Relaxed);
+        self.0.rows.store(rows, Ordering::Relaxed);
+        self.0.epoch.store(epoch as usize, Ordering::Relaxed);
+    }
+}
+
+impl<P> Drop for Lease<P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl<P> fmt::Debug for Lease<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
+
+/// What makes the memory of one more batch, and has something to warn about, perhaps.
+pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, Option<Warning>), BoxError> + Send>;
+
+/// How a loader gets more memory than it began with.
+pub(crate) struct More<P> {
+    pub(crate) make: Make<P>,
+    /// Bytes that this takes each time.
+    pub(crate) bytes: usize,
+}
+
+impl<P> fmt::Debug for More<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("More").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// The spare cells of a loader.
+pub(crate) struct Slab<P> {
+    spare: Vec<Arc<Cell<P>>>,
+    /// Where the search for a free one begins: they go round, as slots do.
+    next: usize,
+    /// How many batches may be held while another one is asked for, in the cells that there were at first; and how many these
+    /// are.
+    hold: usize,
+    cells: usize,
+    single: bool,
+    more: More<P>,
+    /// How many spare cells are looked at, unless more may be held.
+    looks: usize,
+    /// Where the consumer waits for a free cell.
+    released: Arc<Waiter>,
+    waits: bool,
 }
 
 impl<P> Slab<P> {
-    /// Bytes of a cell, beside what its payload refers to.
-    pub(crate) const CELL: usize = size_of::<Cell<P>>();
-
-    /// A cell for each payload; the first `owned` ones are somebody's already.
-    pub(crate) fn new(payloads: Vec<P>, owned: usize, released: Waiter) -> Self {
-        let cell = |(i, payload)| Cell { free: AtomicBool::new(i >= owned), work: SlotState::new(payload) };
-        Self { cells: payloads.into_iter().enumerate().map(cell).collect(), released }
+    /// A cell for each payload. The first `placed` ones are for the slots of rings, and come out with the slab. With the others
+    /// `hold` batches can be held while another one is asked for.
+    pub(crate) fn new(
+        payloads: Vec<P>,
+        (placed, hold): (usize, usize),
+        single: bool,
+        more: More<P>,
+        on_held: OnHeld,
+        released: Waiter,
+    ) -> (Self, Vec<Arc<Cell<P>>>) {
+        let (cells, spare) = (payloads.len(), payloads.len() - placed);
+        let (released, waits) = (Arc::new(released), on_held == OnHeld::Wait);
+        let looks = if on_held == OnHeld::Grow { LOOKS } else { usize::MAX };
+        let (next, spare) = (0, Vec::with_capacity(spare));
+        let mut slab = Self { spare, next, hold, cells, single, more, looks, released, waits };
+        let mut payloads = payloads.into_iter();
+        let places = payloads.by_ref().take(placed).map(|payload| slab.cell(payload, false)).collect();
+        for payload in payloads {
+            slab.spare.push(slab.cell(payload, true));
+        }
+        (slab, places)
     }
 
-    /// How many cells there are.
-    pub(crate) fn len(&self) -> usize {
-        self.cells.len()
+    fn cell(&self, payload: P, free: bool) -> Arc<Cell<P>> {
+        let [task, rows, epoch] = [(); 3].map(|()| AtomicUsize::new(0));
+        let (work, released) = (SlotState::new(payload), self.waits.then(|| self.released.clone()));
+        Arc::new(Cell { free: AtomicBool::new(free), work, task, rows, epoch, single: self.single, released })
     }
 
-    /// What is in cell `i`, for its owner.
+    /// How many batches the loader was made for: those in rings, and those that may be held.
+    pub(crate) fn depth(&self) -> usize {
+        self.cells
+    }
+
+    /// How many batches can be held while another one is asked for, in the memory that the loader began with.
+    pub(crate) fn hold(&self) -> usize {
+        self.hold
+    }
+
+    /// Takes a free spare cell, by its place.
+    #[inline(always)]
+    pub(crate) fn find(&mut self) -> Option<usize> {
+        let place = self.next;
+        if self.spare.get(place).is_some_and(|cell| cell.take()) {
+            self.next = if place + 1 == self.spare.len() { 0 } else { place + 1 };
+            return Some(place);
+        }
+        self.search()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&mut self) -> Option<usize> {
+        let count = self.spare.len();
+        // If no more are kept than was said, one of these is free.
+        let looks = count.min(self.looks.max(self.hold + 1));
+        let place = (0..looks).map(|i| (self.next + i) % count).find(|&place| self.spare[place].take());
+        self.next = place.map_or(self.next + looks, |place| place + 1) % count.max(1);
+        place
+    }
+
+    /// Leaves a free cell in the place of one that is in a slot, and gives the hold on that; `None` if there is no free one.
     #[inline]
-    pub(crate) fn work(&self, i: usize) -> &SlotState<P> {
-        &self.cells[i].work
+    pub(crate) fn exchange(&mut self, placed: &mut Arc<Cell<P>>) -> Option<Lease<P>> {
+        let place = self.find()?;
+        Some(self.exchange_with(place, placed))
     }
 
-    /// Takes a free cell. For the consumer only: two at once could take the same one.
-    pub(crate) fn take_free(&self) -> Option<usize> {
-        let i = self.cells.iter().position(|cell| cell.free.load(Ordering::Acquire))?;
-        self.cells[i].free.store(false, Ordering::Relaxed);
-        Some(i)
+    /// Leaves the cell that was [found](Self::find) in the place of one that is in a slot, and gives the hold on that.
+    #[inline(always)]
+    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut Arc<Cell<P>>) -> Lease<P> {
+        std::mem::swap(&mut self.spare[place], placed);
+        Lease(self.spare[place].clone())
     }
 
-    /// Waits until there is a free cell, or `or` says so after a [`wake`](Self::wake); `false` if the deadline passed first.
-    pub(crate) fn wait_for_free(&self, deadline: &Until, or: impl Fn() -> bool) -> bool {
-        let free = || self.cells.iter().any(|cell| cell.free.load(Ordering::Acquire));
-        self.released.wait_until(deadline, || free() || or())
+    /// The hold on a cell that stays in its slot, which is [refilled](Self::refill) before it is given back.
+    pub(crate) fn share(placed: &Arc<Cell<P>>) -> Lease<P> {
+        Lease(placed.clone())
     }
 
-    /// Has who waits for a free cell look again.
-    pub(crate) fn wake(&self) {
-        self.released.notify(|| true);
+    /// Has a slot whose cell was [shared](Self::share) refer to one that is nobody's, if there is any.
+    pub(crate) fn refill(&mut self, placed: &mut Arc<Cell<P>>) -> bool {
+        // Its own batch was dropped.
+        if placed.take() {
+            return true;
+        }
+        let place = self.find();
+        place.inspect(|&place| std::mem::swap(&mut self.spare[place], placed)).is_some()
     }
 
-    /// Gives cell `i` back.
-    pub(crate) fn release(&self, i: usize) {
-        self.cells[i].free.store(true, Ordering::Release);
-        self.released.notify(|| true);
+    /// A free cell.
+    pub(crate) fn free(&mut self) -> Option<Lease<P>> {
+        let place = self.find()?;
+        Some(Lease(self.spare[place].clone()))
     }
-}
 
-/// A cell that is the user's.
-#[doc(hidden)]
-pub struct Taken<P> {
-    slab: Arc<Slab<P>>,
-    cell: usize,
-}
-
-impl<P> Taken<P> {
-    /// The hold on a cell that the caller owns.
-    pub(crate) fn new(slab: Arc<Slab<P>>, cell: usize) -> Self {
-        Self { slab, cell }
+    /// Has all spare cells looked at from now on, however many there are; `false` if they are already.
+    pub(crate) fn look_everywhere(&mut self) -> bool {
+        std::mem::replace(&mut self.looks, usize::MAX) != usize::MAX
     }
-}
 
-impl<P> Deref for Taken<P> {
-    type Target = SlotState<P>;
-
-    #[inline]
-    fn deref(&self) -> &SlotState<P> {
-        self.slab.work(self.cell)
+    /// Bytes that growing takes.
+    pub(crate) fn growth(&self) -> usize {
+        self.more.bytes + Cell::<P>::SIZE
     }
-}
 
-impl<P> Drop for Taken<P> {
-    fn drop(&mut self) {
-        self.slab.release(self.cell);
+    /// Makes one more cell, which is free.
+    pub(crate) fn grow(&mut self) -> Result<Option<Warning>, BoxError> {
+        let (payload, warning) = (self.more.make)()?;
+        self.next = self.spare.len();
+        self.spare.push(self.cell(payload, true));
+        Ok(warning)
     }
-}
 
-impl<P> fmt::Debug for Taken<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taken").field("cell", &self.cell).finish_non_exhaustive()
+    /// Waits until there is a free cell, or `or` says so after a [notice](Self::released); `false` if the deadline passed first.
+    pub(crate) fn wait(&self, deadline: &Until, or: impl Fn() -> bool) -> bool {
+        self.released.wait_until(deadline, || self.spare.iter().any(|cell| cell.is_free()) || or())
+    }
+
+    /// Where the consumer waits for a free cell.
+    pub(crate) fn released(&self) -> &Arc<Waiter> {
+        &self.released
+    }
+
+    /// The batches that are kept, in spare cells.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Tag> {
+        self.spare.iter().filter(|cell| !cell.is_free()).map(|cell| cell.tag())
     }
 }

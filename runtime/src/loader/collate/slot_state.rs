@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch in the making, or made, and what went wrong with it.
-pub struct SlotState<P> {
+pub(crate) struct SlotState<P> {
     /// Dropped by maker, as a batch of the user's may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
     /// Whether there is errors; the ring's publication orders it.

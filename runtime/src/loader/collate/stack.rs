@@ -2,10 +2,10 @@
 
 use crate::BoxError;
 use crate::dataset::Loadable;
-use crate::loader::collate::batch::{Batch, BatchOf, Tag};
+use crate::loader::collate::batch::{Batch, BatchOf};
 use crate::loader::collate::job::Job;
-use crate::loader::collate::lease::Lease;
 use crate::loader::collate::region::Region;
+use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Output};
 
 /// Stacks samples along a new first dimension: each writes itself into its row of the batch.
@@ -40,7 +40,7 @@ impl<S> Output for Batch<S> {
     type Payload = Region;
 
     #[inline]
-    fn deliver(lease: Lease<Region>, tag: Tag) -> Self {
-        Self::new(lease, tag)
+    fn deliver(lease: Lease<Region>) -> Self {
+        Self::new(lease)
     }
 }

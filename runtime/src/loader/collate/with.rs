@@ -7,10 +7,9 @@ use std::sync::PoisonError;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::job::Job;
-use crate::loader::collate::lease::Lease;
 use crate::loader::collate::samples::Samples;
+use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Output, Storage};
 use crate::sync::Mutex;
 
@@ -79,7 +78,7 @@ impl<T: Send + 'static> Output for Collated<T> {
     type Payload = Mutex<Option<T>>;
 
     #[inline]
-    fn deliver(lease: Lease<Self::Payload>, _: Tag) -> T {
+    fn deliver(lease: Lease<Self::Payload>) -> T {
         let batch = lease.payload().lock().unwrap_or_else(PoisonError::into_inner).take();
         batch.expect("a published slot without a failure has a batch")
     }

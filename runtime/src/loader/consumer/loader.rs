@@ -9,6 +9,7 @@ use crate::loader::builder::Builder;
 use crate::loader::collate::Output;
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::block::Block;
+use crate::loader::collate::on_held::OnHeld;
 use crate::loader::consumer::Inner;
 use crate::loader::consumer::pass::Pass;
 use crate::loader::error::run::Error;
@@ -171,14 +172,14 @@ impl<B: Output> Loader<B> {
     #[inline]
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         let next = self.inner.next()?;
-        Some(next.map(|(lease, tag)| B::deliver(lease, tag)))
+        Some(next.map(B::deliver))
     }
 
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
-        let waits = std::mem::take(&mut self.inner.waits_for_release);
+        let on_held = std::mem::replace(&mut self.inner.on_held, OnHeld::Fail);
         let next = self.next_batch();
-        (self.inner.waits_for_release, self.inner.pass.held) = (waits, false);
+        self.inner.on_held = on_held;
         next
     }
 
@@ -219,14 +220,16 @@ impl<B: Output> Loader<B> {
         self.inner.batching.batch_size
     }
 
-    /// How many batches there can be at once: those being filled, those ready, and those held.
+    /// How many batches there can be at once in the memory that the loader began with: those being filled, those ready, and
+    /// those held.
     pub fn depth(&self) -> usize {
-        self.inner.backend.depth()
+        self.inner.slab.depth()
     }
 
-    /// How many batches can be held while the next one is asked for, at most, so that it is not [refused](Error::Held).
+    /// How many batches can be held while the next one is asked for in the memory that the loader began with:
+    /// [`hold`](Builder::hold), or one more. With more it [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
-        self.inner.most_held()
+        self.inner.slab.hold()
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use crate::BoxError;
 use crate::loader::backend::per_worker::worker::Request;
 use crate::loader::backend::{Backend, Begin, Begun, NotBegun};
 use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::builder::options::Options;
 use crate::loader::collate::Storage;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::block::Block;
+use crate::loader::collate::on_held::OnHeld;
+use crate::loader::collate::slab::{Lease, Slab};
 use crate::loader::consumer::resume::Log;
 use crate::loader::error::guard::dispose_each;
 use crate::loader::error::run::Error;
@@ -38,6 +40,7 @@ use crate::wait::Until;
 /// A loader whose slots hold `P`.
 pub(crate) struct Inner<P: Storage> {
     pub(crate) backend: Backend<P>,
+    pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
     pub(crate) cancel: Arc<CancelFlag>,
     /// What each worker does, and last the consumer.
@@ -49,15 +52,14 @@ pub(crate) struct Inner<P: Storage> {
     /// The base seed of the pass.
     pub(crate) seed: u64,
     pub(crate) batching: Batching,
-    /// How many batches can be held with all the others still there to be filled.
-    pub(crate) hold: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) in_order: bool,
-    pub(crate) waits_for_release: bool,
+    pub(crate) on_held: OnHeld,
     pub(crate) persistent: bool,
     pub(crate) bad_log: BadSampleLog,
     pub(crate) block: Option<Block>,
     pub(crate) memory_ceiling: usize,
+    pub(crate) memory_limit: Option<usize>,
     pub(crate) warnings: Vec<Warning>,
     /// Passes begun so far, and calls of `epoch` that began one.
     pub(crate) epochs: u32,
@@ -72,13 +74,13 @@ pub(crate) struct Inner<P: Storage> {
 /// What differs between loaders that are new, beside the options.
 pub(crate) struct Parts<P> {
     pub(crate) backend: Backend<P>,
+    pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
     pub(crate) cancel: Arc<CancelFlag>,
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) pool: WorkerPool,
     pub(crate) batching: Batching,
-    pub(crate) hold: usize,
     pub(crate) in_order: bool,
     pub(crate) block: Option<Block>,
     pub(crate) memory_ceiling: usize,
@@ -98,6 +100,7 @@ impl<P: Storage> Inner<P> {
         let replicas = parts.passes.index_source().is_none();
         Self {
             backend: parts.backend,
+            slab: parts.slab,
             passes: parts.passes,
             cancel: parts.cancel,
             activities: parts.activities,
@@ -106,14 +109,14 @@ impl<P: Storage> Inner<P> {
             generator: options.generator,
             seed: 0,
             batching: parts.batching,
-            hold: parts.hold,
             timeout: Some(options.timeout).filter(|timeout| !timeout.is_zero()),
             in_order: parts.in_order,
-            waits_for_release: options.wait_for_release,
+            on_held: options.on_held,
             persistent: options.persistent_workers,
             bad_log: BadSampleLog::new(options.on_error, replicas),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
+            memory_limit: options.memory_limit,
             warnings: parts.warnings,
             epochs: 0,
             passes_begun: 0,
@@ -176,7 +179,6 @@ impl<P: Storage> Inner<P> {
             gaps: numbered && !self.in_order || !self.log.gaps.missing.is_empty(),
             running: true,
             open: true,
-            held: false,
             nobody_left: nobody_left && !failures.is_empty(),
             failures,
         };
@@ -226,17 +228,12 @@ impl<P: Storage> Inner<P> {
         if pass.numbered { task } else { pass.delivered - 1 }
     }
 
-    #[inline(always)]
-    pub(crate) fn tag(&self, task: usize, rows: usize) -> Tag {
-        Tag { task, rows, single: self.batching.single, epoch: self.pass.epoch }
-    }
-
     /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
     #[inline(always)]
-    pub(crate) fn count(&mut self, payload: &P, tag: Tag) {
-        self.stats.count(payload, tag);
+    pub(crate) fn count(&mut self, lease: &Lease<P>, rows: usize) {
+        self.stats.count(lease, rows);
         if !self.pass.numbered {
-            self.count_stream(tag.rows);
+            self.count_stream(rows);
         }
     }
 
@@ -270,7 +267,7 @@ impl<P: Storage> Inner<P> {
         self.stats.reader(Known {
             activities: &self.activities,
             stuck: self.watchdog.as_ref().map(Watchdog::stuck),
-            depth: self.backend.depth(),
+            depth: self.slab.depth(),
             bad: self.bad_log.report(),
             replicas: self.bad_log.replicas(),
             in_order: self.in_order,
@@ -281,14 +278,6 @@ impl<P: Storage> Inner<P> {
     /// How many batches a pass has, if that is known.
     pub(crate) fn len(&self) -> Option<usize> {
         self.passes.samples().map(|samples| self.batching.batches(samples))
-    }
-
-    /// How many batches can be held while the next one is asked for.
-    pub(crate) fn most_held(&self) -> usize {
-        match &self.backend {
-            Backend::Shared(_) => self.backend.depth() - 1,
-            Backend::PerWorker(_) => self.hold,
-        }
     }
 
     /// Why there will be no more batches, if workers have ended before their time.
@@ -327,9 +316,31 @@ impl<P: Storage> Inner<P> {
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
     }
 
+    /// Takes memory for one more batch than there was, as more are kept than that is for.
     #[cold]
-    pub(crate) fn held(&self) -> Error {
-        Error::Held { depth: self.backend.depth(), hold: self.hold }
+    #[inline(never)]
+    pub(crate) fn grow(&mut self) -> Result<(), BoxError> {
+        let bytes = self.slab.growth();
+        let total = self.memory_ceiling.saturating_add(self.stats.extra_bytes() as usize).saturating_add(bytes);
+        if let Some(limit) = self.memory_limit.filter(|&limit| total > limit) {
+            return Err(format!("the loader would take {total} bytes, and memory_limit is {limit}").into());
+        }
+        let warning = self.slab.grow()?;
+        let kept = self.stats.grew(bytes).then(|| Warning::Kept { hold: self.slab.hold(), bytes });
+        for warning in kept.into_iter().chain(warning) {
+            spans::tell(|| tracing::warn!("{warning}"));
+            self.warnings.push(warning);
+        }
+        Ok(())
+    }
+
+    /// Names the batch that was kept longest, of those that leave no memory for the next one.
+    #[cold]
+    pub(crate) fn held(&self, source: Option<BoxError>) -> Error {
+        let kept = self.slab.kept().chain(self.backend.shared());
+        let oldest = kept.min_by_key(|kept| (kept.epoch, kept.task));
+        let (task, epoch) = oldest.map_or((0, 0), |kept| (kept.task, kept.epoch));
+        Error::Held { task, epoch, hold: self.slab.hold(), source }
     }
 }
 

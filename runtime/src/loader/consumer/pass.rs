@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::loader::backend::Next;
 use crate::loader::checkpoint::state::State;
-use crate::loader::collate::batch::{Batch, Tag};
-use crate::loader::collate::lease::Lease;
+use crate::loader::collate::batch::Batch;
+use crate::loader::collate::on_held::OnHeld;
+use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Output, Storage};
 use crate::loader::consumer::Inner;
 use crate::loader::consumer::loader::Loader;
@@ -64,7 +65,7 @@ impl<'a, B: Output> Pass<'a, B> {
     }
 
     /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
-    /// [would wait](crate::loader::Builder::wait_for_release), and never ends the pass.
+    /// would [take more memory or wait](crate::loader::Builder::on_held).
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));
@@ -85,7 +86,7 @@ impl<B: Output> Iterator for Pass<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Timeouts and held batches come on top of the batches, and the latter can end the pass.
+        // Timeouts and held batches come on top of the batches, and a stop can end the pass.
         (0, None)
     }
 }
@@ -93,7 +94,7 @@ impl<B: Output> Iterator for Pass<'_, B> {
 impl<P: Storage> Inner<P> {
     /// The next batch of the pass, or the error in its place.
     #[inline(always)] // What it gives would else go through memory.
-    pub(crate) fn next(&mut self) -> Option<Result<(Lease<P>, Tag), Error>> {
+    pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Error>> {
         if !self.pass.open {
             return None;
         }
@@ -106,23 +107,22 @@ impl<P: Storage> Inner<P> {
         if self.pass.delivered >= self.stats.look {
             self.look();
         }
-        let mut was_held = std::mem::take(&mut self.pass.held);
         let mut deadline = None;
         loop {
-            match self.backend.try_next(&self.pass, &self.cancel, &self.pool) {
+            match self.backend.try_next(&self.pass, &self.cancel, &self.pool, &mut self.slab) {
                 Next::Batch { lease, task, rows } => {
                     let task = self.number(task);
-                    let tag = self.tag(task, rows);
+                    lease.describe(task, rows, self.pass.epoch);
                     if lease.work().has_errors() {
-                        match self.settle(lease, tag) {
+                        match self.settle(lease) {
                             // The time is that of one batch, and it is another one that may be held up now.
-                            None => (deadline, was_held) = (None, false),
+                            None => deadline = None,
                             Some(outcome) => return Some(outcome),
                         }
                         continue;
                     }
-                    self.count(lease.payload(), tag);
-                    return Some(Ok((lease, tag)));
+                    self.count(&lease, rows);
+                    return Some(Ok(lease));
                 }
                 Next::Again => {}
                 Next::Empty | Next::Held if self.pool.is_lost() => return Some(Err(self.forked())),
@@ -133,22 +133,11 @@ impl<P: Storage> Inner<P> {
                         return Some(Err(self.timed_out()));
                     }
                 }
-                Next::Held if self.waits_for_release => {
-                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
-                    let backend = &mut self.backend;
-                    if !self.stats.held(|| backend.wait_for_release(deadline)) {
-                        return Some(Err(self.held()));
-                    }
-                }
-                // A loop that does not mind errors would else go round for ever.
-                Next::Held if was_held => {
-                    self.pass.open = false;
-                    self.abandon();
-                    return None;
-                }
                 Next::Held => {
-                    self.pass.held = true;
-                    return Some(Err(self.held()));
+                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
+                    if let Err(error) = self.make_room(deadline) {
+                        return Some(Err(error));
+                    }
                 }
                 Next::Failed { failure, task } => {
                     let task = self.number(task);
@@ -197,13 +186,34 @@ impl<P: Storage> Inner<P> {
         Some(Error::WorkerInit { worker, source })
     }
 
+    /// Sees to it that there is memory for the next batch, as those that are kept have what there was.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, deadline: &Until) -> Result<(), Error> {
+        let refused = match self.on_held {
+            OnHeld::Grow => match self.grow() {
+                Ok(()) => return Ok(()),
+                Err(reason) => Some(reason),
+            },
+            OnHeld::Wait => {
+                let (backend, slab) = (&mut self.backend, &self.slab);
+                if self.stats.held(|| backend.wait_for_release(deadline, slab)) {
+                    return Ok(());
+                }
+                None
+            }
+            OnHeld::Fail => None,
+        };
+        if self.slab.look_everywhere() { Ok(()) } else { Err(self.held(refused)) }
+    }
+
     /// What is delivered in the place of a batch that has met errors, if anything is.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, lease: Lease<P>, tag: Tag) -> Option<Result<(Lease<P>, Tag), Error>> {
-        let outcome = self.bad_log.settle(lease, tag, &mut self.stats);
+    fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
+        let outcome = self.bad_log.settle(lease, &mut self.stats);
         match &outcome {
-            Some(Ok((_, tag))) if !self.pass.numbered => self.count_stream(tag.rows),
+            Some(Ok(lease)) if !self.pass.numbered => self.count_stream(lease.tag().rows),
             // Only a batch of an order keeps its number.
             None if !self.pass.numbered => {
                 self.pass.delivered -= 1;

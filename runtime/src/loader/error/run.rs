@@ -10,8 +10,7 @@ use crate::sampler::SamplerError;
 /// Why there is no batch.
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again, and if it is held
-/// still, the pass is over; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
+/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
 /// [`WorkerDied`](Self::WorkerDied) it is over at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,13 +66,18 @@ pub enum Error {
         /// Which workers are at it, and the index that each reads.
         busy: Vec<(usize, usize)>,
     },
-    /// Every slot that the next batch could go to is held by a batch that was not dropped.
-    #[error("the next batch has no free slot: the batches that are still held have it ({depth} slots in all); drop them sooner, or build the loader with hold({})", hold + 1)]
+    /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) says to fail, or more could not
+    /// be had. Each call says so until a batch is dropped; then the next one comes.
+    #[error("more than {hold} batches are kept, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
     Held {
-        /// Slots of the ring.
-        depth: usize,
-        /// How many batches this loader is made to hold.
+        /// The batch that was kept longest.
+        task: usize,
+        /// Its pass.
+        epoch: u32,
+        /// How many batches this loader was made to hold while another one is asked for.
         hold: usize,
+        /// Why no more memory could be had, if it was asked for.
+        source: Option<BoxError>,
     },
     /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
@@ -184,6 +188,10 @@ impl fmt::Display for By {
             Self::Consumer => f.write_str("the consumer's thread"),
         }
     }
+}
+
+fn why(source: &Option<BoxError>) -> String {
+    source.as_ref().map_or_else(String::new, |source| format!(" ({source})"))
 }
 
 fn doing(busy: &[(usize, usize)]) -> String {

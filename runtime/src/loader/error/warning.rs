@@ -38,6 +38,14 @@ pub enum Warning {
         /// What its `len()` says.
         len: usize,
     },
+    /// More batches are kept than the loader was made to hold, and so it [took memory](crate::loader::OnHeld::Grow) for one more; as it
+    /// will for each further one.
+    Kept {
+        /// How many it was made to hold while another one is asked for.
+        hold: usize,
+        /// Bytes that one more takes.
+        bytes: usize,
+    },
     /// What gives the order, or the samples, cannot be put where the loaded state is: it is asked for all that comes before,
     /// and that is thrown away.
     FastForward {
@@ -85,6 +93,10 @@ impl fmt::Display for Warning {
             Self::FastForward { what } => write!(
                 f,
                 "{what} does not save itself, and is asked again for what comes before the state; this takes the longer the later the state is, and gives the same only if it always gives the same"
+            ),
+            Self::Kept { hold, bytes } => write!(
+                f,
+                "more than {hold} batches are kept while another one is asked for: each more takes {bytes} bytes, which are counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have the memory for n from the start"
             ),
             Self::UnknownCores => {
                 f.write_str("affinity does nothing: the system does not say which cores this process may use")

@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::slab::Lease;
 use crate::loader::cores::usable_cores;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
@@ -51,6 +52,9 @@ struct Counted {
     bytes: AtomicU64,
     spilled_batches: AtomicU64,
     spilled_bytes: AtomicU64,
+    /// Memory taken for batches that were kept.
+    extra_batches: AtomicU64,
+    extra_bytes: AtomicU64,
     base: Base,
     elapsed: Stopwatch,
     waiting: Stopwatch,
@@ -129,11 +133,11 @@ impl ConsumerStats {
 
     /// Counts a batch that is delivered.
     #[inline]
-    pub(crate) fn count(&mut self, payload: &impl Storage, tag: Tag) {
+    pub(crate) fn count(&mut self, lease: &Lease<impl Storage>, rows: usize) {
         add(&self.counted.batches, 1);
-        add(&self.counted.samples, tag.rows as u64);
+        add(&self.counted.samples, rows as u64);
         if self.weighs {
-            self.weigh(payload, tag);
+            self.weigh(lease.payload(), lease.tag());
         }
     }
 
@@ -142,6 +146,17 @@ impl ConsumerStats {
         add(&counted.bytes, payload.weigh(tag, &mut self.spills) as u64);
         counted.spilled_batches.store(self.spills.batches, Ordering::Relaxed);
         counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
+    }
+
+    /// Counts memory that was taken for one more batch; `true` the first time.
+    pub(crate) fn grew(&self, bytes: usize) -> bool {
+        add(&self.counted.extra_batches, 1);
+        add(&self.counted.extra_bytes, bytes as u64);
+        self.counted.extra_batches.load(Ordering::Relaxed) == 1
+    }
+
+    pub(crate) fn extra_bytes(&self) -> u64 {
+        self.counted.extra_bytes.load(Ordering::Relaxed)
     }
 
     /// Counts an error in the place of a batch.
@@ -248,6 +263,8 @@ impl StatsReader {
             bad_causes: bad.last.iter().cloned().collect(),
             spilled_batches: count(&counted.spilled_batches),
             spilled_bytes: count(&counted.spilled_bytes),
+            extra_batches: count(&counted.extra_batches),
+            extra_bytes: count(&counted.extra_bytes),
             elapsed: counted.elapsed.read(now, &counted.base),
             starting: Duration::from_nanos(count(&counted.starting)),
             waiting,

@@ -51,6 +51,11 @@ pub struct Stats {
     pub spilled_batches: u64,
     /// Bytes taken for batches that had more than their room.
     pub spilled_bytes: u64,
+    /// How many batches there is memory for beyond those that the loader was made for, as
+    /// [more were kept](crate::loader::Builder::on_held).
+    pub extra_batches: u64,
+    /// Bytes that were taken for them.
+    pub extra_bytes: u64,
     /// Within passes: from the call of `epoch` to their end, or until they were dropped.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
@@ -66,7 +71,7 @@ pub struct Stats {
     pub held: Duration,
     /// How many finished batches the consumer found when it asked for one, on average.
     pub ready: f64,
-    /// How many batches there can be at once.
+    /// How many batches there can be at once in the memory that the loader began with.
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,

@@ -26,8 +26,6 @@ pub(crate) struct Progress {
     pub(crate) running: bool,
     /// Whether there is more for the user to take.
     pub(crate) open: bool,
-    /// The last answer was `Held`.
-    pub(crate) held: bool,
     /// Workers that could not begin, the first one last.
     pub(crate) failures: Vec<(usize, BoxError)>,
     /// Whether these are all that could load.

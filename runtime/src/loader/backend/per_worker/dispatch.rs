@@ -11,16 +11,15 @@ use crate::loader::backend::Next;
 use crate::loader::backend::per_worker::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
-use crate::loader::collate::lease::Lease;
-use crate::loader::collate::slab::{Slab, Taken};
+use crate::loader::collate::slab::Slab;
 use crate::loader::error::guard::dispose;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::wait::{Until, Waiter};
 
 /// The consumer's end of one link.
-pub(crate) struct WorkerLink {
+pub(crate) struct WorkerLink<P> {
     pub(crate) requests: spsc::Producer<Arc<Ring<Request>>>,
-    pub(crate) replies: spsc::Consumer<Arc<Ring<Reply>>>,
+    pub(crate) replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
     /// Requests that are not answered yet.
     outstanding: usize,
     /// Whether the worker has more to give in this pass.
@@ -31,8 +30,11 @@ pub(crate) struct WorkerLink {
     pub(crate) mark: Mark,
 }
 
-impl WorkerLink {
-    pub(crate) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply>>>) -> Self {
+impl<P> WorkerLink<P> {
+    pub(crate) fn new(
+        requests: spsc::Producer<Arc<Ring<Request>>>,
+        replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
+    ) -> Self {
         Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
     }
 
@@ -48,8 +50,9 @@ impl WorkerLink {
 
 /// All links.
 pub(crate) struct Dispatch<P> {
-    pub(crate) links: Vec<WorkerLink>,
-    pub(crate) slab: Arc<Slab<P>>,
+    pub(crate) links: Vec<WorkerLink<P>>,
+    /// Where the consumer waits for a free cell.
+    released: Arc<Waiter>,
     /// Said to all workers.
     pub(crate) cancel: Arc<CancelFlag>,
     /// Where the consumer waits for any of them, if it takes batches as they are finished.
@@ -73,11 +76,11 @@ pub(crate) struct Dispatch<P> {
 
 impl<P> Dispatch<P> {
     /// Bytes of what there is for each batch that a link may be asked for.
-    pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply>, usize)>();
+    pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply<P>>, usize)>();
 
     pub(crate) fn new(
-        links: Vec<WorkerLink>,
-        slab: Arc<Slab<P>>,
+        links: Vec<WorkerLink<P>>,
+        released: Arc<Waiter>,
         any: Option<Arc<Waiter>>,
         prefetch: usize,
         cancel: Arc<CancelFlag>,
@@ -86,7 +89,7 @@ impl<P> Dispatch<P> {
         let (request, tickets) = (Request::default(), Tickets::default());
         Self {
             links,
-            slab,
+            released,
             cancel,
             any,
             prefetch,
@@ -184,7 +187,7 @@ impl<P> Dispatch<P> {
     }
 
     /// The next batch or failure, if it is there.
-    pub(crate) fn try_next(&mut self) -> Next<P> {
+    pub(crate) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
         loop {
             let index = match self.ready() {
                 Ok(link) => link,
@@ -201,23 +204,22 @@ impl<P> Dispatch<P> {
                 // Whatever it was asked for will not be answered.
                 Err(_) => return Next::Closed,
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
-                    let (cell, task, rows) = (*cell, *task, *rows);
-                    if let Some(failure) = self.slab.work(cell).take_failure() {
+                    let (task, rows) = (*task, *rows);
+                    if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = link.replies.try_next() {
                             std::mem::swap(&mut reply.mark, &mut link.mark);
                         }
                         Some(Next::Failed { failure, task })
                     } else {
-                        let Some(free) = self.slab.take_free() else { return Next::Held };
-                        // Were the reply not there, the cell would have two owners.
+                        let Some(place) = slab.find() else { return Next::Held };
                         let mut reply = link
                             .replies
                             .try_next()
                             .expect("a reply that was peeked at is there, also once it is closed");
-                        reply.cell = free;
+                        let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut link.mark);
                         drop(reply);
-                        Some(Next::Batch { lease: Lease::Taken(Taken::new(self.slab.clone(), cell)), task, rows })
+                        Some(Next::Batch { lease, task, rows })
                     }
                 }
                 Ok(_) => {
@@ -269,11 +271,6 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
-    pub(crate) fn wait_for_free(&self, deadline: &Until) -> bool {
-        self.slab.wait_for_free(deadline, || self.cancel.is_stopped())
-    }
-
     /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
     pub(crate) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
         for link in &mut self.links {
@@ -283,7 +280,7 @@ impl<P> Dispatch<P> {
                         // First: what is thrown away is the user's, and may panic.
                         link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
-                        let work = self.slab.work(reply.cell);
+                        let work = reply.cell.work();
                         dispose(outcome);
                         drop(work.take_errors()); // Does not panic, whatever is in it.
                         discard(&work.payload);
@@ -302,9 +299,9 @@ impl<P> Dispatch<P> {
     where
         P: Send + Sync + 'static,
     {
-        let weak = |link: &WorkerLink| (Arc::downgrade(link.requests.ring()), Arc::downgrade(link.replies.ring()));
+        let weak = |link: &WorkerLink<P>| (Arc::downgrade(link.requests.ring()), Arc::downgrade(link.replies.ring()));
         let rings: Vec<_> = self.links.iter().map(weak).collect();
-        let (cancel, slab) = (self.cancel.clone(), Arc::downgrade(&self.slab));
+        let (cancel, released) = (self.cancel.clone(), self.released.clone());
         move || {
             // First: who finds a ring closed must know why.
             cancel.stop();
@@ -312,7 +309,7 @@ impl<P> Dispatch<P> {
                 requests.upgrade().inspect(|ring| ring.close());
                 replies.upgrade().inspect(|ring| ring.close());
             }
-            slab.upgrade().inspect(|slab| slab.wake());
+            released.notify(|| true);
         }
     }
 

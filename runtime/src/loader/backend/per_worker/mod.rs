@@ -9,8 +9,8 @@
 //! With `in_order(false)` the consumer takes whatever reply is there, and asks whoever has room.
 //!
 //! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not carry the
-//! batch but the number of the cell of memory that it is in ([`Slab`](self::slab::Slab)), and the consumer leaves the number
-//! of a free cell in its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
+//! batch but refers to the cell of memory that it is in ([`Slab`](crate::loader::collate::slab::Slab)), and the consumer leaves a free cell in
+//! its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
 //!
 //! Datasets by index can be loaded in this way too, for those who want just what torch does: batch `i` is made by worker
 //! `i mod num_workers`, in order, and a slow worker keeps the requests that it was given.
@@ -31,8 +31,7 @@ use crate::loader::backend::{Begin, Begun, Next, NotBegun};
 use crate::loader::checkpoint::state::{State, Stream, Streams};
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::Storage;
-use crate::loader::collate::lease::Lease;
-use crate::loader::collate::slab::Taken;
+use crate::loader::collate::slab::Slab;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
 use crate::loader::worker::pool::WorkerPool;
@@ -76,7 +75,7 @@ impl<P> Own<P> {
     }
 
     /// Makes the next batch.
-    fn make(&mut self, links: &Dispatch<P>) -> Next<P> {
+    fn make(&mut self, links: &Dispatch<P>, slab: &mut Slab<P>) -> Next<P> {
         let cancel = &links.cancel;
         if cancel.is_stopped() {
             return Next::Closed;
@@ -84,19 +83,18 @@ impl<P> Own<P> {
         if self.over || self.tasks == Some(self.made) {
             return Next::End;
         }
-        let slab = &links.slab;
-        let Some(cell) = slab.take_free() else { return Next::Held };
-        let cell = Taken::new(slab.clone(), cell);
+        let Some(lease) = slab.free() else { return Next::Held };
+        let work = lease.work();
         let task = self.tickets.task(self.made);
-        let outcome = self.maker.fill(Request { task: Some(task), ..self.request }, task, &cell, &mut self.next_mark);
+        let outcome = self.maker.fill(Request { task: Some(task), ..self.request }, task, work, &mut self.next_mark);
         if cancel.is_stopped() {
             return Next::Closed;
         }
         std::mem::swap(&mut self.mark, &mut self.next_mark);
         self.made += 1;
-        match (cell.take_failure(), outcome) {
+        match (work.take_failure(), outcome) {
             (Some(failure), _) => Next::Failed { failure, task },
-            (None, Outcome::Batch(rows)) => Next::Batch { lease: Lease::Taken(cell), task, rows },
+            (None, Outcome::Batch(rows)) => Next::Batch { lease, task, rows },
             (None, _) => {
                 self.over = true;
                 Next::End
@@ -130,10 +128,10 @@ impl<P: Storage> PerWorker<P> {
         Ok(Begun { failures, nobody_left: false })
     }
 
-    pub(crate) fn try_next(&mut self, _: &Progress, _: &CancelFlag, _: &WorkerPool) -> Next<P> {
+    pub(crate) fn try_next(&mut self, _: &Progress, _: &CancelFlag, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
         match &mut self.own {
-            Some(own) => own.make(&self.links),
-            None => self.links.try_next(),
+            Some(own) => own.make(&self.links, slab),
+            None => self.links.try_next(slab),
         }
     }
 
@@ -141,8 +139,8 @@ impl<P: Storage> PerWorker<P> {
         self.links.wait(deadline)
     }
 
-    pub(crate) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        self.links.wait_for_free(deadline)
+    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        slab.wait(deadline, || self.links.cancel.is_stopped())
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -159,10 +157,6 @@ impl<P: Storage> PerWorker<P> {
 
     pub(crate) fn stopper(&self) -> Stopper {
         Stopper::new(self.links.stop())
-    }
-
-    pub(crate) fn depth(&self) -> usize {
-        self.links.slab.len()
     }
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {

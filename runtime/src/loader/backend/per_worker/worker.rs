@@ -9,7 +9,7 @@ use slotline_core::spsc::{self, NextError, Slot};
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::Stream;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::slab::Cell;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::last_words;
 use crate::loader::metrics::activity::Activity;
@@ -37,10 +37,9 @@ pub(crate) struct Request {
 }
 
 /// What it answers.
-#[derive(Debug, Default)]
-pub(crate) struct Reply {
-    /// The cell that a batch was written into, or is to be.
-    pub(crate) cell: usize,
+pub(crate) struct Reply<P> {
+    /// What a batch was written into, or is to be.
+    pub(crate) cell: Arc<Cell<P>>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
     pub(crate) mark: Mark,
@@ -103,8 +102,7 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) id: usize,
     pub(crate) workers: usize,
     pub(crate) requests: spsc::Consumer<Arc<Ring<Request>>>,
-    pub(crate) replies: spsc::Producer<Arc<Ring<Reply>>>,
-    pub(crate) slab: Arc<Slab<P>>,
+    pub(crate) replies: spsc::Producer<Arc<Ring<Reply<P>>>>,
     pub(crate) start: Option<InitHook>,
     pub(crate) maker: H,
     /// All threads', this worker's and, last, the consumer's among them.
@@ -129,8 +127,8 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
                     reply.task = task;
-                    let work = self.slab.work(reply.cell);
-                    self.maker.fill(request, task, work, &mut reply.mark)
+                    let reply = &mut *reply;
+                    self.maker.fill(request, task, reply.cell.work(), &mut reply.mark)
                 }
                 (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
                 (None, None) => Outcome::Ready(Ok(())),

@@ -4,13 +4,13 @@ pub(crate) mod worker;
 
 use std::sync::Arc;
 
-use slotline_core::ordered::{Consumer, NextError, OpenError, Worker};
+use slotline_core::ordered::{self, Consumer, NextError, OpenError, Worker};
 
 use crate::fork::Process;
 use crate::loader::backend::shared::worker::{Help, Ring, Shared};
 use crate::loader::backend::{Begin, Begun, Next, NotBegun};
 use crate::loader::collate::Storage;
-use crate::loader::collate::lease::Lease;
+use crate::loader::collate::slab::Slab;
 use crate::loader::order::plan::{Drawn, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
@@ -22,6 +22,8 @@ use crate::wait::Until;
 pub(crate) struct SharedRing<P> {
     pub(crate) shared: Arc<Shared<P>>,
     pub(crate) consumer: Consumer<Arc<Ring<P>>>,
+    /// The slot that the last batch was in, if there was no free cell to leave in it: its cell is the user's, too.
+    pub(crate) empty: Option<ordered::Lease<Arc<Ring<P>>>>,
     /// For what nobody claimed of a pass that is given up.
     pub(crate) sweeper: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
@@ -39,8 +41,9 @@ impl<P: Storage> SharedRing<P> {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     pass.thrown_away += 1;
-                    drop(lease.take_errors()); // Does not panic, whatever is in it.
-                    lease.payload.discard();
+                    let work = lease.work();
+                    drop(work.take_errors()); // Does not panic, whatever is in it.
+                    work.payload.discard();
                 }
                 Err(NextError::Failed { .. }) => pass.thrown_away += 1,
                 // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
@@ -78,17 +81,27 @@ impl<P: Storage> SharedRing<P> {
     }
 
     #[inline(always)]
-    pub(crate) fn try_next(&mut self, pass: &Progress, cancel: &CancelFlag, pool: &WorkerPool) -> Next<P> {
+    pub(crate) fn try_next(
+        &mut self,
+        pass: &Progress,
+        cancel: &CancelFlag,
+        pool: &WorkerPool,
+        slab: &mut Slab<P>,
+    ) -> Next<P> {
+        if self.empty.is_some()
+            && let Some(next) = self.refill(slab)
+        {
+            return next;
+        }
         let helped = self.helps && !self.consumer.is_ready() && !pool.is_lost() && self.help();
-        let lease = match self.consumer.try_next() {
-            Ok(lease) => lease,
+        // SAFETY: only the loader calls `draft`, and not while this is borrowed.
+        let plan = unsafe { self.plan_cell.plan() };
+        let mut slot = match self.consumer.try_next_here() {
+            Ok(slot) => slot,
             // What was made comes later, or was a part.
             Err(NextError::Empty) if helped => return Next::Again,
-            Err(NextError::Empty) => return Next::Empty,
-            Err(NextError::Held) => return Next::Held,
-            Err(NextError::Failed { ticket }) => return Next::Lost { task: self.plan().tickets.task(ticket) },
-            Err(NextError::Closed) => return Next::Closed,
-            Err(NextError::Ended) => return Next::End,
+            Err(NextError::Failed { ticket }) => return Next::Lost { task: task(plan, ticket) },
+            Err(error) => return nothing(error),
         };
         if cancel.is_stopped() {
             return Next::Closed;
@@ -96,16 +109,36 @@ impl<P: Storage> SharedRing<P> {
         let (task, rows) = match pass.tasks {
             Some(_) => {
                 // Without gaps they come one after the other.
-                let task = if pass.gaps { self.task(lease.ticket()) } else { pass.delivered };
+                let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
                 (task, self.rows.min(pass.positions - task * self.stride))
             }
-            None => match self.fed(lease.slot()) {
+            None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,
                 // Claimed beyond the end of the user's iterator.
                 None => return Next::Again,
             },
         };
-        Next::Batch { lease: Lease::Slot(lease), task, rows }
+        if let Some(lease) = slab.exchange(&mut slot) {
+            return Next::Batch { lease, task, rows };
+        }
+        let lease = Slab::share(&slot);
+        self.empty = Some(slot.keep(self.shared.ring.clone()));
+        Next::Batch { lease, task, rows }
+    }
+
+    /// Gives the slot of the last batch back with a free cell in it. If there is none: what comes instead of the next batch.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, slab: &mut Slab<P>) -> Option<Next<P>> {
+        let slot = self.empty.as_mut()?;
+        if slab.refill(slot) {
+            self.empty = None;
+            return None;
+        }
+        match self.consumer.peek() {
+            Err(error @ (NextError::Ended | NextError::Closed)) => Some(nothing(error)),
+            _ => Some(Next::Held),
+        }
     }
 
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
@@ -120,8 +153,9 @@ impl<P: Storage> SharedRing<P> {
         if self.helps { self.consumer.wait_or_work(deadline) } else { self.consumer.wait(deadline) }
     }
 
-    pub(crate) fn wait_for_release(&mut self, deadline: &Until) -> bool {
-        self.consumer.wait_for_release(deadline)
+    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
+        slab.wait(deadline, || own() || self.is_closed())
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -153,19 +187,9 @@ impl<P: Storage> SharedRing<P> {
         })
     }
 
-    pub(crate) fn depth(&self) -> usize {
-        self.shared.ring.depth()
-    }
-
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {
         let tickets = &self.plan().tickets;
         tickets.task((pass.delivered + pass.thrown_away).saturating_sub(tickets.done))
-    }
-
-    /// The number of a ticket's batch.
-    #[inline(never)]
-    fn task(&self, ticket: usize) -> usize {
-        self.plan().tickets.task(ticket)
     }
 
     /// The plan of the pass.
@@ -174,10 +198,27 @@ impl<P: Storage> SharedRing<P> {
         // SAFETY: only the loader calls `draft`, and not while this is borrowed.
         unsafe { self.plan_cell.plan() }
     }
+}
 
-    /// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
-    fn fed(&self, slot: usize) -> Option<(usize, usize)> {
-        let list = self.plan().feed.as_ref()?.peek(slot);
-        (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
+/// What it means that there is no lease.
+#[inline]
+fn nothing<P>(error: NextError) -> Next<P> {
+    match error {
+        // No lease is kept, but for that of one slot, which is given back before the next one is asked for.
+        NextError::Empty | NextError::Held | NextError::Failed { .. } => Next::Empty,
+        NextError::Closed => Next::Closed,
+        NextError::Ended => Next::End,
     }
+}
+
+/// The number of a ticket's batch.
+#[inline(never)]
+fn task(plan: &Plan, ticket: usize) -> usize {
+    plan.tickets.task(ticket)
+}
+
+/// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
+fn fed(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
+    let list = plan.feed.as_ref()?.peek(slot);
+    (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
 }

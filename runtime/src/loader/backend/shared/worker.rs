@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
+use slotline_core::wait::Wait;
 
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::slab::Cell;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{caught, last_words};
 use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
@@ -25,8 +26,8 @@ use crate::loader::worker::timing::timed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
-/// The ring of a loader whose slots hold `P`.
-pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<SlotState<P>>]>, Waiter>;
+/// The ring of a loader whose batches are written into `P`.
+pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Arc<Cell<P>>>]>, Waiter>;
 
 /// What the threads at one ring share, whatever their dataset.
 pub(crate) struct Shared<P> {
@@ -40,6 +41,8 @@ pub(crate) struct Shared<P> {
     pub(crate) shares: bool,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) untouched: Option<Untouched>,
+    /// Where the consumer waits for a cell.
+    pub(crate) released: Arc<Waiter>,
 }
 
 /// What fills the slots of a ring.
@@ -88,6 +91,7 @@ impl<P> Shared<P> {
         if let Some(barrier) = &self.barrier {
             barrier.close();
         }
+        self.released.notify(|| true);
     }
 }
 
@@ -184,13 +188,13 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let Some(feed) = &plan.feed else {
             let task = self.task(claim, plan);
             let rows = self.rows(claim, plan.positions - task.first);
-            return self.engine.spoil(claim.get(), task, rows, reader, cause);
+            return self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         };
         let list = feed.list(claim.slot(), claim.ticket());
         if let Drawn::Batch = list.outcome {
             let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
             let rows = self.rows(claim, list.indices.len());
-            self.engine.spoil(claim.get(), task, rows, reader, cause);
+            self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         } else {
             // There is no batch that it could be the error of, or it has one already.
             drop(list);
@@ -257,7 +261,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             Drawn::Failed(message) => Cause::Sampler(message.clone()),
             Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
         };
-        claim.get().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
+        claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
     }
 
     /// Fills what a claim has of a batch with so many rows, or at most the whole one.
@@ -270,7 +274,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         rows: usize,
         reader: &mut Reader,
     ) {
-        self.engine.fill::<TIMED>(claim.get(), plan, task, self.rows(claim, rows), reader);
+        self.engine.fill::<TIMED>(claim.get().work(), plan, task, self.rows(claim, rows), reader);
     }
 }
 

@@ -1,0 +1,287 @@
+//! Batches that are kept: they have their memory for as long as they live, and the loader goes on with other memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline::arena::Pages;
+use slotline::dataset::{from_fn, iter_fn};
+use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
+use slotline::sample::{Dynamic, Packed};
+use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
+
+/// Bytes of a sample, and samples of a batch: 1 MiB.
+const BYTES: usize = 64 << 10;
+const ROWS: usize = 16;
+
+/// A builder of each backend, over so many samples that can be told apart by each of their bytes; with these calls on it.
+macro_rules! each {
+    ($len:expr, $workers:expr, [$($calls:tt)*], |$loader:ident, $ordered:ident| $body:block) => {{
+        let map = || Loader::builder(from_fn($len, |index, _| Ok([index as u8; BYTES]))).batch_size(ROWS);
+        let stream = || {
+            let share = |worker: Option<WorkerInfo>| worker.map_or(0..$len, |worker| worker.share($len));
+            let samples = iter_fn(move |worker| Ok(share(worker).map(|index| Ok([index as u8; BYTES]))));
+            Loader::iterable(samples).batch_size(ROWS)
+        };
+        {
+            let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.build().unwrap(), true);
+            $body
+        }
+        {
+            let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.build_dealt().unwrap(), true);
+            $body
+        }
+        {
+            let (mut $loader, $ordered) = (stream().num_workers($workers).$($calls)*.build().unwrap(), false);
+            $body
+        }
+    }};
+}
+
+/// The sample of each row, if all of its bytes are the same.
+fn rows<S: slotline::sample::Schema>(batch: &Batch<S>) -> Vec<u8> {
+    let columns = batch.columns();
+    let bytes = columns.get(0).unwrap().typed::<u8>().unwrap();
+    bytes
+        .as_slice()
+        .chunks_exact(BYTES)
+        .map(|row| {
+            assert!(row.iter().all(|&byte| byte == row[0]), "a row of two samples");
+            row[0]
+        })
+        .collect()
+}
+
+fn all(mut samples: Vec<u8>, len: usize) {
+    samples.sort_unstable();
+    assert!(samples.into_iter().eq((0..len).map(|index| index as u8)));
+}
+
+#[test]
+fn ten_batches_of_an_epoch_are_kept_as_they_are() {
+    for workers in [0, 1, 3] {
+        each!(240, workers, [seed(1)], |loader, _ordered| {
+            let (mut kept, mut seen) = (Vec::new(), Vec::new());
+            for (number, batch) in loader.epoch().unwrap().enumerate() {
+                let batch = batch.unwrap();
+                seen.extend(rows(&batch));
+                if kept.len() < 10 && number % 3 != 1 {
+                    kept.push((rows(&batch), batch));
+                }
+            }
+            all(seen, 240);
+            assert_eq!(kept.len(), 10);
+            assert!(kept.iter().all(|(samples, batch)| rows(batch) == *samples));
+            let stats = loader.stats();
+            assert!((1..=10).contains(&stats.extra_batches), "{}", stats.extra_batches);
+            assert!(stats.extra_bytes >= stats.extra_batches * (ROWS * BYTES) as u64);
+            let said = loader.warnings().iter().filter(|warning| matches!(warning, Warning::Kept { .. })).count();
+            assert_eq!(said, 1);
+            // What was taken is used again.
+            drop(kept);
+            let again: Vec<_> = loader.epoch().unwrap().take(8).map(Result::unwrap).collect();
+            assert_eq!(loader.stats().extra_batches, stats.extra_batches);
+            // And what is kept outlives the loader.
+            let samples: Vec<_> = again.iter().map(rows).collect();
+            drop(loader);
+            assert!(again.iter().map(rows).eq(samples));
+        });
+    }
+}
+
+#[test]
+fn the_first_batch_is_kept_for_ever_and_a_loop_that_keeps_no_more_than_it_said_takes_nothing() {
+    for workers in [0, 2] {
+        each!(160, workers, [hold(2)], |loader, _ordered| {
+            let first = loader.epoch().unwrap().next().unwrap().unwrap();
+            let samples = rows(&first);
+            for _ in 0..3 {
+                let mut last = None;
+                let mut seen = Vec::new();
+                for batch in loader.epoch().unwrap() {
+                    let batch = batch.unwrap();
+                    seen.extend(rows(&batch));
+                    // Two are kept while the next one is asked for: the first one and the last one.
+                    last = Some(batch);
+                }
+                drop(last);
+                all(seen, 160);
+                assert_eq!(rows(&first), samples);
+            }
+            assert_eq!((loader.stats().extra_batches, loader.warnings().len()), (0, 0), "{:?}", loader.warnings());
+        });
+    }
+}
+
+#[test]
+fn a_whole_epoch_can_be_collected_and_dropped_on_another_thread() {
+    for workers in [0, 2] {
+        each!(240, workers, [seed(2)], |loader, ordered| {
+            for _ in 0..3 {
+                let epoch: Result<Vec<_>, Error> = loader.epoch().unwrap().collect();
+                let samples = std::thread::spawn(move || {
+                    let epoch = epoch.unwrap();
+                    epoch.iter().flat_map(rows).collect::<Vec<_>>()
+                });
+                let samples = samples.join().unwrap();
+                assert!(!ordered || samples.is_sorted());
+                all(samples, 240);
+            }
+            // Batches of the epoch before were dropped before the next one was collected.
+            assert!(loader.stats().extra_batches <= 15);
+        });
+    }
+}
+
+#[test]
+fn thousands_of_small_batches_are_kept() {
+    for workers in [0, 2] {
+        let mut loader =
+            Loader::builder(from_fn(5000, |index, _| Ok(index as i64))).num_workers(workers).build().unwrap();
+        for round in 0..3 {
+            let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+            assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));
+            assert!(loader.stats().extra_batches <= 5000, "round {round}");
+        }
+        // Most of them go, in no order, and a few stay: it looks for free ones long enough.
+        let before = loader.stats().extra_batches;
+        let mut kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        let mut task = 0;
+        kept.retain(|_| {
+            task += 1;
+            task % 7 == 0
+        });
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5000);
+        assert_eq!(loader.stats().extra_batches, before);
+    }
+}
+
+#[test]
+fn memory_limit_holds_and_dropping_any_batch_goes_on() {
+    for workers in [0, 2] {
+        for which in [0, 3] {
+            // Room for some more, whatever it begins with.
+            each!(256, workers, [memory_limit(9 << 20)], |loader, _ordered| {
+                let mut seen = Vec::new();
+                let mut pass = loader.epoch().unwrap();
+                let mut kept = Vec::new();
+                let mut refused = 0;
+                loop {
+                    match pass.next() {
+                        Some(Ok(batch)) => {
+                            seen.extend(rows(&batch));
+                            kept.push((rows(&batch), batch));
+                        }
+                        Some(Err(error)) => {
+                            assert!(error.to_string().contains("memory_limit"), "{error}");
+                            let oldest = kept.iter().map(|(_, batch)| batch.task()).min().unwrap();
+                            let Error::Held { task, epoch: 0, source: Some(_), .. } = error else { panic!("{error}") };
+                            assert_eq!(task, oldest);
+                            assert!((0..3).all(|_| matches!(pass.next(), Some(Err(Error::Held { .. })))));
+                            let (samples, batch) = kept.remove(which);
+                            assert_eq!(rows(&batch), samples);
+                            refused += 1;
+                        }
+                        None => break,
+                    }
+                }
+                assert!(refused > 3 && kept.len() > 3);
+                all(seen, 256);
+                let stats = pass.stats();
+                drop(pass);
+                assert!(stats.extra_batches > 0 && loader.memory_ceiling() as u64 + stats.extra_bytes <= 13 << 20);
+                assert!(kept.iter().all(|(samples, batch)| rows(batch) == *samples));
+            });
+        }
+    }
+}
+
+#[test]
+fn who_can_drop_some_is_told_before_more_memory_is_taken() {
+    let mut loader = Loader::builder(from_fn(9, |index, _| Ok(index as i64))).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let (_first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
+    assert!((0..3).all(|_| matches!(pass.next_or_held(), Some(Err(Error::Held { task: 0, epoch: 0, .. })))));
+    assert_eq!(pass.stats().extra_batches, 0);
+    drop(second);
+    assert_eq!(pass.next_or_held().unwrap().unwrap().task(), 2);
+}
+
+#[test]
+fn memory_that_was_given_is_asked_for_again_and_its_refusal_is_said_until_a_batch_is_dropped() {
+    for workers in [0, 2] {
+        for panics in [false, true] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = asked.clone();
+            let memory = move |bytes| match count.fetch_add(1, Ordering::SeqCst) {
+                0..3 => Ok(Pages::new(bytes)?),
+                _ if panics => panic!("no more"),
+                _ => Err(BoxError::from("no more")),
+            };
+            let builder = Loader::builder(from_fn(40, |index, _| Ok([index as u8; BYTES]))).batch_size(2);
+            let mut loader = builder.num_workers(workers).memory(memory).build().unwrap();
+            let most = loader.most_held();
+            let mut pass = loader.epoch().unwrap();
+            let mut kept: Vec<_> = (0..most + 3).map(|_| pass.next().unwrap().unwrap()).collect();
+            assert_eq!(asked.load(Ordering::SeqCst), 3);
+            for _ in 0..2 {
+                let error = pass.next().unwrap().unwrap_err();
+                let Error::Held { source: Some(source), .. } = &error else { panic!("{error}") };
+                assert!(matches!(source.downcast_ref(), Some(BuildError::Allocate { .. })), "{source}");
+            }
+            assert!(kept.iter().enumerate().all(|(task, batch)| rows(batch) == [2 * task as u8, 2 * task as u8 + 1]));
+            kept.remove(2);
+            let rest: Vec<_> = pass.map(|batch| batch.unwrap().task()).collect();
+            assert!(rest.into_iter().eq(most + 3..20));
+            assert_eq!(loader.stats().extra_batches, 2);
+        }
+    }
+}
+
+#[test]
+fn packed_samples_that_spilled_are_kept_too() {
+    static ITEMS: [u16; 4096] = [7; 4096];
+    for workers in [0, 2] {
+        let runs = from_fn(30, |index, _| Ok(Packed::new(&ITEMS[..64 * (1 + index)], 64)));
+        let mut loader =
+            Loader::builder(runs).batch_size(2).num_workers(workers).on_overflow(Overflow::Spill).build().unwrap();
+        let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        let again: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        drop(loader);
+        for batches in [kept, again] {
+            for (task, batch) in batches.iter().enumerate() {
+                let values = batch.tensors();
+                assert_eq!(values.values().len(), 64 * (4 * task + 3));
+                assert!(values.values().as_slice().iter().all(|&item| item == 7));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_function_makes_is_the_users_own_and_takes_no_memory_of_the_loaders() {
+    let numbers = || from_fn(50, |index, _| Ok(index as i64));
+    for workers in [0, 2] {
+        let mut loader: Loader<Collated<Vec<i64>>> = Loader::builder(numbers())
+            .num_workers(workers)
+            .collate(|samples| Ok(vec![samples.next().expect("one")?]))
+            .on_held(OnHeld::Fail)
+            .build()
+            .unwrap();
+        let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        assert!(kept.into_iter().flatten().eq(0..50));
+        assert_eq!(loader.stats().extra_batches, 0);
+    }
+}
+
+#[test]
+fn kept_batches_of_any_loader_lie_in_one_list() {
+    let mut kept: Vec<Batch<Dynamic>> = Vec::new();
+    for len in [3_usize, 9] {
+        let mut loader = Loader::builder(from_fn(len, |index, _| Ok(index as u8))).build().unwrap();
+        for batch in loader.epoch().unwrap() {
+            kept.push(batch.unwrap().untyped());
+        }
+    }
+    let numbers = kept.iter().map(|batch| batch.columns().get(0).unwrap().typed::<u8>().unwrap().as_slice()[0]);
+    assert!(numbers.eq((0..3).chain(0..9)));
+}
