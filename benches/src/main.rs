@@ -104,7 +104,7 @@ fn measure(report: Report) -> Result<()> {
     // There, not where all programs have theirs: after an interruption 400 MB may be left.
     let data = tempfile::tempdir_in(&build)?;
     let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
-        find::programs(&crate_dir().join("peers"), &build, &report.torch)
+        find::programs(crate_dir(), &build, &report.torch)
     } else {
         Vec::new()
     };

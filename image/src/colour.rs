@@ -2,11 +2,18 @@
 
 use slotline::dtype::Element;
 
+use crate::error::ImageError;
+use crate::pipeline::Pipeline;
+
 /// What a picture's numbers may be: `f32`, normalised, or `u8`.
 pub trait Pixel: Element + private::Sealed {
     /// The nearest of this type to a value in its range.
     #[doc(hidden)]
     fn nearest(value: f32) -> Self;
+
+    /// [`Pipeline::decode`] for this type.
+    #[doc(hidden)]
+    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError>;
 }
 
 mod private {
@@ -20,12 +27,20 @@ impl Pixel for f32 {
     fn nearest(value: f32) -> Self {
         value
     }
+
+    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError> {
+        pipeline.decode_here(jpeg, out)
+    }
 }
 
 impl Pixel for u8 {
     #[inline(always)]
     fn nearest(value: f32) -> Self {
         (value + 0.5) as u8
+    }
+
+    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError> {
+        pipeline.decode_here(jpeg, out)
     }
 }
 

@@ -75,80 +75,121 @@ mod avx2 {
 
     use super::{Channel, Lanes};
 
-    /// For CPUs with AVX2.
+    /// For CPUs with AVX2: whoever uses it has asked the CPU first, as `Pipeline` does.
     ///
-    /// Its functions are for code that is compiled for AVX2, where they are inlined and become the instructions that they are
-    /// named for. Elsewhere they would be slow; on another CPU they would be undefined. `Pipeline` asks the CPU first.
+    /// What an operation does is a function that is compiled for AVX2 itself. Were it left to be inlined into a caller that is,
+    /// it would not be wherever a closure stands between them, and each instruction would become a call.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256i);
 
     impl Lanes for Avx2 {
         #[inline(always)]
         fn splat(number: u16) -> Self {
-            // SAFETY: as said above.
-            Self(unsafe { _mm256_set1_epi16(number as i16) })
+            // SAFETY: the CPU has AVX2.
+            unsafe { splat(number) }
         }
 
         #[inline(always)]
         fn load(numbers: &[u16; 16]) -> Self {
-            // SAFETY: there are 32 bytes to read.
-            Self(unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) })
+            // SAFETY: the CPU has AVX2.
+            unsafe { load(numbers) }
         }
 
         #[inline(always)]
         fn widen(bytes: &[u8; 32]) -> [Self; 2] {
-            // SAFETY: there are 32 bytes to read.
-            unsafe {
-                let (bytes, zero) = (_mm256_loadu_si256(bytes.as_ptr().cast()), _mm256_setzero_si256());
-                [Self(_mm256_unpacklo_epi8(zero, bytes)), Self(_mm256_unpackhi_epi8(zero, bytes))]
-            }
+            // SAFETY: the CPU has AVX2.
+            unsafe { widen(bytes) }
         }
 
         #[inline(always)]
         fn add(self, numbers: Self, weight: u16) -> Self {
-            // SAFETY: as said above.
-            Self(unsafe { _mm256_adds_epu16(self.0, _mm256_mulhi_epu16(numbers.0, Self::splat(weight).0)) })
+            // SAFETY: the CPU has AVX2.
+            unsafe { add(self, numbers, weight) }
         }
 
         #[inline(always)]
         fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
-            let [a, b, c, d, e, f, g, h] = rows.map(|row| row.0);
-            // SAFETY: as said above; eight vectors of 32 bytes are 128 numbers of two bytes.
-            unsafe {
-                let (ab0, ab1) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
-                let (cd0, cd1) = (_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));
-                let (ef0, ef1) = (_mm256_unpacklo_epi16(e, f), _mm256_unpackhi_epi16(e, f));
-                let (gh0, gh1) = (_mm256_unpacklo_epi16(g, h), _mm256_unpackhi_epi16(g, h));
-                let (ad0, ad1) = (_mm256_unpacklo_epi32(ab0, cd0), _mm256_unpackhi_epi32(ab0, cd0));
-                let (ad2, ad3) = (_mm256_unpacklo_epi32(ab1, cd1), _mm256_unpackhi_epi32(ab1, cd1));
-                let (eh0, eh1) = (_mm256_unpacklo_epi32(ef0, gh0), _mm256_unpackhi_epi32(ef0, gh0));
-                let (eh2, eh3) = (_mm256_unpacklo_epi32(ef1, gh1), _mm256_unpackhi_epi32(ef1, gh1));
-                transmute([
-                    _mm256_unpacklo_epi64(ad0, eh0),
-                    _mm256_unpackhi_epi64(ad0, eh0),
-                    _mm256_unpacklo_epi64(ad1, eh1),
-                    _mm256_unpackhi_epi64(ad1, eh1),
-                    _mm256_unpacklo_epi64(ad2, eh2),
-                    _mm256_unpackhi_epi64(ad2, eh2),
-                    _mm256_unpacklo_epi64(ad3, eh3),
-                    _mm256_unpackhi_epi64(ad3, eh3),
-                ])
-            }
+            // SAFETY: the CPU has AVX2.
+            unsafe { turn(rows) }
         }
 
         #[inline(always)]
-        fn channel([a, b, c]: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
-            // SAFETY: as said above; there are 16 bytes to read of each plane.
-            unsafe {
-                let term = |numbers: &[u16; 8], factor| {
-                    let numbers = _mm256_cvtepu16_epi32(_mm_loadu_si128(numbers.as_ptr().cast()));
-                    _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), _mm256_set1_ps(factor))
-                };
-                let ([fa, fb, fc], [least, most]) = (channel.factors, channel.range);
-                let sum = _mm256_add_ps(_mm256_add_ps(term(a, fa), term(b, fb)), term(c, fc));
-                let sum = _mm256_add_ps(sum, _mm256_set1_ps(channel.offset));
-                transmute(_mm256_min_ps(_mm256_max_ps(sum, _mm256_set1_ps(least)), _mm256_set1_ps(most)))
-            }
+        fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
+            // SAFETY: the CPU has AVX2.
+            unsafe { self::channel(planes, channel) }
         }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn splat(number: u16) -> Avx2 {
+        Avx2(_mm256_set1_epi16(number as i16))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(numbers: &[u16; 16]) -> Avx2 {
+        // SAFETY: there are 32 bytes to read.
+        Avx2(unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn widen(bytes: &[u8; 32]) -> [Avx2; 2] {
+        // SAFETY: there are 32 bytes to read.
+        let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
+        let zero = _mm256_setzero_si256();
+        [Avx2(_mm256_unpacklo_epi8(zero, bytes)), Avx2(_mm256_unpackhi_epi8(zero, bytes))]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add(sum: Avx2, numbers: Avx2, weight: u16) -> Avx2 {
+        Avx2(_mm256_adds_epu16(sum.0, _mm256_mulhi_epu16(numbers.0, splat(weight).0)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn turn(rows: [Avx2; 8]) -> [[[u16; 8]; 2]; 8] {
+        let [Avx2(a), Avx2(b), Avx2(c), Avx2(d), Avx2(e), Avx2(f), Avx2(g), Avx2(h)] = rows;
+        let (ab0, ab1) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
+        let (cd0, cd1) = (_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));
+        let (ef0, ef1) = (_mm256_unpacklo_epi16(e, f), _mm256_unpackhi_epi16(e, f));
+        let (gh0, gh1) = (_mm256_unpacklo_epi16(g, h), _mm256_unpackhi_epi16(g, h));
+        let (ad0, ad1) = (_mm256_unpacklo_epi32(ab0, cd0), _mm256_unpackhi_epi32(ab0, cd0));
+        let (ad2, ad3) = (_mm256_unpacklo_epi32(ab1, cd1), _mm256_unpackhi_epi32(ab1, cd1));
+        let (eh0, eh1) = (_mm256_unpacklo_epi32(ef0, gh0), _mm256_unpackhi_epi32(ef0, gh0));
+        let (eh2, eh3) = (_mm256_unpacklo_epi32(ef1, gh1), _mm256_unpackhi_epi32(ef1, gh1));
+        let columns = [
+            _mm256_unpacklo_epi64(ad0, eh0),
+            _mm256_unpackhi_epi64(ad0, eh0),
+            _mm256_unpacklo_epi64(ad1, eh1),
+            _mm256_unpackhi_epi64(ad1, eh1),
+            _mm256_unpacklo_epi64(ad2, eh2),
+            _mm256_unpackhi_epi64(ad2, eh2),
+            _mm256_unpacklo_epi64(ad3, eh3),
+            _mm256_unpackhi_epi64(ad3, eh3),
+        ];
+        // SAFETY: eight vectors of 32 bytes are 128 numbers of two bytes.
+        unsafe { transmute(columns) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn channel([a, b, c]: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
+        let ([fa, fb, fc], [least, most]) = (channel.factors, channel.range);
+        let sum = _mm256_add_ps(_mm256_add_ps(term(a, fa), term(b, fb)), term(c, fc));
+        let sum = _mm256_add_ps(sum, _mm256_set1_ps(channel.offset));
+        let sum = _mm256_min_ps(_mm256_max_ps(sum, _mm256_set1_ps(least)), _mm256_set1_ps(most));
+        // SAFETY: a vector of 32 bytes is eight numbers of four bytes.
+        unsafe { transmute(sum) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn term(numbers: &[u16; 8], factor: f32) -> __m256 {
+        // SAFETY: there are 16 bytes to read.
+        let numbers = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(numbers.as_ptr().cast()) });
+        _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), _mm256_set1_ps(factor))
     }
 }

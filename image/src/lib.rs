@@ -46,7 +46,8 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! Bytes from files are read in `get`, into memory of the thread's own ([`Context::local`](slotline::dataset::Context::local)).
+//! Bytes from files are read in `get`, into memory of the thread's own
+//! ([`Context::local`](slotline::dataset::Context::local)), as in the example `image_folder`.
 //!
 //! # What is decoded
 //!

@@ -114,6 +114,13 @@ impl<T: Pixel> Pipeline<T> {
     pub fn decode(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
         let [channels, height, width] = self.shape();
         assert_eq!(out.len(), channels * height * width, "a picture has shape {:?}", self.shape());
+        T::decode(self, jpeg, out)
+    }
+
+    /// [`decode`](Self::decode), for an `out` of the right length. Inlined into a function for each element type, so that it is
+    /// compiled with this crate and not, by its own profile, with whatever crate uses it.
+    #[inline(always)]
+    pub(crate) fn decode_here(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { decoder, canvas } = scratch;
             let picture = decoder.decode(jpeg, self.wanted)?;
@@ -184,23 +191,34 @@ impl Canvas {
                         *block = rows.block::<L>(x + half * HALF, taps[i.min(1)][1]);
                     }
                 }
-                let whole = width - x >= LANES;
+                let len = LANES.min(width - x);
                 for i in 0..LANES.min(height - y) {
                     let at = (y + i) * width + x;
                     for (channel, out) in channels.iter().zip(&mut outs) {
-                        let numbers = [0, 1].map(|half| {
-                            let planes = blocks.each_ref().map(|blocks| &blocks[half][i]);
-                            L::channel(planes, channel).map(T::nearest)
-                        });
-                        if whole {
-                            out[at..][..LANES].copy_from_slice(numbers.as_flattened());
+                        let mut numbers = [[0.0; HALF]; 2];
+                        for (half, numbers) in numbers.iter_mut().enumerate() {
+                            let [a, b, c] = &blocks;
+                            *numbers = L::channel([&a[half][i], &b[half][i], &c[half][i]], channel);
+                        }
+                        let (numbers, out) = (numbers.as_flattened(), &mut out[at..][..len]);
+                        // Mostly it is a whole one, whose length the compiler then knows.
+                        if let Ok(out) = <&mut [T; LANES]>::try_from(&mut *out) {
+                            put(numbers, out);
                         } else {
-                            out[at..][..width - x].copy_from_slice(&numbers.as_flattened()[..width - x]);
+                            put(numbers, out);
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// The nearest of the element type, for as many numbers as there is room.
+#[inline(always)]
+fn put<T: Pixel>(numbers: &[f32], out: &mut [T]) {
+    for (out, &number) in out.iter_mut().zip(numbers) {
+        *out = T::nearest(number);
     }
 }
 

@@ -27,6 +27,12 @@
 //! - [`arena`]: the memory behind the batches.
 //! - [`torch`](mod@torch): where everything of `torch.utils.data` is, and what differs.
 //!
+//! # Examples
+//!
+//! In `examples/` there are programs to copy: `custom_dataset`, `streaming` (no index), `resume`, `ranks` (distributed
+//! training) and `keep_loaders` (loaders in structs and vectors, batches through channels); and `image_folder` in those of
+//! `slotline-image`.
+//!
 //! # Features
 //!
 //! None is on by default.

@@ -24,6 +24,10 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Program {
     /// What it is called before it has said its name.
     pub peer: String,
+    /// What it is to the comparison.
+    pub kind: Kind,
+    /// The workloads that it is asked for; all of them by default.
+    pub workloads: Option<&'static [&'static str]>,
     /// The program and its own arguments.
     pub command: Result<Vec<OsString>>,
 }
@@ -50,11 +54,12 @@ pub fn entries(
                 );
                 Ok(Pass { batches: full, seconds })
             };
-            Entry { version, ..Entry::new(peer, Kind::Peer, Ok(contender)) }
+            Entry { version, ..Entry::new(peer, program.kind, Ok(contender)) }
         }
-        Err(why) => Entry::new(&program.peer, Kind::Peer, Err::<fn() -> Result<Pass>, _>(why)),
+        Err(why) => Entry::new(&program.peer, program.kind, Err::<fn() -> Result<Pass>, _>(why)),
     };
-    setup.programs.iter().map(entry).collect()
+    let asked = |program: &&Program| program.workloads.is_none_or(|workloads| workloads.contains(&workload));
+    setup.programs.iter().filter(asked).map(entry).collect()
 }
 
 /// A program that runs and is warm.
@@ -141,7 +146,10 @@ mod tests {
 
     fn setup(script: &str) -> Setup {
         let command = ["sh", "-c", script, "sh"].map(OsString::from).into();
-        Setup { data: "/nowhere".into(), programs: vec![Program { peer: "fake".into(), command: Ok(command) }] }
+        Setup {
+            data: "/nowhere".into(),
+            programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
+        }
     }
 
     fn only(setup: &Setup) -> Entry {

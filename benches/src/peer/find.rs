@@ -8,20 +8,32 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
 use super::external::Program;
+use super::ours::{self, USER_BUILD};
+use crate::record::Kind;
 
-/// All of them, or why they are absent. `peers` is the folder of their sources, `build` one for what is compiled, `python` an
+/// All of them, or why they are absent. `benches` is this crate's folder, `build` one for what is compiled, `python` an
 /// interpreter that may have torch.
-pub fn programs(peers: &Path, build: &Path, python: &str) -> Vec<Program> {
+pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
+    let peers = benches.join("peers");
     let script = peers.join("python/loader.py");
     let libtorch = torch(python).and_then(|torch| compile(&peers.join("torch_cpp"), build, &torch));
-    let mut programs = vec![Program { peer: "burn".into(), command: cargo(&peers.join("burn"), build) }];
+    let peer = |peer: &str, command| Program { peer: peer.into(), kind: Kind::Peer, workloads: None, command };
+    let mut programs = vec![
+        Program {
+            peer: USER_BUILD.into(),
+            kind: Kind::Variant,
+            workloads: Some(ours::SERVED),
+            command: cargo(&benches.join("user-build"), build, "user-build"),
+        },
+        peer("burn", cargo(&peers.join("burn"), build, "burn-peer")),
+    ];
     let mut add = |command: &Result<Vec<OsString>>, names: &[&str]| {
-        for &peer in names {
+        for &name in names {
             let command = match command {
-                Ok(command) => Ok([&command[..], &["--peer".into(), peer.into()]].concat()),
+                Ok(command) => Ok([&command[..], &["--peer".into(), name.into()]].concat()),
                 Err(why) => Err(anyhow!("{why:#}")),
             };
-            programs.push(Program { peer: peer.into(), command });
+            programs.push(peer(name, command));
         }
     };
     add(&libtorch, &["libtorch", "libtorch-bulk"]);
@@ -29,14 +41,17 @@ pub fn programs(peers: &Path, build: &Path, python: &str) -> Vec<Program> {
     programs
 }
 
-/// Builds a peer in Rust that has too many dependencies for this workspace.
-fn cargo(source: &Path, build: &Path) -> Result<Vec<OsString>> {
-    let target = build.join("burn");
+/// Builds a program in Rust that is not in this workspace: its dependencies are too many for it, or its profile is another.
+fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
+    let target = build.join(name);
     eprintln!("building {}", source.display());
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    if cfg!(feature = "jpeg") && name == "user-build" {
+        cargo.args(["--features", "jpeg"]);
+    }
     succeed(cargo.arg("--target-dir").arg(&target))?;
-    Ok(vec![target.join("release/burn-peer").into()])
+    Ok(vec![target.join("release").join(name).into()])
 }
 
 /// Where a Python has its torch.

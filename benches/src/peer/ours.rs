@@ -2,13 +2,19 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use clap::Parser;
 use slotline::dataset::Dataset;
 use slotline::loader::BatchOf;
 use slotline::loader::Builder;
 
+use crate::protocol::{self, Answer, Request};
 use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
+use crate::workload::images::Images;
+use crate::workload::tokens::Crops;
+use crate::workload::w1::NUMBERS;
+use crate::workload::{Plan, Source, w1, w2, w3, w4};
 
 /// slotline's entry.
 pub fn entry(contender: Result<impl Contender + 'static>) -> Entry {
@@ -45,5 +51,46 @@ pub fn contender<D: Dataset>(
         let seconds = start.elapsed().as_secs_f64();
         ensure!(sum == total, "the check sum is {sum}, not {total}");
         Ok(Pass { batches, seconds })
+    })
+}
+
+/// What slotline is called where a program of its own has it in cargo's default profile.
+pub const USER_BUILD: &str = "slotline, default profile";
+/// The workloads that [`serve`] knows.
+pub const SERVED: &[&str] =
+    if cfg!(feature = "jpeg") { &["w1", "w2", "w3", "w4", "w5"] } else { &["w1", "w2", "w3", "w4"] };
+
+/// slotline as a program of its own, in whatever profile that has.
+///
+/// # Errors
+///
+/// If a pass fails, or nobody listens any more.
+pub fn serve() -> Result<()> {
+    protocol::serve(USER_BUILD, env!("CARGO_PKG_VERSION"), &Request::parse(), |request| {
+        let (mut contender, check) = asked_for(request)?;
+        Ok(move || {
+            let Pass { batches, seconds } = contender.pass()?;
+            Ok(Answer { batches: batches.ceil() as u64, seconds, check })
+        })
+    })
+}
+
+/// The contender of a workload, which compares with the check sum itself, and that sum.
+fn asked_for(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
+    let plan = |batch_size| Plan::new(batch_size, request.workers);
+    Ok(match request.workload.as_str() {
+        "w1" => (Box::new(w1::ours(&plan(1))?), NUMBERS.total()),
+        "w2" => (Box::new(w2::ours(Images::small(), &plan(w2::BATCH).shuffled())?), Images::small().total()),
+        "w3" => (Box::new(w2::ours(Images::large(), &plan(w3::BATCH).shuffled())?), Images::large().total()),
+        "w4" => {
+            let crops = Crops::open(&request.data)?;
+            (Box::new(w4::ours(crops, &plan(w4::BATCH))?), crops.total())
+        }
+        #[cfg(feature = "jpeg")]
+        "w5" => {
+            let photos = crate::workload::photos::Photos::new(crate::workload::photos::Decoder::Turbo)?;
+            (Box::new(photos.ours(&plan(crate::workload::w5::BATCH))?), photos.total())
+        }
+        other => bail!("{other} is not measured in another profile"),
     })
 }

@@ -101,6 +101,14 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
     if !targets.is_empty() {
         write!(page, "\n## Targets\n\n{targets}")?;
     }
+    let user_build = tables::user_build(sheet)?;
+    if !user_build.is_empty() {
+        write!(
+            page,
+            "\n## A user's build\n\nMost programs are built in cargo's release profile as it is: without link-time optimisation, \
+             in 16 units for each crate. `user-build` is such a program, with slotline's part of these workloads.\n\n{user_build}"
+        )?;
+    }
     if !notes.trim().is_empty() {
         write!(page, "\n{}\n", notes.trim())?;
     }
@@ -202,6 +210,7 @@ mod tests {
         let lines = [
             Line::Run(Run { section: Section::W2, rounds: 3, machine: Machine::of_this_run() }),
             time("slotline", Kind::Ours, 0, &[2.0, 3.0, 2.1]),
+            time(crate::peer::ours::USER_BUILD, Kind::Variant, 0, &[2.2, 3.0, 2.1]),
             time("burn", Kind::Peer, 0, &[4.0, 6.0, 8.4]),
             time("fast", Kind::Peer, 0, &[5.0, 5.0, 5.0]),
             time("plain loop", Kind::Limit, 0, &[4.2, 4.3, 4.4]),
@@ -220,6 +229,7 @@ mod tests {
             "| slotline ÷ best peer | 0.50 (0.46–0.55) | 3.00 (3.00–3.00) |",
             "| W2, w0 | 2.10 | 5.00 fast | 0.50 (0.46–0.55) | 4.30 plain loop | ≤ 2.2 | met |",
             "| W2, w1 | 9.00 | 3.00 burn | 3.00 (3.00–3.00) | – | ≤ 1.5 | **not met** |",
+            "| W2, w0 | 2.10 | 2.20 | 1.00 (1.00–1.05) | µs per batch |",
             "| grain | w2 | no\\|pe |",
             "burn 1.2",
             "## What is known\n\nMuch.",

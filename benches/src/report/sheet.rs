@@ -79,11 +79,16 @@ impl Sheet {
     /// `time` divided by the best peer's of the same round.
     pub fn ratio(&self, section: Section, column: &Column, time: &Time) -> Option<Spread> {
         let peers: Vec<&Time> = self.heat(section, column).filter(|time| time.kind == Kind::Peer).collect();
-        Spread::of(time.values.iter().enumerate().filter_map(|(round, value)| {
-            let best = peers.iter().filter_map(|peer| peer.values.get(round)).copied().min_by(f64::total_cmp)?;
-            Some(value / best)
-        }))
+        over(time, &peers)
     }
+}
+
+/// `time` divided by the least of the others in the same round.
+pub fn over(time: &Time, others: &[&Time]) -> Option<Spread> {
+    Spread::of(time.values.iter().enumerate().filter_map(|(round, value)| {
+        let best = others.iter().filter_map(|other| other.values.get(round)).copied().min_by(f64::total_cmp)?;
+        Some(value / best)
+    }))
 }
 
 /// The median of a contender's times; no contender without one is recorded.

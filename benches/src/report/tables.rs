@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::sheet::{Column, Sheet, median};
+use super::sheet::{Column, Sheet, median, over};
+use crate::peer::ours::USER_BUILD;
 use crate::record::{Kind, Section, Time, Unit};
 use crate::stats::Spread;
 
@@ -47,6 +48,30 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
         }
         _ => peers(sheet, section, &columns),
     }
+}
+
+/// slotline in cargo's default profile beside the workspace's, where both were measured.
+pub fn user_build(sheet: &Sheet) -> Result<String> {
+    let mut rows = String::new();
+    for section in sheet.sections() {
+        for column in sheet.columns(section) {
+            let Some(ours) = sheet.best(section, &column, Kind::Ours) else { continue };
+            let Some(user) = sheet.of(section, &column, USER_BUILD) else { continue };
+            let Some(ratio) = over(user, &[ours]) else { continue };
+            let (name, unit) = (section.name().to_uppercase(), ours.unit);
+            let times = [ours, user].map(|time| short(median(time)));
+            writeln!(
+                rows,
+                "| {name}, {} | {} | {} | {} | {unit} |",
+                heading(&column),
+                times[0],
+                times[1],
+                spread(ratio)
+            )?;
+        }
+    }
+    let head = "| | the workspace's profile | cargo's default | ratio | |\n|---|---|---|---|---|\n";
+    Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
 }
 
 /// A row for each contender, a column for each heat.

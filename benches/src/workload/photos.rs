@@ -7,15 +7,17 @@ use std::sync::OnceLock;
 use anyhow::{Result, ensure};
 use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
+use slotline::{BoxError, Loader};
 use slotline_image::{Jpeg, Pipeline};
 use turbojpeg::{Compressor, Decompressor, PixelFormat, Subsamp};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
-use super::Source;
 use super::images::sum;
+use super::{Plan, Source};
+use crate::peer::ours;
+use crate::rounds::Contender;
 
 /// Rows, and columns, of what is made of a photograph.
 const SIDE: usize = 224;
@@ -71,14 +73,24 @@ impl Photos {
         Ok(())
     }
 
-    /// As slotline takes them.
+    /// slotline.
     ///
     /// # Errors
     ///
-    /// None.
-    pub fn dataset(&self) -> Result<Files> {
+    /// If its loader fails.
+    pub fn ours(self, plan: &Plan) -> Result<impl Contender + use<>> {
         let pipeline = Pipeline::new(SIDE, SIDE)?.normalize(MEAN, STD)?;
-        Ok(Files { files: self.files, pipeline })
+        ours::contender(
+            Loader::builder(Files { files: self.files, pipeline })
+                .batch_size(plan.batch_size)
+                .num_workers(plan.workers),
+            (plan.batches(Source::len(&self)), self.total()),
+            |batch| sum(batch.tensors().1.as_slice()),
+            move |batch| {
+                let (images, labels) = batch.tensors();
+                self.compare(images.as_slice(), labels.as_slice())
+            },
+        )
     }
 
     /// Compares images with the photographs that their labels name, made numbers in the usual way.

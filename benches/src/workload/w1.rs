@@ -7,7 +7,7 @@ use slotline::dataset::from_fn;
 use super::{Plan, Setup, Source, WORKERS};
 use crate::peer::{external, ours, rust_peers};
 use crate::record::Unit;
-use crate::rounds::{Entry, Heat, Recorder};
+use crate::rounds::{Contender, Entry, Heat, Recorder};
 
 /// The numbers from 0.
 #[derive(Clone, Copy, Debug)]
@@ -57,17 +57,24 @@ pub fn sum_below(end: u64) -> u64 {
     end * end.saturating_sub(1) / 2
 }
 
-/// slotline and the peers written in Rust.
-pub fn entries(workers: usize) -> Vec<Entry> {
-    let plan = Plan::new(1, workers);
-    let builder = Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(workers);
-    let loader = ours::contender(
-        builder,
+/// slotline.
+///
+/// # Errors
+///
+/// If its loader fails.
+pub fn ours(plan: &Plan) -> Result<impl Contender + use<>> {
+    ours::contender(
+        Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(plan.workers),
         (plan.batches(NUMBERS.count), NUMBERS.total()),
         |batch| batch.tensors().as_slice()[0] as u64,
         |batch| NUMBERS.verify(&batch.tensors().as_slice().to_vec()),
-    );
-    let mut entries = vec![ours::entry(loader)];
+    )
+}
+
+/// slotline and the peers written in Rust.
+pub fn entries(workers: usize) -> Vec<Entry> {
+    let plan = Plan::new(1, workers);
+    let mut entries = vec![ours::entry(ours(&plan))];
     entries.extend(rust_peers(&NUMBERS, &plan));
     entries
 }

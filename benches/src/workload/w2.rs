@@ -7,30 +7,36 @@ use super::images::{Images, sum};
 use super::{Plan, Setup, Source, WORKERS};
 use crate::peer::{external, limits, ours, rust_peers};
 use crate::record::Unit;
-use crate::rounds::{Entry, Heat, Recorder};
+use crate::rounds::{Contender, Entry, Heat, Recorder};
 
 /// Images in a batch.
-const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 
 /// slotline and the peers written in Rust.
 pub fn entries(workers: usize) -> Vec<Entry> {
     image_entries(Images::small(), &Plan::new(BATCH, workers).shuffled())
 }
 
-/// The same for any images.
-pub(super) fn image_entries(images: Images, plan: &Plan) -> Vec<Entry> {
-    let builder =
-        Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers);
-    let loader = ours::contender(
-        builder,
+/// slotline, for any images.
+///
+/// # Errors
+///
+/// If its loader fails.
+pub fn ours(images: Images, plan: &Plan) -> Result<impl Contender + use<>> {
+    ours::contender(
+        Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers),
         (plan.batches(images.len()), images.total()),
         |batch| sum(batch.tensors().1.as_slice()),
         move |batch| {
             let (pixels, labels) = batch.tensors();
             images.compare(pixels.as_slice(), labels.as_slice())
         },
-    );
-    let mut entries = vec![ours::entry(loader)];
+    )
+}
+
+/// slotline and the peers written in Rust, for any images.
+pub(super) fn image_entries(images: Images, plan: &Plan) -> Vec<Entry> {
+    let mut entries = vec![ours::entry(ours(images, plan))];
     entries.extend(rust_peers(&images, plan));
     entries
 }

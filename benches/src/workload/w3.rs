@@ -9,7 +9,7 @@ use crate::record::Unit;
 use crate::rounds::{Heat, Recorder};
 
 /// Images in a batch.
-pub(super) const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 
 /// Its heats.
 ///

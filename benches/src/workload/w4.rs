@@ -7,10 +7,27 @@ use super::tokens::{Crops, sum};
 use super::{Plan, Setup, Source, WORKERS};
 use crate::peer::{external, limits, ours, rust_peers};
 use crate::record::Unit;
-use crate::rounds::{Heat, Recorder};
+use crate::rounds::{Contender, Heat, Recorder};
 
 /// Crops in a batch.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
+
+/// slotline.
+///
+/// # Errors
+///
+/// If its loader fails.
+pub fn ours(crops: Crops, plan: &Plan) -> Result<impl Contender + use<>> {
+    ours::contender(
+        Loader::builder(crops).batch_size(plan.batch_size).num_workers(plan.workers),
+        (plan.batches(Source::len(&crops)), crops.total()),
+        |batch| sum(batch.tensors().0.as_slice()),
+        |batch| {
+            let (x, y) = batch.tensors();
+            Crops::compare(x.as_slice(), y.as_slice())
+        },
+    )
+}
 
 /// Its heats.
 ///
@@ -19,19 +36,9 @@ const BATCH: usize = 16;
 /// If the tokens' file can't be made.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let crops = Crops::open(&setup.data)?;
-    let samples = Source::len(&crops);
     for workers in WORKERS {
         let plan = Plan::new(BATCH, workers);
-        let loader = ours::contender(
-            Loader::builder(crops).batch_size(BATCH).num_workers(workers),
-            (plan.batches(samples), crops.total()),
-            |batch| sum(batch.tensors().0.as_slice()),
-            |batch| {
-                let (x, y) = batch.tensors();
-                Crops::compare(x.as_slice(), y.as_slice())
-            },
-        );
-        let mut entries = vec![ours::entry(loader)];
+        let mut entries = vec![ours::entry(ours(crops, &plan))];
         entries.extend(rust_peers(&crops, &plan));
         let total = crops.total();
         entries.extend(external::entries(setup, "w4", workers, move |batches| (batches as f64, Some(total))));

@@ -6,6 +6,9 @@ use super::{Setup, WORKERS};
 use crate::record::Unit;
 use crate::rounds::{Entry, Heat, Recorder};
 
+/// Photographs in a batch.
+pub const BATCH: usize = 32;
+
 /// Its heats.
 ///
 /// # Errors
@@ -21,29 +24,14 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
 
 #[cfg(feature = "jpeg")]
 fn entries(setup: &Setup, workers: usize) -> Result<Vec<Entry>> {
-    use slotline::Loader;
-
-    use super::images::sum;
     use super::photos::{Decoder, Photos};
     use super::{Plan, Source};
     use crate::peer::{external, limits, ours, rust_peers};
 
-    /// Photographs in a batch.
-    const BATCH: usize = 32;
-
     let photos = Photos::new(Decoder::Turbo)?;
     photos.write(&setup.data.join("jpeg"))?;
     let plan = Plan::new(BATCH, workers);
-    let loader = ours::contender(
-        Loader::builder(photos.dataset()?).batch_size(BATCH).num_workers(workers),
-        (plan.batches(Source::len(&photos)), photos.total()),
-        |batch| sum(batch.tensors().1.as_slice()),
-        move |batch| {
-            let (images, labels) = batch.tensors();
-            photos.compare(images.as_slice(), labels.as_slice())
-        },
-    );
-    let mut entries = vec![ours::entry(loader)];
+    let mut entries = vec![ours::entry(photos.ours(&plan))];
     entries.extend(rust_peers(&photos, &plan));
     let zune = rust_peers(&Photos::new(Decoder::Zune)?, &plan);
     entries.extend(zune.into_iter().map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));

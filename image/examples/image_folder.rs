@@ -1,0 +1,104 @@
+//! A folder of JPEGs, a folder for each class, as torchvision's `ImageFolder` has it.
+//!
+//! `cargo run -p slotline-image --features jpeg --example image_folder [FOLDER]`
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use slotline::dataset::{Context, Dataset};
+use slotline::{BoxError, Loader};
+use slotline_image::{Jpeg, Pipeline};
+
+/// `FOLDER/CLASS/PICTURE.jpg`; classes are numbered by their names' order.
+struct ImageFolder {
+    classes: Vec<String>,
+    files: Vec<(PathBuf, i64)>,
+    pipeline: Pipeline,
+}
+
+impl ImageFolder {
+    fn new(folder: &Path, pipeline: Pipeline) -> Result<Self, BoxError> {
+        let (mut classes, mut files) = (Vec::new(), Vec::new());
+        for class in sorted(folder)?.into_iter().filter(|path| path.is_dir()) {
+            let number = classes.len() as i64;
+            let is_jpeg = |file: &PathBuf| {
+                file.extension().is_some_and(|end| end.eq_ignore_ascii_case("jpg") || end.eq_ignore_ascii_case("jpeg"))
+            };
+            files.extend(sorted(&class)?.into_iter().filter(is_jpeg).map(|file| (file, number)));
+            classes.push(class.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        Ok(Self { classes, files, pipeline })
+    }
+}
+
+/// A folder's entries by name: the order in which a system lists them may be any.
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>, BoxError> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, BoxError>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+impl Dataset for ImageFolder {
+    type Sample<'a> = (Jpeg<'a>, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let (path, class) = &self.files[index];
+        // The thread's own memory, so that no file is read into fresh one.
+        let bytes = cx.local::<Vec<u8>>();
+        bytes.clear();
+        fs::File::open(path)
+            .and_then(|mut file| file.read_to_end(bytes))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        // Nothing is decoded yet: that happens right into the batch.
+        Ok((Jpeg::new(bytes, &self.pipeline).path(path), *class))
+    }
+}
+
+fn main() -> Result<(), BoxError> {
+    let made = tempfile::tempdir()?;
+    let folder = match std::env::args_os().nth(1).map(PathBuf::from).filter(|path| path.is_dir()) {
+        Some(folder) => folder,
+        None => {
+            make_pictures(made.path())?;
+            made.path().to_owned()
+        }
+    };
+
+    // The usual size and normalisation of ImageNet.
+    let pipeline = Pipeline::new(224, 224)?.normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])?;
+    let dataset = ImageFolder::new(&folder, pipeline)?;
+    println!("{} pictures of {:?}", dataset.len(), dataset.classes);
+    let expected = dataset.len();
+    let mut loader = Loader::builder(dataset).batch_size(32).shuffle(true).seed(42).num_workers(2).build()?;
+    let mut seen = 0;
+    for batch in loader.epoch()? {
+        let batch = batch?;
+        let (images, classes) = batch.tensors(); // f32 [B, 3, 224, 224] and i64 [B]
+        assert_eq!(images.shape(), [classes.len(), 3, 224, 224]);
+        seen += classes.len();
+    }
+    assert_eq!(seen, expected);
+    println!("{}", loader.stats().verdict());
+    Ok(())
+}
+
+/// Some pictures, where no folder is named.
+fn make_pictures(folder: &Path) -> Result<(), BoxError> {
+    for (class, tint) in [("dark", 40_usize), ("light", 180)] {
+        fs::create_dir(folder.join(class))?;
+        for i in 0..40 {
+            let (width, height) = (320, 240);
+            let pixels: Vec<u8> = (0..width * height * 3).map(|at| (tint + at * (i + 3) / 997 % 60) as u8).collect();
+            let format = turbojpeg::PixelFormat::RGB;
+            let image = turbojpeg::Image { pixels: &pixels[..], width, pitch: width * 3, height, format };
+            let jpeg = turbojpeg::compress(image, 90, turbojpeg::Subsamp::Sub2x2)?;
+            fs::write(folder.join(class).join(format!("{i}.jpg")), &jpeg[..])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! A dataset of your own: windows of a long recording, and the value that comes next.
+//!
+//! `cargo run --example custom_dataset`
+
+use slotline::dataset::{Context, Dataset};
+use slotline::rng::rand_core::Rng;
+use slotline::{BoxError, Loader, Sample};
+
+/// Hours in a window.
+const HOURS: usize = 24;
+
+/// Temperatures, hour by hour.
+struct Weather {
+    temperatures: Vec<f32>,
+}
+
+/// One sample. The derive makes a `WindowBatch` of it, with a tensor for each field.
+#[derive(Sample)]
+struct Window<'a> {
+    hours: &'a [f32],
+    next: f32,
+    start: i64,
+}
+
+impl Dataset for Weather {
+    type Sample<'a> = Window<'a>; // may borrow from the dataset and from the context
+
+    fn len(&self) -> usize {
+        self.temperatures.len() - HOURS
+    }
+
+    // Workers call this at the same time; whatever an error says arrives in the place of the batch.
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Window<'a>, BoxError> {
+        // Augmentation: the same for this sample of this epoch, whichever worker draws it.
+        let shift = cx.rng().next_u32() as f32 / u32::MAX as f32 - 0.5;
+        // Memory of the thread's own, allocated once.
+        let hours = cx.buffer(HOURS);
+        for (hour, temperature) in hours.iter_mut().zip(&self.temperatures[index..]) {
+            *hour = temperature + shift;
+        }
+        Ok(Window { hours, next: self.temperatures[index + HOURS] + shift, start: index as i64 })
+    }
+}
+
+fn main() -> Result<(), BoxError> {
+    let temperatures = (0..24 * 365).map(|hour| 10.0 + 5.0 * (hour as f32 * 0.2618).sin()).collect();
+    let mut loader =
+        Loader::builder(Weather { temperatures }).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
+
+    for epoch in 0..2 {
+        let (mut samples, mut error) = (0, 0.0);
+        for batch in loader.epoch()? {
+            let batch = batch?;
+            let WindowBatch { hours, next, start } = batch.tensors();
+            assert_eq!(hours.shape(), [batch.len(), HOURS]);
+            assert_eq!(start.as_slice(), batch.indices());
+            // A forecast: tomorrow will be as today. Put your training step here.
+            for (hours, next) in hours.as_slice().chunks_exact(HOURS).zip(next.as_slice()) {
+                error += (hours[0] - next).abs();
+            }
+            samples += batch.len();
+        }
+        assert_eq!(samples, 24 * 365 - HOURS);
+        println!("epoch {epoch}: {samples} windows, a mean error of {:.4} degrees", error / samples as f32);
+    }
+    Ok(())
+}

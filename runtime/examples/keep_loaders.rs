@@ -1,0 +1,124 @@
+//! Loaders in structs, in vectors, out of functions; batches through channels; code for any loader.
+//!
+//! A loader's type says what a batch looks like, and nothing of the dataset: `Loader<Batch<(u8, i64)>>` has bytes and an `i64`
+//! in each sample.
+//!
+//! `cargo run --example keep_loaders`
+
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use slotline::dataset::{Subset, TensorDataset, from_fn};
+use slotline::loader::Output;
+use slotline::{Batch, BoxError, Dataset, Loader};
+
+/// What a sample of images with labels is in a batch.
+type Labelled = (u8, i64);
+
+/// A struct that keeps loaders. Both fields have one type, though the datasets' types differ.
+struct Trainer {
+    train: Loader<Batch<Labelled>>,
+    check: Loader<Batch<Labelled>>,
+    steps: usize,
+}
+
+impl Trainer {
+    /// One step. The trainer stays free for other calls between two of them, where a `for` loop would borrow its loader.
+    fn step(&mut self) -> Result<(), BoxError> {
+        let batch = match self.train.next_batch() {
+            Some(batch) => batch?,
+            None => {
+                self.train.begin_epoch()?;
+                self.train.next_batch().ok_or("there is nothing to train with")??
+            }
+        };
+        self.learn(&batch);
+        Ok(())
+    }
+
+    fn learn(&mut self, batch: &Batch<Labelled>) {
+        let (images, labels) = batch.tensors();
+        assert_eq!(images.shape()[0], labels.len());
+        self.steps += 1;
+    }
+}
+
+/// A function that returns a loader; who calls it need not know the dataset.
+fn digits(shuffle: bool) -> Result<Loader<Batch<Labelled>>, BoxError> {
+    let digits = TensorDataset::new(slotline::source::digits())?;
+    Ok(Loader::builder(digits).batch_size(64).shuffle(shuffle).seed(42).num_workers(1).build()?)
+}
+
+/// Another one, with another dataset and the same batches.
+fn first_digits(count: usize) -> Result<Loader<Batch<Labelled>>, BoxError> {
+    let digits = Subset::new(TensorDataset::new(slotline::source::digits())?, 0..count)?;
+    Ok(Loader::builder(digits).batch_size(64).build()?)
+}
+
+/// A function for every loader; `B::Item` is its batch.
+fn for_steps<B: Output>(
+    loader: &mut Loader<B>,
+    steps: usize,
+    mut step: impl FnMut(B::Item) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    let mut left = steps;
+    while left > 0 {
+        for batch in loader.epoch()?.take(left) {
+            step(batch?)?;
+            left -= 1;
+        }
+    }
+    Ok(())
+}
+
+/// A function for every dataset.
+fn count<D: Dataset>(dataset: D) -> Result<usize, BoxError> {
+    let mut samples = 0;
+    for batch in Loader::builder(dataset).batch_size(10).build()?.epoch()? {
+        samples += batch?.len();
+    }
+    Ok(samples)
+}
+
+fn main() -> Result<(), BoxError> {
+    let mut trainer = Trainer { train: digits(true)?, check: first_digits(100)?, steps: 0 };
+    for _ in 0..40 {
+        trainer.step()?; // More than the 29 of an epoch.
+    }
+    let mut checked = 0;
+    for batch in &mut trainer.check {
+        checked += batch?.len();
+    }
+    println!("{} steps, in epoch {}; checked with {checked}", trainer.steps, trainer.train.next_epoch());
+    assert_eq!((trainer.steps, trainer.train.next_epoch(), checked), (40, 2, 100));
+
+    // Loaders of different samples in one vector: without the samples' types, read field by field.
+    let numbers = Loader::builder(from_fn(10, |index, _| Ok(index as f32))).batch_size(5).build()?;
+    let mut all: Vec<Loader> = vec![numbers.untyped(), digits(false)?.untyped()];
+    for loader in &mut all {
+        let batch = loader.epoch()?.next().ok_or("it is empty")??;
+        println!("{:?}", batch.columns());
+    }
+
+    // Batches to another thread. Each keeps its slot until it is dropped there, so the loader must have room for those on
+    // their way: `hold` is how many the program has at once.
+    let (sender, receiver) = sync_channel::<Batch<Labelled>>(2);
+    let consumer = thread::spawn(move || receiver.into_iter().map(|batch| batch.len()).sum::<usize>());
+    let dataset = TensorDataset::new(slotline::source::digits())?;
+    let mut loader = Loader::builder(dataset).batch_size(64).num_workers(1).hold(4).build()?;
+    for batch in loader.epoch()? {
+        sender.send(batch?)?;
+    }
+    drop(sender);
+    assert_eq!(consumer.join().expect("no panic"), 1797);
+
+    // Code for any loader, and for any dataset.
+    let mut labels = 0;
+    for_steps(&mut trainer.train, 100, |batch| {
+        labels += batch.tensors().1.len();
+        Ok(())
+    })?;
+    println!("100 more steps saw {labels} labels");
+    assert_eq!(count(from_fn(25, |index, _| Ok(index as i64)))?, 25);
+    Ok(())
+}

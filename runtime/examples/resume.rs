@@ -1,0 +1,74 @@
+//! Training that is interrupted and goes on with exactly the next batch.
+//!
+//! `cargo run --example resume`
+
+use std::fs;
+
+use slotline::dataset::{TensorDataset, from_fn};
+use slotline::loader::State;
+use slotline::rng::rand_core::Rng;
+use slotline::{Batch, BoxError, Dataset, Loader};
+
+/// Digits with a random number each, to see that augmentation goes on, too.
+type Digits = Loader<Batch<(u8, i64, u32)>>;
+
+/// The same dataset, batch size, sampler and seed each time; the number of workers may differ.
+fn loader(num_workers: usize) -> Result<Digits, BoxError> {
+    let (images, labels) = slotline::source::digits();
+    let digits = TensorDataset::new((images, labels))?;
+    let augmented = from_fn(digits.len(), move |index, cx| {
+        let (images, labels) = digits.rows();
+        let pixels: [u8; 64] = images.row_slice(index).try_into()?;
+        Ok((pixels, labels.row_slice(index)[0], cx.rng().next_u32()))
+    });
+    Ok(Loader::builder(augmented).batch_size(64).shuffle(true).seed(42).num_workers(num_workers).build()?)
+}
+
+/// What a training step gets, in a form that can be compared.
+fn contents(batch: &Batch<(u8, i64, u32)>) -> (Vec<u8>, Vec<i64>, Vec<u32>) {
+    let (images, labels, random) = batch.tensors();
+    (images.as_slice().to_vec(), labels.as_slice().to_vec(), random.as_slice().to_vec())
+}
+
+fn main() -> Result<(), BoxError> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("loader.json");
+
+    // Training that nobody interrupts, to compare with.
+    let mut expected = Vec::new();
+    let mut whole = loader(0)?;
+    for _epoch in 0..2 {
+        for batch in whole.epoch()? {
+            expected.push(contents(&batch?));
+        }
+    }
+
+    // Ten steps; the state is stored beside the model's checkpoint.
+    let mut found = Vec::new();
+    {
+        let mut loader = loader(2)?;
+        let mut pass = loader.epoch()?;
+        for batch in pass.by_ref().take(10) {
+            found.push(contents(&batch?));
+        }
+        fs::write(&file, serde_json::to_string(&pass.state())?)?;
+    } // The process ends here, say, with batches made that nobody took.
+
+    // A new process.
+    let mut loader = loader(1)?;
+    let state: State = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    loader.load_state(&state)?;
+    println!("going on in epoch {} after {} batches", loader.next_epoch(), state.batches());
+    for _epoch in loader.next_epoch()..2 {
+        for batch in loader.epoch()? {
+            found.push(contents(&batch?));
+        }
+    }
+    assert!(found == expected, "bit for bit");
+    println!(
+        "{} batches, as if nothing had happened; the state took {} bytes",
+        found.len(),
+        fs::metadata(&file)?.len()
+    );
+    Ok(())
+}
