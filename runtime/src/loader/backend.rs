@@ -26,15 +26,19 @@ pub(super) enum Backend<P> {
 }
 
 /// What the consumer gets.
-pub(super) enum Next<P> {
-    /// A batch, its number and its rows; it may have met trouble.
-    Batch {
-        lease: Lease<P>,
-        task: usize,
-        rows: usize,
-    },
+pub(super) type Next<P> = Result<Got<P>, Nothing>;
+
+/// A batch, its number and its rows; it may have met trouble.
+pub(super) struct Got<P> {
+    pub(super) lease: Lease<P>,
+    pub(super) task: usize,
+    pub(super) rows: usize,
+}
+
+/// Why the consumer gets no batch. Small, so that what it does get stays in registers.
+pub(super) enum Nothing {
     Failed {
-        failure: Failure,
+        failure: Box<Failure>,
         task: usize,
     },
     /// A batch that was never published, which no user code can cause.
@@ -108,7 +112,14 @@ impl<P: Storage> Backend<P> {
         crew: &Crew,
         slab: &mut Slab<P>,
     ) -> Next<P> {
-        either!(self, end => end.try_next(pass, abandoned, crew, slab))
+        match self {
+            Self::Shared(end) => end.try_next(pass, abandoned, crew, slab),
+            // Taken apart and put together: else the other way's would go where a call puts this one, which is memory.
+            Self::PerWorker(end) => match end.try_next(slab) {
+                Ok(Got { lease, task, rows }) => Ok(Got { lease, task, rows }),
+                Err(nothing) => Err(nothing),
+            },
+        }
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.

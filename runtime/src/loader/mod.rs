@@ -331,8 +331,10 @@ impl<B: Output> Loader<B> {
     /// ```
     #[inline]
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
-        let next = self.inner.next()?;
-        Some(next.map(B::deliver))
+        match self.inner.next()? {
+            Ok(lease) => Some(Ok(B::deliver(lease))),
+            Err(error) => Some(Err(*error)),
+        }
     }
 
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].

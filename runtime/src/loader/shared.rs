@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slotline_core::ordered::{self, Consumer, NextError, OpenError, Worker};
 
 use super::Progress;
-use super::backend::{Begin, Begun, Next, Stuck};
+use super::backend::{Begin, Begun, Got, Next, Nothing, Stuck};
 use super::collate::Storage;
 use super::crew::Crew;
 use super::engine::Board;
@@ -88,9 +88,9 @@ impl<P: Storage> SharedRing<P> {
         slab: &mut Slab<P>,
     ) -> Next<P> {
         if self.empty.is_some()
-            && let Some(next) = self.refill(slab)
+            && let Some(nothing) = self.refill(slab)
         {
-            return next;
+            return Err(nothing);
         }
         let helped = self.helps && !self.consumer.is_ready() && !crew.is_lost() && self.help();
         // SAFETY: only the loader calls `draft`, and not while this is borrowed.
@@ -98,12 +98,12 @@ impl<P: Storage> SharedRing<P> {
         let mut slot = match self.consumer.try_next_here() {
             Ok(slot) => slot,
             // What was made comes later, or was a part.
-            Err(NextError::Empty) if helped => return Next::Again,
-            Err(NextError::Failed { ticket }) => return Next::Lost { task: task(plan, ticket) },
-            Err(error) => return nothing(error),
+            Err(NextError::Empty) if helped => return Err(Nothing::Again),
+            Err(NextError::Failed { ticket }) => return Err(Nothing::Lost { task: task(plan, ticket) }),
+            Err(error) => return Err(nothing(error)),
         };
         if abandoned.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         let (task, rows) = match pass.tasks {
             Some(_) => {
@@ -114,21 +114,21 @@ impl<P: Storage> SharedRing<P> {
             None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,
                 // Claimed beyond the end of the user's iterator.
-                None => return Next::Again,
+                None => return Err(Nothing::Again),
             },
         };
         if let Some(lease) = slab.exchange(&mut slot) {
-            return Next::Batch { lease, task, rows };
+            return Ok(Got { lease, task, rows });
         }
         let lease = Slab::share(&slot);
         self.empty = Some(slot.keep(self.shared.ring.clone()));
-        Next::Batch { lease, task, rows }
+        Ok(Got { lease, task, rows })
     }
 
     /// Gives the slot of the last batch back with a free cell in it. If there is none: what comes instead of the next batch.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, slab: &mut Slab<P>) -> Option<Next<P>> {
+    fn refill(&mut self, slab: &mut Slab<P>) -> Option<Nothing> {
         let slot = self.empty.as_mut()?;
         if slab.refill(slot) {
             self.empty = None;
@@ -136,7 +136,7 @@ impl<P: Storage> SharedRing<P> {
         }
         match self.consumer.peek() {
             Err(error @ (NextError::Ended | NextError::Closed)) => Some(nothing(error)),
-            _ => Some(Next::Held),
+            _ => Some(Nothing::Held),
         }
     }
 
@@ -201,12 +201,12 @@ impl<P: Storage> SharedRing<P> {
 
 /// What it means that there is no lease.
 #[inline]
-fn nothing<P>(error: NextError) -> Next<P> {
+fn nothing(error: NextError) -> Nothing {
     match error {
         // No lease is kept, but for that of one slot, which is given back before the next one is asked for.
-        NextError::Empty | NextError::Held | NextError::Failed { .. } => Next::Empty,
-        NextError::Closed => Next::Closed,
-        NextError::Ended => Next::End,
+        NextError::Empty | NextError::Held | NextError::Failed { .. } => Nothing::Empty,
+        NextError::Closed => Nothing::Closed,
+        NextError::Ended => Nothing::End,
     }
 }
 

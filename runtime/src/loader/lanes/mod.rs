@@ -30,10 +30,8 @@ use self::side::Lanes;
 pub(super) use self::worker::Request;
 use self::worker::{Hand, Mark, Outcome};
 use super::Progress;
-use super::backend::{Begin, Begun, Next, Stuck};
+use super::backend::{Begin, Begun, Got, Next, Nothing, Stuck};
 use super::collate::Storage;
-use super::crew::Crew;
-use super::job::Abandoned;
 use super::resume::Tickets;
 use super::slab::Slab;
 use super::state::{State, Stream, Streams};
@@ -81,26 +79,26 @@ impl<P> Own<P> {
     fn make(&mut self, lanes: &Lanes<P>, slab: &mut Slab<P>) -> Next<P> {
         let abandoned = &lanes.abandoned;
         if abandoned.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         if self.over || self.tasks == Some(self.made) {
-            return Next::End;
+            return Err(Nothing::End);
         }
-        let Some(lease) = slab.free() else { return Next::Held };
+        let Some(lease) = slab.free() else { return Err(Nothing::Held) };
         let work = lease.work();
         let task = self.tickets.task(self.made);
         let outcome = self.hand.fill(Request { task: Some(task), ..self.request }, task, work, &mut self.next_mark);
         if abandoned.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         std::mem::swap(&mut self.mark, &mut self.next_mark);
         self.made += 1;
         match (work.take_failure(), outcome) {
-            (Some(failure), _) => Next::Failed { failure, task },
-            (None, Outcome::Batch(rows)) => Next::Batch { lease, task, rows },
+            (Some(failure), _) => Err(Nothing::Failed { failure: Box::new(failure), task }),
+            (None, Outcome::Batch(rows)) => Ok(Got { lease, task, rows }),
             (None, _) => {
                 self.over = true;
-                Next::End
+                Err(Nothing::End)
             }
         }
     }
@@ -131,7 +129,7 @@ impl<P: Storage> PerWorker<P> {
         Ok(Begun { failures, nobody_left: false })
     }
 
-    pub(super) fn try_next(&mut self, _: &Progress, _: &Abandoned, _: &Crew, slab: &mut Slab<P>) -> Next<P> {
+    pub(super) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
         match &mut self.own {
             Some(own) => own.make(&self.lanes, slab),
             None => self.lanes.try_next(slab),

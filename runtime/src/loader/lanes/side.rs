@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
-use super::super::backend::Next;
+use super::super::backend::{Got, Next, Nothing};
 use super::super::job::Abandoned;
 use super::super::resume::Tickets;
 use super::super::slab::Slab;
@@ -167,9 +167,9 @@ impl<P> Lanes<P> {
     }
 
     /// The lane whose answer comes next, if it is there.
-    fn ready(&mut self) -> Result<usize, Next<P>> {
+    fn ready(&mut self) -> Result<usize, Nothing> {
         if self.any.is_none() {
-            return self.asked.front().copied().ok_or(Next::End);
+            return self.asked.front().copied().ok_or(Nothing::End);
         }
         let count = self.lanes.len();
         let ready = (0..count).map(|i| (self.look + i) % count).find(|&lane| {
@@ -178,8 +178,8 @@ impl<P> Lanes<P> {
         });
         match ready {
             Some(lane) => Ok(lane),
-            None if self.lanes.iter().all(|lane| lane.outstanding == 0) => Err(Next::End),
-            None => Err(Next::Empty),
+            None if self.lanes.iter().all(|lane| lane.outstanding == 0) => Err(Nothing::End),
+            None => Err(Nothing::Empty),
         }
     }
 
@@ -189,26 +189,26 @@ impl<P> Lanes<P> {
             let index = match self.ready() {
                 Ok(lane) => lane,
                 // Nobody is asked any more.
-                Err(_) if self.abandoned.is_stopped() => return Next::Closed,
+                Err(_) if self.abandoned.is_stopped() => return Err(Nothing::Closed),
                 // What the others could take of its work, they have.
-                Err(Next::End) if self.lanes.iter().any(|lane| lane.gone) => return Next::Closed,
-                Err(nothing) => return nothing,
+                Err(Nothing::End) if self.lanes.iter().any(|lane| lane.gone) => return Err(Nothing::Closed),
+                Err(nothing) => return Err(nothing),
             };
             let lane = &mut self.lanes[index];
             let next = match lane.replies.peek() {
-                Err(NextError::Empty) => return Next::Empty,
-                _ if self.abandoned.is_stopped() => return Next::Closed,
+                Err(NextError::Empty) => return Err(Nothing::Empty),
+                _ if self.abandoned.is_stopped() => return Err(Nothing::Closed),
                 // Whatever it was asked for will not be answered.
-                Err(_) => return Next::Closed,
+                Err(_) => return Err(Nothing::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
                     if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = lane.replies.try_next() {
                             std::mem::swap(&mut reply.mark, &mut lane.mark);
                         }
-                        Some(Next::Failed { failure, task })
+                        Some(Err(Nothing::Failed { failure: Box::new(failure), task }))
                     } else {
-                        let Some(place) = slab.find() else { return Next::Held };
+                        let Some(place) = slab.find() else { return Err(Nothing::Held) };
                         let mut reply = lane
                             .replies
                             .try_next()
@@ -216,7 +216,7 @@ impl<P> Lanes<P> {
                         let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut lane.mark);
                         drop(reply);
-                        Some(Next::Batch { lease, task, rows })
+                        Some(Ok(Got { lease, task, rows }))
                     }
                 }
                 Ok(_) => {
