@@ -88,7 +88,7 @@ impl<P: Storage> SharedRing<P> {
         slab: &mut Slab<P>,
     ) -> Next<P> {
         if self.empty.is_some()
-            && let Some(nothing) = self.refill(slab)
+            && let Some(nothing) = self.refill(slab, abandoned)
         {
             return Err(nothing);
         }
@@ -128,16 +128,23 @@ impl<P: Storage> SharedRing<P> {
     /// Gives the slot of the last batch back with a free cell in it. If there is none: what comes instead of the next batch.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, slab: &mut Slab<P>) -> Option<Nothing> {
+    fn refill(&mut self, slab: &mut Slab<P>, abandoned: &Abandoned) -> Option<Nothing> {
         let slot = self.empty.as_mut()?;
         if slab.refill(slot) {
             self.empty = None;
             return None;
         }
-        match self.consumer.peek() {
-            Err(error @ (NextError::Ended | NextError::Closed)) => Some(nothing(error)),
-            _ => Some(Nothing::Held),
-        }
+        Some(match self.ended() {
+            // What is ready stays where it is.
+            _ if abandoned.is_stopped() => Nothing::Closed,
+            Some(end) => end,
+            None => Nothing::Held,
+        })
+    }
+
+    /// Whether there is nothing more to come, of this pass or at all.
+    fn ended(&self) -> Option<Nothing> {
+        self.consumer.peek().err().map(nothing).filter(|end| matches!(end, Nothing::End | Nothing::Closed))
     }
 
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
@@ -154,7 +161,7 @@ impl<P: Storage> SharedRing<P> {
 
     pub(super) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
         let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
-        slab.wait(deadline, || own() || self.is_closed())
+        slab.wait(deadline, || own() || self.shared.abandoned.is_stopped() || self.ended().is_some())
     }
 
     pub(super) fn is_ready(&self) -> bool {
