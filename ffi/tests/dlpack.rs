@@ -200,8 +200,7 @@ fn bools_that_an_importer_spoils_are_bools_when_their_memory_is_filled_again() {
 
 #[test]
 fn tensors_keep_memory_as_batches_do() {
-    let loader =
-        Loader::with(options(|options| (options.batch_size, options.on_held) = (100, SLOTLINE_ON_HELD_FAIL)));
+    let loader = Loader::with(options(|options| (options.batch_size, options.on_held) = (100, SLOTLINE_ON_HELD_FAIL)));
     loader.epoch().unwrap();
     let mut tensors = Vec::new();
     let held = loop {

@@ -41,10 +41,14 @@ macro_rules! each {
 fn rows<S: slotline::sample::Schema>(batch: &Batch<S>) -> Vec<u8> {
     let columns = batch.columns();
     let bytes = columns.get(0).unwrap().typed::<u8>().unwrap();
-    bytes.as_slice().chunks_exact(BYTES).map(|row| {
-        assert!(row.iter().all(|&byte| byte == row[0]), "a row of two samples");
-        row[0]
-    }).collect()
+    bytes
+        .as_slice()
+        .chunks_exact(BYTES)
+        .map(|row| {
+            assert!(row.iter().all(|&byte| byte == row[0]), "a row of two samples");
+            row[0]
+        })
+        .collect()
 }
 
 fn all(mut samples: Vec<u8>, len: usize) {
@@ -131,7 +135,8 @@ fn a_whole_epoch_can_be_collected_and_dropped_on_another_thread() {
 #[test]
 fn thousands_of_small_batches_are_kept() {
     for workers in [0, 2] {
-        let mut loader = Loader::builder(from_fn(5000, |index, _| Ok(index as i64))).num_workers(workers).build().unwrap();
+        let mut loader =
+            Loader::builder(from_fn(5000, |index, _| Ok(index as i64))).num_workers(workers).build().unwrap();
         for round in 0..3 {
             let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
             assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));

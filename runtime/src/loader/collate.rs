@@ -1,4 +1,4 @@
-//! How samples become a batch: stacked in the slot's memory, or by a function of the user's.
+//! How samples become a batch: stacked in its memory, or by a function of the user's.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -96,7 +96,7 @@ mod sealed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stack;
 
-/// The memory of one slot.
+/// The memory of one batch.
 #[doc(hidden)]
 pub struct Region {
     start: NonNull<u8>,
@@ -114,7 +114,7 @@ impl fmt::Debug for Region {
 }
 
 // SAFETY: the region owns its part of the arena, and what its packed fields have on the heap. Claims write disjoint rows of
-// it, and a lease reads it alone, as the ring's protocol has it; rows of packed fields are all of one claim.
+// it, and a lease reads it alone, as the protocols of the ring and of the slab have it; rows of packed fields are all of one claim.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

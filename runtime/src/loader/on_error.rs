@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::collate::Storage;
 use super::error::{BuildError, By, Error};
-use super::slab::Lease;
 use super::options::{Kind, clash};
+use super::slab::Lease;
 use super::spans;
 use super::stats::Tally;
 use super::work::{Bad, Failure, Trouble, dispose, dispose_each, quietly};
@@ -214,11 +214,7 @@ impl Ledger {
 
     /// What is delivered in the place of a batch that has met trouble: what is left of it, or an error; with nothing left,
     /// nothing. Counts its bad samples.
-    pub(super) fn settle<P: Storage>(
-        &mut self,
-        lease: Lease<P>,
-        tally: &mut Tally,
-    ) -> Option<Result<Lease<P>, Error>> {
+    pub(super) fn settle<P: Storage>(&mut self, lease: Lease<P>, tally: &mut Tally) -> Option<Result<Lease<P>, Error>> {
         let tag = lease.tag();
         match self.count(lease.work().take_trouble(), tag.task) {
             Ok(empty) => {

@@ -1,4 +1,8 @@
 //! The consumer's end of the ring that all workers share.
+//!
+//! A slot refers to a cell (see [`slab`](super::slab)). The consumer takes a finished cell out, leaves a free one, and gives the
+//! slot back. If none is free the slot stays taken, and its cell is the user's: the ring goes on with one slot less, until the next
+//! batch is asked for. So there need be no cell more than those of the slots and those that may be held.
 
 use std::sync::Arc;
 

@@ -215,8 +215,14 @@ fn assemble<P: Storage, H: Hand<P> + 'static>(
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of(&made.payloads);
     let released = Waiter::new(options.wait_strategy);
-    let (slab, cells) =
-        Slab::new(made.payloads, (workers * prefetch, options.hold), batching.single, made.more, options.on_held, released);
+    let (slab, cells) = Slab::new(
+        made.payloads,
+        (workers * prefetch, options.hold),
+        batching.single,
+        made.more,
+        options.on_held,
+        released,
+    );
     let mut cells = cells.into_iter();
     let any = (!options.in_order && workers > 0).then(waiter);
     let start = options.worker_init.take().map(|init| Start::new(init, options.persistent_workers));

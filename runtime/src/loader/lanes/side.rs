@@ -31,7 +31,10 @@ pub(super) struct Lane<P> {
 }
 
 impl<P> Lane<P> {
-    pub(super) fn new(requests: spsc::Producer<Arc<Ring<Request>>>, replies: spsc::Consumer<Arc<Ring<Reply<P>>>>) -> Self {
+    pub(super) fn new(
+        requests: spsc::Producer<Arc<Ring<Request>>>,
+        replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
+    ) -> Self {
         Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
     }
 
