@@ -10,6 +10,7 @@ use slotline_ffi::batch::*;
 use slotline_ffi::dlpack::*;
 use slotline_ffi::dtype::*;
 use slotline_ffi::field::SLOTLINE_FIXED;
+use slotline_ffi::options::SLOTLINE_ON_HELD_FAIL;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
 use support::datasets::{Drops, field, map, map_loader};
@@ -199,8 +200,7 @@ fn bools_that_an_importer_spoils_are_bools_when_their_memory_is_filled_again() {
 
 #[test]
 fn tensors_keep_memory_as_batches_do() {
-    let loader =
-        Loader::with(options(|options| (options.batch_size, options.on_held) = (100, SLOTLINE_ON_HELD_FAIL)));
+    let loader = Loader::with(options(|options| (options.batch_size, options.on_held) = (100, SLOTLINE_ON_HELD_FAIL)));
     loader.epoch().unwrap();
     let mut tensors = Vec::new();
     let held = loop {

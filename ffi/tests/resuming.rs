@@ -13,6 +13,7 @@ use slotline_ffi::dtype::SLOTLINE_I64;
 use slotline_ffi::field::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::map::*;
+use slotline_ffi::options::SLOTLINE_ON_HELD_WAIT;
 use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::stats::*;
@@ -197,7 +198,8 @@ fn a_callback_may_stop_its_loader() {
 #[test]
 fn who_waits_for_a_batch_to_be_freed_returns_when_the_loader_is_stopped_or_freed() {
     for free in [false, true] {
-        let loader = Loader::with(options(|options| (options.num_workers, options.on_held) = (1, SLOTLINE_ON_HELD_WAIT)));
+        let loader =
+            Loader::with(options(|options| (options.num_workers, options.on_held) = (1, SLOTLINE_ON_HELD_WAIT)));
         loader.epoch().unwrap();
         thread::scope(|scope| {
             let taker = scope.spawn(|| {

@@ -113,7 +113,12 @@ impl What {
     /// A loader of it; `choices` are what must not matter.
     fn build(&self, (hold, on_held): (usize, OnHeld), choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
         let mut builder = Loader::iterable(self.stream.clone()).batch_size(self.batch_size).drop_last(self.drop_last);
-        builder = builder.num_workers(self.workers).hold(hold).on_held(on_held).in_order(self.in_order).on_error(self.on_error);
+        builder = builder
+            .num_workers(self.workers)
+            .hold(hold)
+            .on_held(on_held)
+            .in_order(self.in_order)
+            .on_error(self.on_error);
         builder = builder.generator(Generator::from_seed(self.seed)).persistent_workers(self.persistent);
         if self.workers > 0 {
             builder = builder.prefetch_factor(choices.within(1, 3));

@@ -356,7 +356,12 @@ impl World<'_> {
 
     fn options<D: Loadable>(&self, mut builder: Builder<D>) -> Builder<D> {
         let how = self.how;
-        builder = builder.num_workers(how.workers).hold(how.hold).on_held(how.on_held).in_order(how.in_order).wait_strategy(how.wait);
+        builder = builder
+            .num_workers(how.workers)
+            .hold(how.hold)
+            .on_held(how.on_held)
+            .in_order(how.in_order)
+            .wait_strategy(how.wait);
         builder = builder.on_error(how.on_error).on_overflow(how.overflow).timeout(how.timeout).seed(7);
         builder = builder.watchdog(how.watchdog).persistent_workers(how.persistent);
         if !matches!(how.from, Origin::Batches | Origin::Lists) {

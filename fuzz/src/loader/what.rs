@@ -182,7 +182,12 @@ pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, Bu
 
 fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
     let mut builder = sampled(Loader::builder(what.items.clone()), what);
-    builder = builder.num_workers(how.workers).hold(how.hold).on_held(how.on_held).in_order(how.in_order).wait_strategy(how.wait);
+    builder = builder
+        .num_workers(how.workers)
+        .hold(how.hold)
+        .on_held(how.on_held)
+        .in_order(how.in_order)
+        .wait_strategy(how.wait);
     builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
     builder = builder.persistent_workers(what.persistent);
     if how.workers > 0 {
