@@ -53,6 +53,15 @@ struct DLManagedTensorVersioned;
 // They get memory from the heap, for that batch.
 #define SLOTLINE_OVERFLOW_SPILL 1
 
+// More memory is taken for batches that are kept beyond `hold`, as far as `memory_limit` and the system allow it.
+#define SLOTLINE_ON_HELD_GROW 0
+
+// The thread that asks for the next batch waits until another one frees a batch.
+#define SLOTLINE_ON_HELD_WAIT 1
+
+// Asking for the next batch is `SLOTLINE_HELD` until a batch is freed.
+#define SLOTLINE_ON_HELD_FAIL 2
+
 // The version of this header. A library with another one cannot be used with it.
 #define SLOTLINE_ABI_VERSION 1
 
@@ -325,7 +334,7 @@ typedef struct {
   size_t num_workers;
   // Batches that are loaded ahead for each worker (0: 2, or more if they are small).
   size_t prefetch_factor;
-  // Batches that the caller keeps while it asks for the next one (1).
+  // Batches that the caller keeps while it asks for the next one (1): there is memory for them from the start.
   size_t hold;
   // Samples that a worker claims at once (0: by measurement).
   size_t part_size;
@@ -350,8 +359,6 @@ typedef struct {
   uint8_t pin_memory;
   // Whether there is one base seed, and one `worker_init`, for all passes (no).
   uint8_t persistent_workers;
-  // Whether to wait for another thread to free a batch where held ones leave no room (no: `SLOTLINE_HELD`).
-  uint8_t wait_for_release;
   // Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
   uint8_t dealt;
   // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
@@ -363,6 +370,8 @@ typedef struct {
   uint32_t affinity;
   // What becomes of packed samples that find no room (`SLOTLINE_OVERFLOW_ERROR`).
   uint32_t on_overflow;
+  // What happens when more batches are kept than `hold` and the next one is asked for (`SLOTLINE_ON_HELD_GROW`).
+  uint32_t on_held;
   // For `SLOTLINE_AFFINITY_CORES`: cores by the system's numbers, read when the loader is made.
   const size_t *cores;
   // How many.
@@ -461,6 +470,10 @@ typedef struct {
   double worker_drawing;
   // How long the calling thread was.
   double caller_drawing;
+  // How many batches there is memory for beyond those that the loader was made for, as more were kept.
+  uint64_t extra_batches;
+  // Bytes that were taken for them.
+  uint64_t extra_bytes;
 } slotline_stats;
 
 // Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the

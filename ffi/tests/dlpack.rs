@@ -10,6 +10,7 @@ use slotline_ffi::batch::*;
 use slotline_ffi::dlpack::*;
 use slotline_ffi::dtype::*;
 use slotline_ffi::field::SLOTLINE_FIXED;
+use slotline_ffi::options::SLOTLINE_ON_HELD_FAIL;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
 use support::datasets::{Drops, field, map, map_loader};

@@ -13,6 +13,7 @@ use slotline_ffi::dtype::SLOTLINE_I64;
 use slotline_ffi::field::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::map::*;
+use slotline_ffi::options::SLOTLINE_ON_HELD_WAIT;
 use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::stats::*;

@@ -10,8 +10,11 @@ use slotline::{Batch, BoxError, Loader};
 /// Samples in the dataset: an odd number, so that two ranks cannot have equally many different ones.
 const SAMPLES: usize = 101;
 
-/// The loader of one rank. A sample is its index and a random number, for augmentation.
-fn loader(rank: usize, ranks: usize) -> Result<(Loader<Batch<(i64, u64)>>, EpochHandle), BoxError> {
+/// A sample is its index and a random number, for augmentation.
+type RankLoader = Loader<Batch<(i64, u64)>>;
+
+/// The loader of one rank, and the epoch of its sampler.
+fn loader(rank: usize, ranks: usize) -> Result<(RankLoader, EpochHandle), BoxError> {
     let dataset = from_fn(SAMPLES, |index, cx| Ok((index as i64, cx.rng().next_u64())));
     // All ranks must have the same seeds: the sampler's for the order, the loader's for augmentation.
     let sampler = DistributedSampler::new(SAMPLES, ranks, rank)?.seed(42);

@@ -97,13 +97,15 @@ impl Head {
     }
 
     /// The ticket after this one.
-    #[inline]
+    #[inline(always)]
     fn next<G: AnyRing>(self, ring: &G) -> Self {
-        let position = ring.ring().shape.next_ticket(self.position);
-        if self.slot + 1 < ring.ring().shape.depth {
-            Self { position, slot: self.slot + 1, ticket: self.ticket.wrapping_add(1), ..self }
+        let (shape, ticket) = (&ring.ring().shape, self.ticket.wrapping_add(1));
+        if self.slot + 1 < shape.depth {
+            Self { position: shape.next_slot(self.position), slot: self.slot + 1, ticket, ..self }
         } else {
-            Self::at(ring, position)
+            // A state has its lap above its status.
+            let lap = shape.lap_near(self.ready >> 2, 1);
+            Self { position: shape.start_of(lap), slot: 0, ready: state(lap, Status::Ready), ticket }
         }
     }
 
@@ -161,37 +163,52 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[inline(always)]
     fn take(&mut self) -> Result<(usize, usize), NextError> {
         // Apart and inline: the way of a lease through memory takes 10 ns.
-        let (slot, failed, ticket) = match self.ring.ring().delivery {
-            Delivery::InOrder => self.next_in_order()?,
-            Delivery::Arrival => self.next_arrived()?,
-        };
-        if failed {
-            self.ring.ring().release(slot);
-            return Err(NextError::Failed { ticket });
+        match self.ring.ring().delivery {
+            Delivery::InOrder => self.next_in_order(),
+            Delivery::Arrival => self.next_arrived(),
         }
-        Ok((slot, ticket))
     }
 
-    /// Takes the next slot, if it is finished: its index, whether it failed, and the ticket.
+    /// Takes the next slot, if it is finished: its index, and the ticket.
     #[inline(always)]
-    fn next_in_order(&mut self) -> Result<(usize, bool, usize), NextError> {
-        let (ring, head) = (self.ring.ring(), self.head);
-        let now = ring.slot(head.slot).state.load(Ordering::Acquire);
-        if now != head.ready && now != head.failed() {
-            return Err(self.why_nothing());
+    fn next_in_order(&mut self) -> Result<(usize, usize), NextError> {
+        let head = self.head;
+        if self.ring.ring().slot(head.slot).state.load(Ordering::Acquire) != head.ready {
+            return Err(self.nothing_or_failed());
         }
         self.head = head.next(&*self.ring);
-        Ok((head.slot, now != head.ready, head.ticket))
+        Ok((head.slot, head.ticket))
+    }
+
+    /// Takes the next slot if it failed, and says why there is no lease.
+    #[cold]
+    fn nothing_or_failed(&mut self) -> NextError {
+        let (ring, head) = (self.ring.ring(), self.head);
+        match ring.slot(head.slot).state.load(Ordering::Acquire) {
+            now if now == head.failed() => {
+                self.head = head.next(&*self.ring);
+                ring.release(head.slot);
+                NextError::Failed { ticket: head.ticket }
+            }
+            // It may be finished by now: then the next look finds it.
+            now if now == head.ready => NextError::Empty,
+            _ => self.why_nothing(),
+        }
     }
 
     /// As [`next_in_order`](Self::next_in_order), of whatever slot has arrived.
-    fn next_arrived(&mut self) -> Result<(usize, bool, usize), NextError> {
+    fn next_arrived(&mut self) -> Result<(usize, usize), NextError> {
         let ring = self.ring.ring();
         let Some((index, failed)) = ring.arrived() else { return Err(self.why_nothing()) };
         let slot = ring.slot(index);
         slot.state.store(state(0, Status::Leased), Ordering::Relaxed);
         self.taken = ring.cursor_shape.lap_near(self.taken, 1);
-        Ok((index, failed, slot.ticket.load(Ordering::Relaxed)))
+        let ticket = slot.ticket.load(Ordering::Relaxed);
+        if failed {
+            ring.release(index);
+            return Err(NextError::Failed { ticket });
+        }
+        Ok((index, ticket))
     }
 
     /// The lease on the next ticket, once that is finished.

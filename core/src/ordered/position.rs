@@ -91,7 +91,7 @@ impl Geometry {
     #[inline]
     pub(super) const fn next_ticket(self, cursor: usize) -> usize {
         if self.slot(cursor) + 1 < self.depth {
-            (cursor & !self.below_slot) + (1 << self.slot_shift) + (cursor & FLAGS)
+            self.next_slot(cursor & !self.below_slot) + (cursor & FLAGS)
         } else {
             (self.lap(cursor).wrapping_add(1) << self.lap_shift) + (cursor & FLAGS)
         }
@@ -107,6 +107,12 @@ impl Geometry {
         }
         let lap = self.lap(position).wrapping_add(laps as usize) << self.lap_shift;
         Some(lap + (((slot % self.depth as u128) as usize) << self.slot_shift))
+    }
+
+    /// The same part of the next slot of the lap, which there must be.
+    #[inline]
+    pub(super) const fn next_slot(self, cursor: usize) -> usize {
+        cursor + (1 << self.slot_shift)
     }
 
     /// How many tickets lie between two positions, each the first part of one; wraps as the laps do.

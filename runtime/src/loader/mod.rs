@@ -1,7 +1,8 @@
 //! The loader: a dataset, a sampler, worker threads and a ring of slots.
 //!
 //! [`Loader::builder`] takes torch's options under torch's names; [`Loader::epoch`] starts a pass, an iterator over
-//! batches. A batch is a lease on the slot it was written into.
+//! batches. A batch is a lease on the memory it was written into: dropped, that is used again, and kept, it stays as it is
+//! ([`OnHeld`]).
 //!
 //! # What happens where
 //!
@@ -13,7 +14,8 @@
 //! is by default with `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all
 //! of it. As long as it makes batches faster by itself than they could be passed between cores, which takes about 0.2
 //! µs, workers nap, for up to a millisecond at a time. After the first lap of the ring the loader allocates nothing, in
-//! this pass and in later ones, unless packed samples [may spill](Overflow::Spill) and do.
+//! this pass and in later ones, unless packed samples [may spill](Overflow::Spill) and do, or more batches are kept than it was
+//! [made to hold](Builder::hold).
 //!
 //! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
 //! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
@@ -27,8 +29,8 @@
 //!
 //! Batches of a dataset by index come through one ring that all workers share, as said above. Where there is no index
 //! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`build_dealt`](Builder::build_dealt)), each worker has
-//! a ring of its own, and these differ: each batch is made by one worker; the calling thread loads only if there are no workers;
-//! and it does not matter which batches are held, but only how many.
+//! a ring of its own, and these differ: each batch is made by one worker, and the calling thread loads only if there are no
+//! workers.
 //!
 //! # When things go wrong
 //!
@@ -38,7 +40,8 @@
 //! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and said once; beyond the budget [`Error::BadSamples`], and the next batch comes |
 //! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
-//! | all slots held | [`Error::Held`]; after a batch is dropped the next call goes on; if none was, it ends the pass |
+//! | more batches kept than [`hold`](Builder::hold) says | more memory, which is counted and said once; or what else [`on_held`](Builder::on_held) says: a wait, or [`Error::Held`] |
+//! | no more memory for them, by the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; after any is dropped the next one comes |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
 //! | a user's iterator of indices panics | [`Error::Sampler`] in the place of the batch; the pass ends |
 //! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is as it was; [`Error::State`] from `epoch` if only the drawn pass shows it |
@@ -49,7 +52,7 @@
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends by itself |
 //! | a worker that ends with a panic in the loader's own code | its share goes to the others. (With `in_order(false)` the rest of a last batch that it had begun may never come: there a `timeout` is of use.) When none is left, and the caller does not load, or each worker has a ring of its own, at the first one: [`Error::WorkerDied`], then and from every `epoch` |
 //! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
-//! | a batch leaked (`mem::forget`) | its slot is lost: the loader says `Held` when it comes round to it |
+//! | a batch leaked (`mem::forget`) | it counts as one that is kept for ever |
 //!
 //! Code of the user's runs in more places than those. A panic there:
 //!
@@ -74,7 +77,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | no memory for the batches, or the order of a pass | [`BuildError::Map`], [`BuildError::Memory`]; [`Error::Order`] from `epoch`, and the next call tries again |
-//! | no memory while a pass runs | it needs none; packed samples that would spill are [`Error::Sample`]. What samples allocate themselves, and small things when a loader is built, end the process if they can't be had, as everywhere in Rust |
+//! | no memory while a pass runs | it needs none, but for batches that are kept ([above](#when-things-go-wrong)); packed samples that would spill are [`Error::Sample`]. What samples allocate themselves, and small things when a loader is built, end the process if they can't be had, as everywhere in Rust |
 //! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; those that were started end first. If a thread can be had but not the page that std wants with it, std ends the process |
 //! | memory cannot be locked | [`Warning::NotLocked`] with the limit; it is used without |
 //! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run anywhere |
@@ -92,7 +95,8 @@
 //!
 //! - Of a loader with workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once. A [`Stopper`] stops
 //!   only what has no workers, or workers with a ring each.
-//! - A loader without workers goes on. Its memory is not locked any more: `mlock` ends with a fork.
+//! - A loader without workers goes on, and batches can be kept as before. Its memory is not locked any more: `mlock` ends with a
+//!   fork.
 //! - A loader in memory that [`Builder::memory`] was given (page-locked for a device, say), with workers or without, is
 //!   [`Error::Forked`] from `next` and `epoch` at once, since the child may not have that memory, or may share it. To read a batch
 //!   in it panics; tensors of one that were borrowed before the fork must not be read.

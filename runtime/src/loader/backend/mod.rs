@@ -28,15 +28,19 @@ pub(crate) enum Backend<P> {
 }
 
 /// What the consumer gets.
-pub(crate) enum Next<P> {
-    /// A batch, its number and its rows; it may have met errors.
-    Batch {
-        lease: Lease<P>,
-        task: usize,
-        rows: usize,
-    },
+pub(crate) type Next<P> = Result<Got<P>, Nothing>;
+
+/// A batch, its number and its rows; it may have met errors.
+pub(crate) struct Got<P> {
+    pub(crate) lease: Lease<P>,
+    pub(crate) task: usize,
+    pub(crate) rows: usize,
+}
+
+/// Why the consumer gets no batch. Small, so that what it does get stays in registers.
+pub(crate) enum Nothing {
     Failed {
-        failure: Failure,
+        failure: Box<Failure>,
         task: usize,
     },
     /// A batch that was never published, which no user code can cause.
@@ -110,7 +114,14 @@ impl<P: Storage> Backend<P> {
         pool: &WorkerPool,
         slab: &mut Slab<P>,
     ) -> Next<P> {
-        either!(self, end => end.try_next(pass, cancel, pool, slab))
+        match self {
+            Self::Shared(end) => end.try_next(pass, cancel, pool, slab),
+            // Taken apart and put together: else the other way's would go where a call puts this one, which is memory.
+            Self::PerWorker(end) => match end.try_next(slab) {
+                Ok(Got { lease, task, rows }) => Ok(Got { lease, task, rows }),
+                Err(nothing) => Err(nothing),
+            },
+        }
     }
 
     /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.

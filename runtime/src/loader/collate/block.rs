@@ -15,7 +15,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// What these slots are in, if it is the loader's.
+    /// What these batches are in, if it is the loader's.
     pub(crate) fn of(payloads: &[impl Storage]) -> Option<Self> {
         let region = payloads.first()?.region()?;
         Some(Self { layout: region.layout().clone(), arena: region.arena().clone() })

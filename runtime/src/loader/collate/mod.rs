@@ -1,4 +1,4 @@
-//! How samples become a batch: stacked in the slot's memory, or by a function of the user's.
+//! How samples become a batch: stacked in its memory, or by a function of the user's.
 
 pub(crate) mod allocate;
 pub(crate) mod batch;

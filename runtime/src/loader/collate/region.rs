@@ -15,7 +15,7 @@ use crate::loader::collate::job::Read;
 use crate::loader::collate::overflow::Spills;
 use crate::sample::{Columns, Layout, Row, Sample, close_up};
 
-/// The memory of one slot.
+/// The memory of one batch.
 #[doc(hidden)]
 pub struct Region {
     start: NonNull<u8>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Region {
 }
 
 // SAFETY: the region owns its part of the arena, and what its packed fields have on the heap. Claims write disjoint rows of
-// it, and a lease reads it alone, as the ring's protocol has it; rows of packed fields are all of one claim.
+// it, and a lease reads it alone, as the protocols of the ring and of the slab have it; rows of packed fields are all of one claim.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

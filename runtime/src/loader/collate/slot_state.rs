@@ -1,4 +1,4 @@
-//! What a slot holds: a batch, and what went wrong with it.
+//! What a cell holds: a batch, and what went wrong with it.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

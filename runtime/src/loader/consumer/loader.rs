@@ -171,8 +171,10 @@ impl<B: Output> Loader<B> {
     /// ```
     #[inline]
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
-        let next = self.inner.next()?;
-        Some(next.map(B::deliver))
+        match self.inner.next()? {
+            Ok(lease) => Some(Ok(B::deliver(lease))),
+            Err(error) => Some(Err(*error)),
+        }
     }
 
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
@@ -237,7 +239,7 @@ impl<B: Output> Loader<B> {
     /// On top come the code, the workers' stacks and some small things, no more than 1 MiB and 128 KiB for each worker: that
     /// is what resident memory may grow by beside the ceiling, however long a pass is (Linux; 0.4 MiB and 15 to 80 KiB were
     /// measured). Not counted are the dataset and what its code allocates, what a [collate function](Builder::collate) makes,
-    /// what [spills](Overflow::Spill), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
+    /// what [spills](Overflow::Spill), [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
     /// draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.inner.memory_ceiling
@@ -248,7 +250,8 @@ impl<B: Output> Loader<B> {
         self.inner.block.as_ref().map(Block::fields)
     }
 
-    /// The memory that all batches are in, one beside the other; `None` if a [collate function](Builder::collate) makes them.
+    /// The memory that the loader began with: all batches are in it, one beside the other, but for those that came when
+    /// [more were kept](OnHeld::Grow). `None` if a [collate function](Builder::collate) makes them.
     pub fn memory(&self) -> Option<&dyn Memory> {
         self.inner.block.as_ref().map(Block::memory)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::loader::backend::Next;
+use crate::loader::backend::{Got, Nothing};
 use crate::loader::checkpoint::state::State;
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::on_held::OnHeld;
@@ -79,8 +79,8 @@ impl<B: Output> Iterator for Pass<'_, B> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.refused.take() {
-            return Some(Err(error));
+        if self.refused.is_some() {
+            return self.refused.take().map(Err);
         }
         self.loader.next_batch()
     }
@@ -92,17 +92,18 @@ impl<B: Output> Iterator for Pass<'_, B> {
 }
 
 impl<P: Storage> Inner<P> {
-    /// The next batch of the pass, or the error in its place.
+    /// The next batch of the pass, or the error in its place. A box for that: it is large, and would else be copied for each
+    /// batch.
     #[inline(always)] // What it gives would else go through memory.
-    pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Error>> {
+    pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Box<Error>>> {
         if !self.pass.open {
             return None;
         }
         if !self.pass.failures.is_empty() {
-            return self.next_failure().map(Err);
+            return self.next_failure().map(|error| Err(Box::new(error)));
         }
         if self.pool.has_lost_memory() {
-            return Some(Err(self.forked()));
+            return Some(Err(Box::new(self.forked())));
         }
         if self.pass.delivered >= self.stats.look {
             self.look();
@@ -110,53 +111,69 @@ impl<P: Storage> Inner<P> {
         let mut deadline = None;
         loop {
             match self.backend.try_next(&self.pass, &self.cancel, &self.pool, &mut self.slab) {
-                Next::Batch { lease, task, rows } => {
+                Ok(Got { lease, task, rows }) => {
                     let task = self.number(task);
                     lease.describe(task, rows, self.pass.epoch);
                     if lease.work().has_errors() {
                         match self.settle(lease) {
                             // The time is that of one batch, and it is another one that may be held up now.
                             None => deadline = None,
-                            Some(outcome) => return Some(outcome),
+                            Some(outcome) => return Some(outcome.map_err(Box::new)),
                         }
                         continue;
                     }
                     self.count(&lease, rows);
                     return Some(Ok(lease));
                 }
-                Next::Again => {}
-                Next::Empty | Next::Held if self.pool.is_lost() => return Some(Err(self.forked())),
-                Next::Empty => {
-                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
-                    let backend = &mut self.backend;
-                    if !self.stats.waiting(|| backend.wait(deadline)) {
-                        return Some(Err(self.timed_out()));
-                    }
-                }
-                Next::Held => {
-                    let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
-                    if let Err(error) = self.make_room(deadline) {
-                        return Some(Err(error));
-                    }
-                }
-                Next::Failed { failure, task } => {
-                    let task = self.number(task);
-                    self.stats.fail();
-                    return Some(Err(failure.into_error(task)));
-                }
-                Next::Lost { task } => {
-                    let task = self.number(task);
-                    self.stats.fail();
-                    return Some(Err(Error::Lost { task }));
-                }
-                Next::Closed => return Some(Err(self.end_closed())),
-                Next::End => {
-                    (self.pass.open, self.pass.running) = (false, false);
-                    self.stats.end();
-                    return None;
-                }
+                Err(nothing) => match self.face(nothing, &mut deadline) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => return Some(Err(error)),
+                },
             }
         }
+    }
+
+    /// Does what there is to be done where no batch came: waits for one, or gives the error in its place; `false` at the end of
+    /// the pass.
+    #[cold]
+    #[inline(never)]
+    fn face(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
+        Err(Box::new(match nothing {
+            Nothing::Again => return Ok(true),
+            Nothing::Empty | Nothing::Held if self.pool.is_lost() => self.forked(),
+            Nothing::Empty => {
+                let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
+                let backend = &mut self.backend;
+                if self.stats.waiting(|| backend.wait(deadline)) {
+                    return Ok(true);
+                }
+                self.timed_out()
+            }
+            Nothing::Held => {
+                let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
+                match self.make_room(deadline) {
+                    Ok(()) => return Ok(true),
+                    Err(error) => error,
+                }
+            }
+            Nothing::Failed { failure, task } => {
+                let task = self.number(task);
+                self.stats.fail();
+                failure.into_error(task)
+            }
+            Nothing::Lost { task } => {
+                let task = self.number(task);
+                self.stats.fail();
+                Error::Lost { task }
+            }
+            Nothing::Closed => self.end_closed(),
+            Nothing::End => {
+                (self.pass.open, self.pass.running) = (false, false);
+                self.stats.end();
+                return Ok(false);
+            }
+        }))
     }
 
     /// The end of a pass whose loader was stopped, or has lost its workers. What is ready stays where it is: it may lack rows,

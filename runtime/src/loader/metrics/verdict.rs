@@ -202,7 +202,7 @@ impl fmt::Display for Verdict {
             Self::Held { waited } => write!(
                 f,
                 "held up by held batches: the loop waited {:.0} % of the time for one to be dropped; drop them sooner, or \
-                 raise hold",
+                 raise hold, or let on_held take more memory",
                 percent(*waited)
             ),
             Self::Starting { share } => write!(

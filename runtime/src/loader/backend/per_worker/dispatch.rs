@@ -7,8 +7,8 @@ use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
-use crate::loader::backend::Next;
 use crate::loader::backend::per_worker::worker::{Mark, Outcome, Reply, Request, Ring};
+use crate::loader::backend::{Got, Next, Nothing};
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::slab::Slab;
@@ -170,9 +170,9 @@ impl<P> Dispatch<P> {
     }
 
     /// The link whose answer comes next, if it is there.
-    fn ready(&mut self) -> Result<usize, Next<P>> {
+    fn ready(&mut self) -> Result<usize, Nothing> {
         if self.any.is_none() {
-            return self.asked.front().copied().ok_or(Next::End);
+            return self.asked.front().copied().ok_or(Nothing::End);
         }
         let count = self.links.len();
         let ready = (0..count).map(|i| (self.look + i) % count).find(|&link| {
@@ -181,8 +181,8 @@ impl<P> Dispatch<P> {
         });
         match ready {
             Some(link) => Ok(link),
-            None if self.links.iter().all(|link| link.outstanding == 0) => Err(Next::End),
-            None => Err(Next::Empty),
+            None if self.links.iter().all(|link| link.outstanding == 0) => Err(Nothing::End),
+            None => Err(Nothing::Empty),
         }
     }
 
@@ -192,26 +192,26 @@ impl<P> Dispatch<P> {
             let index = match self.ready() {
                 Ok(link) => link,
                 // Nobody is asked any more.
-                Err(_) if self.cancel.is_stopped() => return Next::Closed,
+                Err(_) if self.cancel.is_stopped() => return Err(Nothing::Closed),
                 // What the others could take of its work, they have.
-                Err(Next::End) if self.links.iter().any(|link| link.gone) => return Next::Closed,
-                Err(nothing) => return nothing,
+                Err(Nothing::End) if self.links.iter().any(|link| link.gone) => return Err(Nothing::Closed),
+                Err(nothing) => return Err(nothing),
             };
             let link = &mut self.links[index];
             let next = match link.replies.peek() {
-                Err(NextError::Empty) => return Next::Empty,
-                _ if self.cancel.is_stopped() => return Next::Closed,
+                Err(NextError::Empty) => return Err(Nothing::Empty),
+                _ if self.cancel.is_stopped() => return Err(Nothing::Closed),
                 // Whatever it was asked for will not be answered.
-                Err(_) => return Next::Closed,
+                Err(_) => return Err(Nothing::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
                     if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = link.replies.try_next() {
                             std::mem::swap(&mut reply.mark, &mut link.mark);
                         }
-                        Some(Next::Failed { failure, task })
+                        Some(Err(Nothing::Failed { failure: Box::new(failure), task }))
                     } else {
-                        let Some(place) = slab.find() else { return Next::Held };
+                        let Some(place) = slab.find() else { return Err(Nothing::Held) };
                         let mut reply = link
                             .replies
                             .try_next()
@@ -219,7 +219,7 @@ impl<P> Dispatch<P> {
                         let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut link.mark);
                         drop(reply);
-                        Some(Next::Batch { lease, task, rows })
+                        Some(Ok(Got { lease, task, rows }))
                     }
                 }
                 Ok(_) => {

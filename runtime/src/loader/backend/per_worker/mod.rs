@@ -27,14 +27,13 @@ pub(crate) mod worker;
 
 use crate::loader::backend::per_worker::dispatch::Dispatch;
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
-use crate::loader::backend::{Begin, Begun, Next, NotBegun};
+use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::checkpoint::state::{State, Stream, Streams};
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::Storage;
 use crate::loader::collate::slab::Slab;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{CancelFlag, Stopper};
-use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::cancel::Stopper;
 use crate::wait::Until;
 
 /// The consumer's ends of all workers' rings; or without workers, what makes batches in its own thread.
@@ -78,26 +77,26 @@ impl<P> Own<P> {
     fn make(&mut self, links: &Dispatch<P>, slab: &mut Slab<P>) -> Next<P> {
         let cancel = &links.cancel;
         if cancel.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         if self.over || self.tasks == Some(self.made) {
-            return Next::End;
+            return Err(Nothing::End);
         }
-        let Some(lease) = slab.free() else { return Next::Held };
+        let Some(lease) = slab.free() else { return Err(Nothing::Held) };
         let work = lease.work();
         let task = self.tickets.task(self.made);
         let outcome = self.maker.fill(Request { task: Some(task), ..self.request }, task, work, &mut self.next_mark);
         if cancel.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         std::mem::swap(&mut self.mark, &mut self.next_mark);
         self.made += 1;
         match (work.take_failure(), outcome) {
-            (Some(failure), _) => Next::Failed { failure, task },
-            (None, Outcome::Batch(rows)) => Next::Batch { lease, task, rows },
+            (Some(failure), _) => Err(Nothing::Failed { failure: Box::new(failure), task }),
+            (None, Outcome::Batch(rows)) => Ok(Got { lease, task, rows }),
             (None, _) => {
                 self.over = true;
-                Next::End
+                Err(Nothing::End)
             }
         }
     }
@@ -128,7 +127,7 @@ impl<P: Storage> PerWorker<P> {
         Ok(Begun { failures, nobody_left: false })
     }
 
-    pub(crate) fn try_next(&mut self, _: &Progress, _: &CancelFlag, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    pub(crate) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
         match &mut self.own {
             Some(own) => own.make(&self.links, slab),
             None => self.links.try_next(slab),

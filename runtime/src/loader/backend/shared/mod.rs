@@ -1,4 +1,8 @@
 //! The consumer's end of the ring that all workers share.
+//!
+//! A slot refers to a cell (see [`slab`](crate::loader::collate::slab)). The consumer takes a finished cell out, leaves a free one, and gives the
+//! slot back. If none is free the slot stays taken, and its cell is the user's: the ring goes on with one slot less, until the next
+//! batch is asked for. So there need be no cell more than those of the slots and those that may be held.
 
 pub(crate) mod worker;
 
@@ -8,7 +12,7 @@ use slotline_core::ordered::{self, Consumer, NextError, OpenError, Worker};
 
 use crate::fork::Process;
 use crate::loader::backend::shared::worker::{Help, Ring, Shared};
-use crate::loader::backend::{Begin, Begun, Next, NotBegun};
+use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
 use crate::loader::collate::slab::Slab;
 use crate::loader::order::plan::{Drawn, Plan};
@@ -89,9 +93,9 @@ impl<P: Storage> SharedRing<P> {
         slab: &mut Slab<P>,
     ) -> Next<P> {
         if self.empty.is_some()
-            && let Some(next) = self.refill(slab)
+            && let Some(nothing) = self.refill(slab, cancel)
         {
-            return next;
+            return Err(nothing);
         }
         let helped = self.helps && !self.consumer.is_ready() && !pool.is_lost() && self.help();
         // SAFETY: only the loader calls `draft`, and not while this is borrowed.
@@ -99,12 +103,12 @@ impl<P: Storage> SharedRing<P> {
         let mut slot = match self.consumer.try_next_here() {
             Ok(slot) => slot,
             // What was made comes later, or was a part.
-            Err(NextError::Empty) if helped => return Next::Again,
-            Err(NextError::Failed { ticket }) => return Next::Lost { task: task(plan, ticket) },
-            Err(error) => return nothing(error),
+            Err(NextError::Empty) if helped => return Err(Nothing::Again),
+            Err(NextError::Failed { ticket }) => return Err(Nothing::Lost { task: task(plan, ticket) }),
+            Err(error) => return Err(nothing(error)),
         };
         if cancel.is_stopped() {
-            return Next::Closed;
+            return Err(Nothing::Closed);
         }
         let (task, rows) = match pass.tasks {
             Some(_) => {
@@ -115,30 +119,37 @@ impl<P: Storage> SharedRing<P> {
             None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,
                 // Claimed beyond the end of the user's iterator.
-                None => return Next::Again,
+                None => return Err(Nothing::Again),
             },
         };
         if let Some(lease) = slab.exchange(&mut slot) {
-            return Next::Batch { lease, task, rows };
+            return Ok(Got { lease, task, rows });
         }
         let lease = Slab::share(&slot);
         self.empty = Some(slot.keep(self.shared.ring.clone()));
-        Next::Batch { lease, task, rows }
+        Ok(Got { lease, task, rows })
     }
 
     /// Gives the slot of the last batch back with a free cell in it. If there is none: what comes instead of the next batch.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, slab: &mut Slab<P>) -> Option<Next<P>> {
+    fn refill(&mut self, slab: &mut Slab<P>, cancel: &CancelFlag) -> Option<Nothing> {
         let slot = self.empty.as_mut()?;
         if slab.refill(slot) {
             self.empty = None;
             return None;
         }
-        match self.consumer.peek() {
-            Err(error @ (NextError::Ended | NextError::Closed)) => Some(nothing(error)),
-            _ => Some(Next::Held),
-        }
+        Some(match self.ended() {
+            // What is ready stays where it is.
+            _ if cancel.is_stopped() => Nothing::Closed,
+            Some(end) => end,
+            None => Nothing::Held,
+        })
+    }
+
+    /// Whether there is nothing more to come, of this pass or at all.
+    fn ended(&self) -> Option<Nothing> {
+        self.consumer.peek().err().map(nothing).filter(|end| matches!(end, Nothing::End | Nothing::Closed))
     }
 
     /// Fills some rows in the consumer's own thread, if any are to be claimed.
@@ -155,7 +166,7 @@ impl<P: Storage> SharedRing<P> {
 
     pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
         let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
-        slab.wait(deadline, || own() || self.is_closed())
+        slab.wait(deadline, || own() || self.shared.cancel.is_stopped() || self.ended().is_some())
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -202,12 +213,12 @@ impl<P: Storage> SharedRing<P> {
 
 /// What it means that there is no lease.
 #[inline]
-fn nothing<P>(error: NextError) -> Next<P> {
+fn nothing(error: NextError) -> Nothing {
     match error {
         // No lease is kept, but for that of one slot, which is given back before the next one is asked for.
-        NextError::Empty | NextError::Held | NextError::Failed { .. } => Next::Empty,
-        NextError::Closed => Next::Closed,
-        NextError::Ended => Next::End,
+        NextError::Empty | NextError::Held | NextError::Failed { .. } => Nothing::Empty,
+        NextError::Closed => Nothing::Closed,
+        NextError::Ended => Nothing::End,
     }
 }
 
