@@ -109,7 +109,7 @@ impl Gate {
 
     /// The gate as one worker sees it.
     pub(super) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { gate: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
+        Visitor { gate: self, worker, passes: 0, arrived: 0, gone: 0, ready: false, start: self.start.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -133,6 +133,10 @@ pub(super) struct Visitor<'a> {
     passes: u64,
     /// The last one of them that it was counted in as through.
     arrived: u64,
+    /// How many workers it knows to have ended.
+    gone: usize,
+    /// Whether it may take part in the pass.
+    ready: bool,
     start: Start,
 }
 
@@ -149,21 +153,27 @@ impl Drop for Visitor<'_> {
 impl Visitor<'_> {
     /// Waits for the next pass, runs the user's code, and waits until the gate is open; whether the worker may take part, or
     /// `None` if the loader is gone.
+    ///
+    /// If another worker ends meanwhile, the answer is that of the same pass: there may be something to claim again.
     pub(super) fn next_pass(&mut self) -> Option<bool> {
         let gate = self.gate;
         let mut state = gate.lock();
-        while state.passes == self.passes && !state.closed {
+        while state.passes == self.passes && state.gone == self.gone && !state.closed {
             state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
             return None;
+        }
+        self.gone = state.gone;
+        if state.passes == self.passes {
+            return Some(self.ready);
         }
         self.passes = state.passes;
         let info = WorkerInfo::new(self.worker, gate.workers, state.seed);
         drop(state);
         mishap();
         let outcome = self.start.run(info);
-        let ready = outcome.is_ok();
+        self.ready = outcome.is_ok();
         let mut state = gate.lock();
         state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
@@ -173,7 +183,8 @@ impl Visitor<'_> {
         while state.open < self.passes && state.passes == self.passes && !state.closed {
             state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Some(ready && state.open == self.passes)
+        self.ready &= state.open == self.passes;
+        Some(self.ready)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::collate::{Collate, Region, Stack, With};
 use super::error::{BuildError, Warning};
 use super::limit::BatchBytes;
-use super::work::last_words;
+use super::work::{dispose, last_words};
 use crate::BoxError;
 use crate::arena::{ALIGN, Memory, Pages, available_memory, lock_limit};
 use crate::dataset::{Context, Dataset, Loadable};
@@ -186,8 +186,12 @@ pub(super) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);
         match probe(|| Ok(Fields::of(&dataset.get(index, &mut cx)?))) {
-            Ok(fields) => return Ok(fields),
-            Err(source) => failure = Some(BuildError::Probe { index, source }),
+            // The failures of those before may panic when they are dropped.
+            Ok(fields) => {
+                dispose(failure);
+                return Ok(fields);
+            }
+            Err(source) => dispose(failure.replace(BuildError::Probe { index, source })),
         }
     }
     // An empty dataset has no fields, and no batches either.

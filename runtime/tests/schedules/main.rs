@@ -160,6 +160,7 @@ fn about(kind: Kind) -> About {
         keeps: false,
         stops: false,
         mishaps: false,
+        parts: false,
     }
 }
 
@@ -175,6 +176,12 @@ models! {
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
+/// As they arrive, a worker can end with a batch begun that the others have passed over, also the last one of the pass.
+#[test]
+fn parts_that_a_worker_leaves_are_taken_by_the_others() {
+    explore(About { mishaps: true, parts: true, leaves: true, ..about(Kind::Shared) });
+}
+
 /// Else what a failure prints were worth nothing.
 #[test]
 fn a_schedule_comes_again() {
@@ -187,6 +194,7 @@ fn a_schedule_comes_again() {
             keeps: true,
             stops: true,
             mishaps: false,
+            parts: false,
             kind,
         });
     }

@@ -33,6 +33,7 @@ use crate::loader::passes::{Orders, Passes};
 use crate::loader::payloads::{Made, PROBES, Payloads, Request as Wanted, fields_of, probe};
 use crate::loader::resume::Log;
 use crate::loader::stats::Tally;
+use crate::loader::work::dispose;
 use crate::loader::{Inner, Loader};
 use crate::sample::Fields;
 use crate::sync::Mutex;
@@ -143,12 +144,23 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             drop(cursor);
             Ok(())
         });
-        let first = ended.and(first);
         set_worker_info(own);
+        // What is not wanted of these is dropped by itself: it may panic.
+        let first = match ended {
+            Ok(()) => first,
+            Err(error) => {
+                dispose(first);
+                Err(error)
+            }
+        };
         match first {
-            Ok(Some(fields)) => return Ok(fields),
+            Ok(Some(fields)) => {
+                dispose(failure);
+                return Ok(fields);
+            }
             Ok(None) => {}
-            Err(source) => failure = failure.or(Some(BuildError::Probe { index: 0, source })),
+            Err(source) if failure.is_none() => failure = Some(BuildError::Probe { index: 0, source }),
+            Err(other) => dispose(other),
         }
     }
     // A dataset without samples has no fields, and no batches either.
