@@ -216,9 +216,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
             let ring = self.ring.ring();
             match ring.delivery {
                 // Also if somebody has begun it, who may claim no more of it.
-                Delivery::InOrder => {
-                    ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position
-                }
+                Delivery::InOrder => ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
                 Delivery::Arrival => ring.has_room(),
             }
         })
