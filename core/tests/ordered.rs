@@ -36,6 +36,39 @@ fn a_consumer_that_works_does_not_wait_for_a_ticket_that_only_it_can_claim() {
 }
 
 #[test]
+fn a_consumer_that_works_does_not_wait_for_parts_that_only_it_can_claim() {
+    for delivery in [Delivery::InOrder, Delivery::Arrival] {
+        let ring = Ring::inline([const { Slot::new(0) }; 1], Config::new().parts(2).delivery(delivery));
+        let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+        worker.try_claim(2).unwrap().publish();
+        let lease = consumer.try_next().unwrap();
+        assert_eq!(worker.try_claim(1).unwrap_err(), ClaimError::Full);
+        drop(lease);
+        // Another worker begins the ticket, and ends.
+        worker.try_claim(1).unwrap().publish();
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
+        assert!(consumer.wait_or_work(&Now), "{delivery:?}");
+        let claim = worker.try_claim(1).unwrap();
+        assert!(!consumer.wait_or_work(&Now), "{delivery:?}");
+        claim.publish();
+        assert!(consumer.try_next().is_ok());
+    }
+}
+
+#[test]
+fn a_worker_told_of_the_end_comes_back_for_parts_that_are_left() {
+    let ring = Ring::inline([const { Slot::new(0) }; 2], Config::new().parts(2).delivery(Delivery::Arrival));
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    worker.try_claim(1).unwrap().publish();
+    ring.seal();
+    // Else it would wait for ever, as this ring's sides spin.
+    assert_eq!(worker.wait_for_run(), Ok(()));
+    worker.try_claim(1).unwrap().publish();
+    assert!(consumer.try_next().is_ok());
+    assert_eq!(consumer.try_next().unwrap_err(), NextError::Ended);
+}
+
+#[test]
 fn many_claims_at_once_are_those_in_a_row_that_are_free_up_to_the_limit_of_the_run() {
     // Two laps before the wrap of the position, and so across it.
     let slots = [const { Slot::new(0) }; 4];

@@ -80,7 +80,6 @@ macro_rules! handle {
 
             $($all)*
 
-            #[expect(clippy::undocumented_unsafe_blocks, reason = "said once, for all rows")]
             fn rows() -> Vec<Row<Self>> {
                 fn one(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
                     Row { name, exclusive: true, call }
@@ -88,29 +87,40 @@ macro_rules! handle {
                 fn any(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
                     Row { name, exclusive: false, call }
                 }
-                // SAFETY: in all of them: a loader that is freed when the call is inside at the earliest.
                 vec![
-                    one(stringify!($epoch), |l, _| Some(status(|error| unsafe { $epoch(l, error) }))),
+                    one(stringify!($epoch), |l, _| {
+                        // SAFETY: the loader is freed when the call is inside at the earliest; `error` can be written.
+                        Some(status(|error| unsafe { $epoch(l, error) }))
+                    }),
                     one(stringify!($next), |l, _| Some(Self::next(l))),
                     one(stringify!($state), |l, _| {
-                        Some(bytes(|out, error| unsafe { $state(l, out, error) }).map_or_else(|e| e.0, |_| SLOTLINE_OK))
+                        // SAFETY: as above, and so can `out`.
+                        let state = bytes(|out, error| unsafe { $state(l, out, error) });
+                        Some(state.map_or_else(|e| e.0, |_| SLOTLINE_OK))
                     }),
                     one(stringify!($load), |l, state| {
+                        // SAFETY: as above, and so many bytes can be read.
                         Some(status(|error| unsafe { $load(l, state.as_ptr(), state.len(), error) }))
                     }),
                     any(stringify!($stats), |l, _| {
                         let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
+                        // SAFETY: as above, and `out` is as long as it says.
                         call(|error| unsafe { $stats(l, &mut out, error) }).unwrap();
                         None
                     }),
                     $(any(stringify!($told), |l, _| {
-                        assert!(!bytes(|out, error| unsafe { $told(l, out, error) }).unwrap().is_empty());
+                        // SAFETY: as above; `out` and `error` can be written.
+                        let text = bytes(|out, error| unsafe { $told(l, out, error) });
+                        assert!(!text.unwrap().is_empty());
                         None
                     }),)*
                     $(one(stringify!($text), |l, _| {
-                        Some(bytes(|out, error| unsafe { $text(l, out, error) }).map_or_else(|e| e.0, |_| SLOTLINE_OK))
+                        // SAFETY: as above; `out` and `error` can be written.
+                        let text = bytes(|out, error| unsafe { $text(l, out, error) });
+                        Some(text.map_or_else(|e| e.0, |_| SLOTLINE_OK))
                     }),)*
                     $(one(stringify!($one), |l, _| {
+                        // SAFETY: as above.
                         let _ = unsafe { $one(l) };
                         None
                     }),)*
@@ -119,6 +129,7 @@ macro_rules! handle {
                         None
                     }),
                     $(any(stringify!($any), |l, _| {
+                        // SAFETY: as above.
                         let answer = unsafe { $any(l) };
                         assert!(answer != 0, "{} is {answer:?}", stringify!($any));
                         None

@@ -11,6 +11,7 @@
 //! | an iterator of indices that panics when it is dropped | nothing |
 //! | `Dataset::prefetch` | the batch is an error; the next one comes |
 //! | `Dataset::fields` | comes out of `build` |
+//! | an error of a sample, or of `iter`, that `build` met when it looked for the fields, and that another one came after | nothing |
 
 mod support;
 
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use slotline::dataset::{Context, Dataset, from_fn};
-use slotline::loader::{Batch, Error};
+use slotline::loader::{Batch, BuildError, Error};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::sampler::{Order, Sampler, SamplerError};
@@ -133,6 +134,24 @@ fn errors_that_nobody_took_are_dropped_without_a_word() {
         } else {
             leave(&mut builder.build().unwrap());
         }
+    }
+}
+
+#[test]
+fn errors_that_build_met_before_another_one_are_dropped_without_a_word() {
+    let dataset = from_fn(LEN, |index, _| if index < 3 { Err(Bomb(true).into()) } else { Ok(index as i64) });
+    assert_eq!(panics(|| drop(Loader::builder(dataset).build().unwrap())), None);
+    // The first one is what `build` gives, whole.
+    for replicas in [1, 3] {
+        let dataset = OneByOne(from_fn(LEN, |_, _| -> Result<i64, BoxError> { Err(Bomb(true).into()) }));
+        let built = panics(|| match Loader::iterable(dataset).num_workers(replicas).build() {
+            Err(BuildError::Probe { source, .. }) => {
+                assert_eq!(source.to_string(), "a bomb as an error");
+                std::mem::forget(source);
+            }
+            built => panic!("{built:?}"),
+        });
+        assert_eq!(built, None, "{replicas}");
     }
 }
 

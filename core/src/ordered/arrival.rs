@@ -110,6 +110,11 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         })
     }
 
+    /// Whether parts can be claimed of a ticket that was begun.
+    pub(super) fn has_parts(&self) -> bool {
+        self.slots.slots().iter().any(|slot| slot.claims.load(Ordering::Relaxed) < self.shape.parts)
+    }
+
     /// Whether every slot is leased, so that nothing more can arrive until one is released.
     pub(super) fn all_leased(&self) -> bool {
         let leased = state(0, Status::Leased);

@@ -138,8 +138,11 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims { ring: &*self.0, row })
     }
 
-    /// Waits until there may be something to claim again after [`ClaimError::Ended`]: the next run, or
-    /// `Err(ClaimError::Closed)`.
+    /// Waits until there may be something to claim again after [`ClaimError::Ended`]: the next run, parts of a ticket that was
+    /// begun in this one, or `Err(ClaimError::Closed)`.
+    ///
+    /// There are such parts with [`Delivery::Arrival`] only, where a claim may pass over a ticket that somebody is about to
+    /// begin. See [`Ring::wake_all`].
     ///
     /// # Errors
     ///
@@ -150,7 +153,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.space.wait_until(&Never, || {
             let cursor = ring.cursor.load(Ordering::Acquire);
             closed = cursor & CLOSED != 0;
-            closed || !ring.is_over(cursor)
+            closed || !ring.is_over(cursor) || ring.delivery == Delivery::Arrival && ring.has_parts()
         });
         if closed { Err(ClaimError::Closed) } else { Ok(()) }
     }

@@ -260,7 +260,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
             match ring.delivery {
-                Delivery::InOrder => position(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
+                // Also if somebody has begun it, who may claim no more of it.
+                Delivery::InOrder => ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
                 Delivery::Arrival => ring.has_room(),
             }
         })

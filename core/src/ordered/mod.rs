@@ -102,7 +102,11 @@
 //! *Arrival mode.* Each slot has a word of its own, `claims`, that its parts are claimed from; a free slot is opened by
 //! whoever moves it from `UNOPENED` to `OPENING` and then draws a ticket from the cursor. A part claimed by
 //! compare-and-swap belongs to whatever ticket the slot holds at that moment, so it does no harm if the slot has come
-//! round in between. The rest is as above, with `lap` fixed at 0 and `Leased` for what the consumer has taken.
+//! round in between. A worker may pass over a slot that is being opened, and be told that no slot is free, or that the run has
+//! ended, though parts of that slot are left. The opener takes them when it comes back. One that never will
+//! [wakes everybody](Ring::wake_all) instead, after it has opened the slot: then who waits, for space or for the next run, has
+//! seen the parts or looks again, and so does a consumer that works. The rest is as above, with `lap` fixed at 0 and `Leased`
+//! for what the consumer has taken.
 //!
 //! The models in `tests/models` check all this for small rings, and that each ordering is needed.
 
@@ -386,7 +390,11 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    fn wake_all(&self) {
+    /// Has everybody who waits look again.
+    ///
+    /// A worker that claims no more, though it was told neither of the run's end nor that the ring is closed, must call this: with
+    /// [`Delivery::Arrival`] others may sleep who passed over a ticket while it began it, and who can take the rest of that.
+    pub fn wake_all(&self) {
         self.items.notify(|| true);
         self.space.notify(|| true);
     }

@@ -4,7 +4,7 @@ use shuttle::thread::{self, JoinHandle};
 use slotline::Error;
 use slotline::loader::{Batch, OnHeld, Output, Pass, State};
 
-use crate::dataset::{Rows, Words, step};
+use crate::dataset::{Rows, Words, give_way, step};
 use crate::scenario::{Scenario, below, one_in};
 
 /// What comes of a batch.
@@ -156,7 +156,7 @@ impl<B: Made> Hands<B> {
                     assert!(pass.next().is_none());
                     return End::Over;
                 }
-                Some(Err(Error::Timeout { .. })) if scenario.timeout => {}
+                Some(Err(Error::Timeout { .. })) if scenario.timeout => give_way(),
                 Some(Err(Error::Stopped)) if scenario.caller.stop.is_some() => {
                     assert!(pass.next().is_none());
                     return End::Stopped;

@@ -22,6 +22,12 @@ pub(crate) fn step() {
     thread::sleep(Duration::ZERO);
 }
 
+/// A step after which somebody else goes on, if anybody can. One who asks again and again after a timeout must take it: a
+/// timeout can be over before the first look at the ring is, and schedules by priorities let nobody else run meanwhile.
+pub(crate) fn give_way() {
+    thread::yield_now();
+}
+
 /// What is wrong with a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

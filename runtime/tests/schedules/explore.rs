@@ -8,11 +8,12 @@ use std::{env, fs, panic};
 use shuttle::scheduler::{
     PctScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId, UncontrolledNondeterminismCheckScheduler,
 };
-use shuttle::{Config, MaxSteps, Runner};
+use shuttle::{Config, MaxSteps, Runner, thread};
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 
 use crate::check;
+use crate::dataset::step;
 use crate::scenario::{About, Scenario, one_in};
 
 /// What a panic says that a model wants to happen.
@@ -116,6 +117,8 @@ fn run(scheduler: impl Scheduler + 'static, about: About) {
     config.max_steps = MaxSteps::FailAfter(200_000);
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(move || {
+        // `PctScheduler` takes it for a mistake if the first schedule has one thread only.
+        thread::spawn(step).join().expect("no panic");
         let scenario = Scenario::draw(about);
         SCENARIO.set(format!("{scenario:?}"));
         MISHAPS.set(about.mishaps);

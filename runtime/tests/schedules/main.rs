@@ -27,7 +27,7 @@ use slotline::loader::Output;
 use slotline::{Error, Loader};
 
 use self::caller::{End, Hands, Made};
-use self::dataset::{Rows, step};
+use self::dataset::{Rows, give_way, step};
 use self::explore::{explore, replays};
 use self::reference::{Reference, with_builder};
 use self::scenario::{About, Kind, Scenario, below, one_in};
@@ -70,7 +70,10 @@ fn check_loader<B: Output<Item: Made>>(
         let leave = (caller.leaves && one_in(2)).then(|| below(4));
         let end = match loader.epoch() {
             Ok(pass) => hands.take_pass(pass, &current, leave, &mut came),
-            Err(Error::Timeout { .. }) if current.timeout => continue,
+            Err(Error::Timeout { .. }) if current.timeout => {
+                give_way();
+                continue;
+            }
             Err(Error::Stopped) if current.caller.stop.is_some() => End::Stopped,
             Err(Error::WorkerDied { .. }) if current.mishaps => End::Died,
             Err(error) => panic!("{error:?}"),
@@ -157,6 +160,7 @@ fn about(kind: Kind) -> About {
         keeps: false,
         stops: false,
         mishaps: false,
+        parts: false,
     }
 }
 
@@ -172,6 +176,12 @@ models! {
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
+/// As they arrive, a worker can end with a batch begun that the others have passed over, also the last one of the pass.
+#[test]
+fn parts_that_a_worker_leaves_are_taken_by_the_others() {
+    explore(About { mishaps: true, parts: true, leaves: true, ..about(Kind::Shared) });
+}
+
 /// Else what a failure prints were worth nothing.
 #[test]
 fn a_schedule_comes_again() {
@@ -184,6 +194,7 @@ fn a_schedule_comes_again() {
             keeps: true,
             stops: true,
             mishaps: false,
+            parts: false,
             kind,
         });
     }

@@ -103,6 +103,8 @@ pub(crate) struct About {
     pub(crate) stops: bool,
     /// Workers end with a panic in the loader's own code.
     pub(crate) mishaps: bool,
+    /// Batches have several parts, and come as they arrive.
+    pub(crate) parts: bool,
 }
 
 impl Scenario {
@@ -119,8 +121,7 @@ impl Scenario {
             _ => Fault::None,
         };
         let workers = if about.init || about.timeouts || about.mishaps { 1 + below(3) } else { below(4) };
-        // As they arrive, nobody takes the rest of the last batch from a worker that has ended.
-        let in_order = workers == 0 || !one_in(3) || about.mishaps && shared;
+        let in_order = !about.parts && (workers == 0 || !one_in(3));
         let timeout = about.timeouts && workers > 0;
         let order = match below(5) {
             _ if kind == Kind::Iterable || len == 0 => Order::Sequential,
@@ -156,7 +157,7 @@ impl Scenario {
         Self {
             kind,
             faults: (0..len).map(bad).collect(),
-            batch_size: 1 + below(3),
+            batch_size: if about.parts { 2 + below(2) } else { 1 + below(3) },
             drop_last: one_in(4),
             order,
             seed: below(1000) as u64,
@@ -165,7 +166,7 @@ impl Scenario {
             workers,
             prefetch: 1 + below(2),
             hold: 1 + below(2),
-            part_size: (shared && one_in(2)).then(|| 1 + below(2)),
+            part_size: (shared && (about.parts || one_in(2))).then(|| if about.parts { 1 } else { 1 + below(2) }),
             in_order,
             help: (shared && one_in(2)).then(|| workers == 0 || one_in(2)),
             wait: [WaitStrategy::Park, WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin][below(4)],

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use slotline_core::ordered::{Config, Consumer, Delivery, NextError, Ring, Slot, Worker};
+use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Ring, Slot, Worker};
 use slotline_core::wait::Never;
 
 use super::super::support::{Note, Parking, explore};
@@ -103,5 +103,90 @@ fn a_seal_lets_a_ticket_that_was_begun_be_finished() {
         }
         assert_eq!(taken, ring.claimed());
         filler.join().unwrap();
+    });
+}
+
+/// Claims and fills parts in this run and the next ones, until the ring is closed.
+fn stay(worker: &Worker<Arc<Halves>>) {
+    loop {
+        match worker.claim(1) {
+            Ok(claim) => {
+                claim.get()[claim.parts().start].write(claim.ticket());
+                claim.publish();
+            }
+            Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
+            Err(_) => break,
+        }
+    }
+}
+
+/// Somebody claims once and ends, while a worker passes over the last ticket as it is begun and waits for the next run: it
+/// still comes for the parts that were left.
+#[test]
+fn in_arrival_mode_what_a_worker_leaves_of_the_last_ticket_is_found() {
+    explore(1, || {
+        let (ring, mut consumer) = halves(Delivery::Arrival, 1);
+        let (ends, stays) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
+        let stays = thread::spawn(move || stay(&stays));
+        fill(&ends, usize::MAX);
+        ring.wake_all();
+        let lease = consumer.next().unwrap();
+        assert_eq!([&lease[0], &lease[1]].map(Note::read), [0, 0]);
+        drop(lease);
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        ring.close();
+        stays.join().unwrap();
+    });
+}
+
+/// The same in the middle of a run, while the worker waits for space, and the consumer has called it before.
+#[test]
+fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_who_waits_for_space() {
+    explore(1, || {
+        let (ring, mut consumer) = halves(Delivery::Arrival, 2);
+        let (ends, stays) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
+        let ends = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                fill(&ends, usize::MAX);
+                ring.wake_all();
+            })
+        };
+        let stays = thread::spawn(move || stay(&stays));
+        let lease = consumer.next().unwrap();
+        assert_eq!([&lease[0], &lease[1]].map(Note::read), [0, 0]);
+        ring.close();
+        [ends, stays].into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Where nobody stays but a consumer that works, and the only slot is given back by another thread.
+#[test]
+fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_a_consumer_that_works() {
+    explore(1, || {
+        let (ring, mut consumer) = halves(Delivery::Arrival, 2);
+        let (worker, own) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
+        while fill(&own, usize::MAX) {}
+        let lease = consumer.next().unwrap();
+        let reader = thread::spawn(move || assert_eq!(lease[0].read(), 0));
+        let ends = thread::spawn(move || {
+            fill(&worker, usize::MAX);
+            ring.wake_all();
+        });
+        let last = loop {
+            if fill(&own, usize::MAX) {
+                continue;
+            }
+            match consumer.try_next() {
+                Ok(lease) => break lease,
+                Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
+                Err(error) => {
+                    assert_eq!(error, NextError::Empty);
+                    assert!(consumer.wait_or_work(&Never));
+                }
+            }
+        };
+        assert_eq!([&last[0], &last[1]].map(Note::read), [1, 1]);
+        [reader, ends].into_iter().for_each(|thread| thread.join().unwrap());
     });
 }

@@ -26,6 +26,7 @@ use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
+use crate::loader::error::guard::dispose;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::Batching;
@@ -146,12 +147,23 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             drop(cursor);
             Ok(())
         });
-        let first = ended.and(first);
         set_worker_info(own);
+        // What is not wanted of these is dropped by itself: it may panic.
+        let first = match ended {
+            Ok(()) => first,
+            Err(error) => {
+                dispose(first);
+                Err(error)
+            }
+        };
         match first {
-            Ok(Some(fields)) => return Ok(fields),
+            Ok(Some(fields)) => {
+                dispose(failure);
+                return Ok(fields);
+            }
             Ok(None) => {}
-            Err(source) => failure = failure.or(Some(BuildError::Probe { index: 0, source })),
+            Err(source) if failure.is_none() => failure = Some(BuildError::Probe { index: 0, source }),
+            Err(other) => dispose(other),
         }
     }
     // A dataset without samples has no fields, and no batches either.

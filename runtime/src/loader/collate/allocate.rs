@@ -13,7 +13,7 @@ use crate::loader::collate::slab::More;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::with::With;
 use crate::loader::error::build::BuildError;
-use crate::loader::error::guard::last_words;
+use crate::loader::error::guard::{dispose, last_words};
 use crate::loader::error::warning::Warning;
 use crate::sample::{FIELD_ALIGN, Fields, Layout};
 use crate::sync::{Mutex, thread};
@@ -216,8 +216,12 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);
         match probe(|| Ok(Fields::of(&dataset.get(index, &mut cx)?))) {
-            Ok(fields) => return Ok(fields),
-            Err(source) => failure = Some(BuildError::Probe { index, source }),
+            // The failures of those before may panic when they are dropped.
+            Ok(fields) => {
+                dispose(failure);
+                return Ok(fields);
+            }
+            Err(source) => dispose(failure.replace(BuildError::Probe { index, source })),
         }
     }
     // An empty dataset has no fields, and no batches either.

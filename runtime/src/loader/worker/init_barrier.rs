@@ -110,7 +110,7 @@ impl InitBarrier {
 
     /// The barrier as one worker sees it.
     pub(crate) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { barrier: self, worker, passes: 0, arrived: 0, start: self.start.clone() }
+        Visitor { barrier: self, worker, passes: 0, arrived: 0, gone: 0, ready: false, start: self.start.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
@@ -138,6 +138,10 @@ pub(crate) struct Visitor<'a> {
     passes: u64,
     /// The last one of them that it was counted in as through.
     arrived: u64,
+    /// How many workers it knows to have ended.
+    gone: usize,
+    /// Whether it may take part in the pass.
+    ready: bool,
     start: InitHook,
 }
 
@@ -154,21 +158,27 @@ impl Drop for Visitor<'_> {
 impl Visitor<'_> {
     /// Waits for the next pass, runs the user's code, and waits until the barrier is open; whether the worker may take part, or
     /// `None` if the loader is gone.
+    ///
+    /// If another worker ends meanwhile, the answer is that of the same pass: there may be something to claim again.
     pub(crate) fn next_pass(&mut self) -> Option<bool> {
         let barrier = self.barrier;
         let mut state = barrier.lock();
-        while state.passes == self.passes && !state.closed {
+        while state.passes == self.passes && state.gone == self.gone && !state.closed {
             state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
             return None;
+        }
+        self.gone = state.gone;
+        if state.passes == self.passes {
+            return Some(self.ready);
         }
         self.passes = state.passes;
         let info = WorkerInfo::new(self.worker, barrier.workers, state.seed);
         drop(state);
         mishap();
         let outcome = self.start.run(info);
-        let ready = outcome.is_ok();
+        self.ready = outcome.is_ok();
         let mut state = barrier.lock();
         state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
@@ -178,7 +188,8 @@ impl Visitor<'_> {
         while state.open < self.passes && state.passes == self.passes && !state.closed {
             state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Some(ready && state.open == self.passes)
+        self.ready &= state.open == self.passes;
+        Some(self.ready)
     }
 }
 

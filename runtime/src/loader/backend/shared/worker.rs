@@ -106,6 +106,8 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         if self.shared.deaths.ends(place, last_words(panic)) && !self.shared.shares {
             self.shared.close();
         }
+        // Somebody else takes what it had begun of a batch.
+        self.shared.ring.wake_all();
     }
 
     fn load(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader, visit: Option<&mut Visitor<'_>>) {
