@@ -140,7 +140,8 @@ pub(crate) unsafe fn fill<T: Versioned>(
 ) -> Result<(), Failure> {
     // SAFETY: the caller's word.
     let size = *unsafe { reference(to.cast::<usize>(), name)? };
-    if size < size_of::<T>() || !to.is_aligned() {
+    // Or else `write` says what is wrong with it.
+    if !(size_of::<T>()..=isize::MAX as usize).contains(&size) || !to.is_aligned() {
         let mut value = T::defaults();
         fill(&mut value)?;
         // SAFETY: the caller's word.
@@ -257,7 +258,11 @@ mod tests {
     fn a_size_that_no_struct_can_have_and_what_is_reserved_are_refused() {
         assert_eq!(outcome(Numbers::defaults()), Ok(7));
         for size in [usize::MAX, isize::MAX as usize + 1] {
-            let message = outcome(Numbers { struct_size: size, ..Numbers::defaults() }).unwrap_err();
+            let mut outside = Numbers { struct_size: size, ..Numbers::defaults() };
+            // SAFETY: it is refused before it is written.
+            let filled = unsafe { fill(&raw mut outside, "numbers", |_| Ok(())) };
+            assert!(filled.unwrap_err().message.contains("more than memory can have"));
+            let message = outcome(outside).unwrap_err();
             assert_eq!(message, format!("numbers: struct_size is {size}, which is more than memory can have"));
         }
         assert!(outcome(Numbers { struct_size: 8, ..Numbers::defaults() }).unwrap_err().contains("at least"));

@@ -78,7 +78,7 @@ impl Model {
 
     /// Whether a worker that waits for a run need not.
     pub(super) fn may_run(&self) -> bool {
-        self.closed || !self.is_over() || (self.in_order() && self.any_left_over().is_some())
+        self.closed || !self.is_over() || self.any_left_over().is_some()
     }
 
     /// Why nothing can be claimed; `None` if something can.
@@ -210,7 +210,10 @@ impl Model {
     /// Whether a consumer that works, too, has something to claim that may be what comes next.
     pub(super) fn has_work(&self) -> bool {
         match self.delivery {
-            Delivery::InOrder => self.begun == self.taken && self.any_left_over().is_none(),
+            Delivery::InOrder => {
+                let left = self.any_left_over().and_then(|slot| self.left_over(slot));
+                self.begun == self.taken || left.is_some_and(|(ticket, _)| ticket == self.taken)
+            }
             Delivery::Arrival => {
                 self.any_left_over().is_some() || (!self.is_over() && self.places.contains(&Place::Free))
             }
