@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -20,7 +19,7 @@ use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 use crate::loader::metrics::stuck::StuckSamples;
 use crate::sync::Instant;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What the consumer counts and times.
 #[derive(Debug)]
