@@ -121,7 +121,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let barrier = init.map(|init| InitBarrier::new(InitHook::new(init, persistent), workers));
         let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let on_error = self.options.on_error;
-        let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(slots, rows, in_order));
+        let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(ahead, rows, in_order));
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
         let engine = engine.on_error(on_error);
         let (plan_cell, stride) = (engine.plan_cell.clone(), engine.stride);
