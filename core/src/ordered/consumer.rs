@@ -172,28 +172,25 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Takes the next slot, if it is finished: its index, and the ticket.
     #[inline(always)]
     fn next_in_order(&mut self) -> Result<(usize, usize), NextError> {
-        let head = self.head;
-        if self.ring.ring().slot(head.slot).state.load(Ordering::Acquire) != head.ready {
-            return Err(self.nothing_or_failed());
+        let (ring, head) = (self.ring.ring(), self.head);
+        let now = ring.slot(head.slot).state.load(Ordering::Acquire);
+        if now != head.ready {
+            return Err(self.nothing_or_failed(now));
         }
         self.head = head.next(&*self.ring);
         Ok((head.slot, head.ticket))
     }
 
-    /// Takes the next slot if it failed, and says why there is no lease.
+    /// Takes the next slot if its state says that it failed, and says why there is no lease.
     #[cold]
-    fn nothing_or_failed(&mut self) -> NextError {
+    fn nothing_or_failed(&mut self, state: usize) -> NextError {
         let (ring, head) = (self.ring.ring(), self.head);
-        match ring.slot(head.slot).state.load(Ordering::Acquire) {
-            now if now == head.failed() => {
-                self.head = head.next(&*self.ring);
-                ring.release(head.slot);
-                NextError::Failed { ticket: head.ticket }
-            }
-            // It may be finished by now: then the next look finds it.
-            now if now == head.ready => NextError::Empty,
-            _ => self.why_nothing(),
+        if state != head.failed() {
+            return self.why_nothing();
         }
+        self.head = head.next(&*self.ring);
+        ring.release(head.slot);
+        NextError::Failed { ticket: head.ticket }
     }
 
     /// As [`next_in_order`](Self::next_in_order), of whatever slot has arrived.
