@@ -133,15 +133,18 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
         let own = worker_info();
         set_worker_info(worker.or(own));
         // Outside: what a function returns is leaked if a local of it panics as it is dropped (rust-lang/rust#47949).
-        let mut cursor = None;
+        let (mut cursor, mut fields) = (None, None);
         let first = probe(|| {
             let cursor = cursor.insert(dataset.iter(worker)?);
             for _ in 1..tries {
                 if let Ok(sample) = dataset.next(cursor, &mut cx) {
-                    return Ok(sample.map(|sample| Fields::of(&sample)));
+                    fields = sample.as_ref().map(Fields::of);
+                    return Ok(());
                 }
             }
-            Ok(dataset.next(cursor, &mut cx)?.map(|sample| Fields::of(&sample)))
+            let sample = dataset.next(cursor, &mut cx)?;
+            fields = sample.as_ref().map(Fields::of);
+            Ok(())
         });
         let ended = probe(|| {
             drop(cursor);
@@ -156,7 +159,7 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
                 Err(error)
             }
         };
-        match first {
+        match first.map(|()| fields) {
             Ok(Some(fields)) => {
                 dispose(failure);
                 return Ok(fields);

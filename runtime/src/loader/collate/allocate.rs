@@ -215,9 +215,15 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     let mut failure = None;
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);
-        match probe(|| Ok(Fields::of(&dataset.get(index, &mut cx)?))) {
+        // Outside: what a function returns is leaked if a sample in it panics as it is dropped (rust-lang/rust#47949).
+        let mut fields = Fields::new();
+        let read = probe(|| {
+            fields = Fields::of(&dataset.get(index, &mut cx)?);
+            Ok(())
+        });
+        match read {
             // The failures of those before may panic when they are dropped.
-            Ok(fields) => {
+            Ok(()) => {
                 dispose(failure);
                 return Ok(fields);
             }
