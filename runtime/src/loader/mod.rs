@@ -6,7 +6,7 @@
 //!
 //! # What happens where
 //!
-//! `build` reads one sample to learn the fields (unless [`Dataset::fields`] says them), maps the memory of all batches
+//! `build` reads one sample to learn the fields (unless [`Dataset::fields`](crate::Dataset::fields) says them), maps the memory of all batches
 //! and touches the first one's (with `pin_memory`, a `timeout`, or no workers, all of it), and starts `num_workers`
 //! threads, which live as long as the loader (it returns when they run). They touch the rest of the memory before they
 //! do anything else. In a pass workers claim rows of the next free slot, read the samples and write them there. The

@@ -21,9 +21,9 @@ use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 
-/// How a loader makes batches: [`Stack`], or [`With`] a function of one's own. Sealed.
+/// How a loader makes batches: [`Stack`](crate::loader::Stack), or [`With`](crate::loader::With) a function of one's own. Sealed.
 pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
-    /// What a loader gives: [`Batch`] or [`Collated`].
+    /// What a loader gives: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
     type Output: Output<Payload = Self::Payload>;
     /// What a slot holds.
     #[doc(hidden)]
@@ -47,7 +47,7 @@ pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
 
 /// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
 pub trait Output: sealed::Sealed {
-    /// What a pass gives: of [`Batch<S>`](Batch) itself, of [`Collated<T>`](Collated) the `T`.
+    /// What a pass gives: of [`Batch<S>`](crate::loader::Batch) itself, of [`Collated<T>`](crate::loader::Collated) the `T`.
     type Item;
     /// What a slot holds.
     #[doc(hidden)]

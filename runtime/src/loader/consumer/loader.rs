@@ -239,7 +239,7 @@ impl<B: Output> Loader<B> {
     /// On top come the code, the workers' stacks and some small things, no more than 1 MiB and 128 KiB for each worker: that
     /// is what resident memory may grow by beside the ceiling, however long a pass is (Linux; 0.4 MiB and 15 to 80 KiB were
     /// measured). Not counted are the dataset and what its code allocates, what a [collate function](Builder::collate) makes,
-    /// what [spills](Overflow::Spill), [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
+    /// what [spills](crate::loader::Overflow::Spill), [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
     /// draws more than its `len()` said when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.inner.memory_ceiling
