@@ -272,6 +272,10 @@ macro_rules! drive {
             begun += 1;
             let mut ids = Vec::new();
             for number in 0.. {
+                // Some datasets ask for a length once, and one that was a lie goes on for ever.
+                if number == 1000 && !built_honestly {
+                    break;
+                }
                 assert!(number < 1000, "there is no end to it: {how:?}");
                 match pass.next() {
                     None => break,
