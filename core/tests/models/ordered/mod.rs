@@ -93,3 +93,24 @@ fn next_helping(
         }
     }
 }
+
+/// What comes next, taken by a consumer that works by `work`, which says whether there was anything to do, and waits by turns,
+/// for slots to be given back among others.
+fn next_working<T>(
+    consumer: &mut Consumer<Arc<Ring<Box<[Slot<T>]>, Parking>>>,
+    work: impl Fn() -> bool,
+) -> Lease<Arc<Ring<Box<[Slot<T>]>, Parking>>> {
+    loop {
+        if work() {
+            continue;
+        }
+        match consumer.try_next() {
+            Ok(lease) => return lease,
+            Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
+            Err(error) => {
+                assert_eq!(error, NextError::Empty);
+                assert!(consumer.wait_or_work(&Never));
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use slotline_core::wait::Never;
 
 use super::super::support::{Note, Parking, explore};
+use super::next_working;
 
 /// Each part has a cell of its own that loom watches.
 type Halves = Ring<Box<[Slot<[Note; 2]>]>, Parking>;
@@ -173,19 +174,7 @@ fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_a_consumer_that_
             fill(&worker, usize::MAX);
             ring.wake_all();
         });
-        let last = loop {
-            if fill(&own, usize::MAX) {
-                continue;
-            }
-            match consumer.try_next() {
-                Ok(lease) => break lease,
-                Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
-                Err(error) => {
-                    assert_eq!(error, NextError::Empty);
-                    assert!(consumer.wait_or_work(&Never));
-                }
-            }
-        };
+        let last = next_working(&mut consumer, || fill(&own, usize::MAX));
         assert_eq!([&last[0], &last[1]].map(Note::read), [1, 1]);
         [reader, ends].into_iter().for_each(|thread| thread.join().unwrap());
     });

@@ -4,7 +4,6 @@ use std::cell::Cell;
 
 use loom::thread;
 use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, Worker};
-use slotline_core::wait::Never;
 
 use super::*;
 use crate::support::{Looks, explore};
@@ -20,19 +19,7 @@ fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize)
         let lease = consumer.next().unwrap();
         let other = thread::spawn(move || assert_eq!(*lease, 0));
         let workers = spawn(&ring, workers);
-        let last = loop {
-            if work_once(&own, |_| true) {
-                continue;
-            }
-            match consumer.try_next() {
-                Ok(lease) => break lease,
-                Err(NextError::Held) => assert!(consumer.wait_for_release(&Never)),
-                Err(error) => {
-                    assert_eq!(error, NextError::Empty);
-                    assert!(consumer.wait_or_work(&Never));
-                }
-            }
-        };
+        let last = next_working(&mut consumer, || work_once(&own, |_| true));
         assert_eq!((last.ticket(), *last), (1, 1));
         other.join().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());

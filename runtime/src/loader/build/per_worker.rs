@@ -17,7 +17,7 @@ use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::{MadeSlots, MakeSlots, PROBES, SlotRequest, fields_of, probe};
+use crate::loader::collate::allocate::{MadeSlots, MakeSlots, PROBES, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::slab::{Cell, Slab};
@@ -26,7 +26,7 @@ use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
-use crate::loader::error::guard::dispose;
+use crate::loader::error::guard::{dispose, probe};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::Batching;
@@ -246,7 +246,7 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     let start = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
     let deaths = Arc::new(Deaths::new(workers));
     let mut links = Vec::with_capacity(workers);
-    let mut hands = Vec::with_capacity(workers);
+    let mut lives = Vec::with_capacity(workers);
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
@@ -261,12 +261,12 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
         let (start, activities) = (start.clone(), activities.clone());
         let (requests, replies, deaths) = (asked, answer, deaths.clone());
         let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, deaths };
-        hands.push(move || worker.work());
+        lives.push(move || worker.work());
     }
     let links = Dispatch::new(links, slab.released().clone(), any, prefetch, cancel.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
     let watchdog = watchdog(options.watchdog, &activities)?;
-    let pool = WorkerPool::start(hands.into_iter(), &cores, &mut warnings, || links.close())?;
+    let pool = WorkerPool::start(lives.into_iter(), &cores, &mut warnings, || links.close())?;
     let own = (workers == 0).then(|| Own::new(Box::new(maker(None))));
     let gaps = if options.in_order { 0 } else { slab.depth() };
     let in_order = links.any.is_none();

@@ -133,7 +133,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let shared = Arc::new(shared);
         let filler = Arc::new(Filler { engine, shared: shared.clone() });
         let watchdog = watchdog(self.options.watchdog, &activities)?;
-        let hands = (0..workers).map(|id| {
+        let lives = (0..workers).map(|id| {
             let (filler, mut reader) = (filler.clone(), filler.engine.reader(Some(id), watching.clone()));
             move || {
                 let worker = Worker::new(filler.shared.ring.clone());
@@ -141,7 +141,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             }
         });
         let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-        let pool = WorkerPool::start(hands, &cores, &mut warnings, || {
+        let pool = WorkerPool::start(lives, &cores, &mut warnings, || {
             drop(building.take());
             shared.close();
         })?;

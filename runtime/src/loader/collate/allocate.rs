@@ -1,7 +1,6 @@
 //! What the slots of a loader hold, and the memory for it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
@@ -13,7 +12,7 @@ use crate::loader::collate::slab::More;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::with::With;
 use crate::loader::error::build::BuildError;
-use crate::loader::error::guard::{dispose, last_words};
+use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
 use crate::sample::{FIELD_ALIGN, Fields, Layout};
 use crate::sync::{Mutex, thread};
@@ -232,12 +231,6 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     }
     // An empty dataset has no fields, and no batches either.
     failure.map_or_else(|| Ok(Fields::new()), Err)
-}
-
-/// Runs the user's code with a panic as an error.
-pub(crate) fn probe<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    let outcome = catch_unwind(AssertUnwindSafe(code));
-    outcome.unwrap_or_else(|panic| Err(format!("panicked: {}", last_words(panic)).into()))
 }
 
 #[cfg(test)]

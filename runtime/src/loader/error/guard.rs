@@ -15,6 +15,11 @@ pub(crate) fn guarded<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T
     }
 }
 
+/// Runs code of the user's: its error, with a panic as one.
+pub(crate) fn probe<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    guarded(code).map_err(Cause::into_error)
+}
+
 /// Runs code of the loader's own that has [guarded] what is the user's in it, and fails if a panic gets out all the same.
 ///
 /// What the code gives goes through memory. So it had better be nothing, or a word or two.

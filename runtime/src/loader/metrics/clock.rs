@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
+use crate::BoxError;
 use crate::dataset::reading;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::counters::{Counters, MANY, Stages, nanos};
@@ -129,6 +130,19 @@ impl Laps {
     /// The indices of the claim are there.
     pub(crate) fn drawn(&self) {
         self.drawing.set(self.since_last(Instant::now()));
+    }
+
+    /// Reads the next sample by `read`, which says if there is none any more, and times that if there is where.
+    #[inline(always)] // As the jobs' `next`.
+    pub(crate) fn around<T>(
+        laps: Option<&Self>,
+        activity: &Activity,
+        read: impl FnOnce() -> Result<Option<T>, BoxError>,
+    ) -> Result<Option<T>, BoxError> {
+        laps.inspect(|laps| laps.ask(activity));
+        let sample = read();
+        laps.inspect(|laps| laps.got(activity, !matches!(sample, Ok(None))));
+        sample
     }
 
     /// The next sample is asked for: the one before, if there is one, is written.

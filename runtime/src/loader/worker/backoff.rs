@@ -65,29 +65,29 @@ mod tests {
 
     #[test]
     fn a_worker_naps_on_while_batches_are_begun_fast_and_tries_less_often_when_they_are_not() {
-        let (mut rest, looks) = (Backoff::default(), Cell::new(0_usize));
+        let (mut backoff, looks) = (Backoff::default(), Cell::new(0_usize));
         // Three naps with more batches than could be passed, and then one without any.
         let fast = || {
             looks.set(looks.get() + 1);
             if looks.get() <= 6 { looks.get() * 1_000_000_000 } else { usize::MAX }
         };
-        rest.nap(fast);
-        assert_eq!((looks.get(), rest.skip, rest.patience), (8, 0, 1));
+        backoff.nap(fast);
+        assert_eq!((looks.get(), backoff.skip, backoff.patience), (8, 0, 1));
         // A pass has begun during the first of two.
         let counts = [4_000_000_000, 3_000_000_000, 5, 5];
         let anew = || {
             looks.set(looks.get() + 1);
             counts[looks.get() - 9]
         };
-        rest.nap(anew);
-        assert_eq!((looks.get(), rest.skip, rest.patience), (12, 0, 1));
-        rest.nap(|| 7);
-        assert_eq!((rest.skip, rest.patience), (1, 3));
-        rest.nap(|| panic!("this occasion is let go by"));
+        backoff.nap(anew);
+        assert_eq!((looks.get(), backoff.skip, backoff.patience), (12, 0, 1));
+        backoff.nap(|| 7);
+        assert_eq!((backoff.skip, backoff.patience), (1, 3));
+        backoff.nap(|| panic!("this occasion is let go by"));
         for skipped in [3, 7, 15] {
-            rest.nap(|| 7);
-            assert_eq!(rest.skip, skipped);
-            rest.skip = 0;
+            backoff.nap(|| 7);
+            assert_eq!(backoff.skip, skipped);
+            backoff.skip = 0;
         }
     }
 }

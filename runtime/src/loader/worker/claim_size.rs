@@ -4,7 +4,7 @@
 //! nanoseconds between cores. A sizer measures what its thread's claims take and makes them about [`TARGET`] long. The
 //! batches do not depend on it.
 //!
-//! A worker's sizer also says when a whole batch is hardly worth a claim (see [`rest`](crate::loader::worker::backoff)).
+//! A worker's sizer also says when a whole batch is hardly worth a claim (see [`backoff`](crate::loader::worker::backoff)).
 
 use std::time::Duration;
 

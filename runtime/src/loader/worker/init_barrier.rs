@@ -9,8 +9,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
-use crate::loader::error::failure::Cause;
-use crate::loader::error::guard::{dispose_each, guarded};
+use crate::loader::error::guard::{dispose_each, probe};
 use crate::sync::{Condvar, Mutex, MutexGuard, mishap, wait_while};
 use crate::wait::Until;
 
@@ -38,7 +37,7 @@ impl InitHook {
         if self.persistent && self.done {
             return Ok(());
         }
-        let outcome = guarded(|| (self.init)(info)).map_err(Cause::into_error);
+        let outcome = probe(|| (self.init)(info));
         self.done = outcome.is_ok();
         outcome
     }

@@ -94,11 +94,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
 
     #[inline(always)] // As `next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        let (laps, activity) = (self.laps(), self.activity);
-        laps.inspect(|laps| laps.ask(activity));
-        let read = self.next();
-        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
-        read
+        Laps::around(self.laps(), self.activity, || self.next())
     }
 
     fn is_single(&self) -> bool {

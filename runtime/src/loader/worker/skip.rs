@@ -8,6 +8,7 @@ use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, last_words};
 use crate::loader::error::run::By;
+use crate::loader::metrics::clock::Laps;
 use crate::loader::worker::map_job::{ManyError, MapJob};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
@@ -157,11 +158,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        let (laps, activity) = (self.job.laps(), self.job.activity);
-        laps.inspect(|laps| laps.ask(activity));
-        let read = self.next();
-        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
-        read
+        Laps::around(self.job.laps(), self.job.activity, || self.next())
     }
 
     fn is_single(&self) -> bool {

@@ -470,11 +470,7 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        let (laps, activity) = (if TIMED { self.laps } else { None }, self.activity);
-        laps.inspect(|laps| laps.ask(activity));
-        let read = self.next();
-        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
-        read
+        Laps::around(if TIMED { self.laps } else { None }, self.activity, || self.next())
     }
 
     fn is_single(&self) -> bool {

@@ -114,11 +114,11 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         if let Some(untouched) = &self.shared.untouched {
             untouched.touch(reader.place, self.engine.workers(), || self.shared.ring.is_closed());
         }
-        let (mut rest, counters) = (Backoff::default(), &self.engine.activities[reader.place].counters);
+        let (mut backoff, counters) = (Backoff::default(), &self.engine.activities[reader.place].counters);
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
             if self.shared.shares && reader.sizer.is_tiny() {
-                counters.rested(rest.nap(|| self.shared.ring.claimed()));
+                counters.rested(backoff.nap(|| self.shared.ring.claimed()));
             }
         };
         let Some(visit) = visit else {
