@@ -3,7 +3,7 @@
 //! Every sum is taken in one order, by one thread, so that the same batches give the same weights, bit for bit.
 
 use slotline::rng::Generator;
-use slotline::tensor::Tensor;
+use slotline::tensor::TensorView;
 
 use crate::digits::PIXELS;
 
@@ -121,7 +121,7 @@ impl Net {
 
     /// One step of training on a batch of images `[B, 64]` and labels `[B]`, at a learning rate; the score is that from
     /// before the step.
-    pub(crate) fn train(&mut self, images: &Tensor<'_, f32>, labels: &Tensor<'_, i64>, rate: f32) -> Score {
+    pub(crate) fn train(&mut self, images: &TensorView<'_, f32>, labels: &TensorView<'_, i64>, rate: f32) -> Score {
         let mut gradient = (Layer::zeros(), Layer::zeros());
         let mut score = Score::default();
         for (pixels, label) in samples(images, labels) {
@@ -141,7 +141,7 @@ impl Net {
     }
 
     /// The score on a batch, as [`train`](Self::train) takes it.
-    pub(crate) fn test(&self, images: &Tensor<'_, f32>, labels: &Tensor<'_, i64>) -> Score {
+    pub(crate) fn test(&self, images: &TensorView<'_, f32>, labels: &TensorView<'_, i64>) -> Score {
         let mut score = Score::default();
         for (pixels, label) in samples(images, labels) {
             self.run(pixels, label, &mut score);
@@ -179,8 +179,8 @@ fn softmax(logits: &[f32; CLASSES]) -> [f32; CLASSES] {
 
 /// Each image of a batch with its label.
 fn samples<'a>(
-    images: &Tensor<'a, f32>,
-    labels: &Tensor<'a, i64>,
+    images: &TensorView<'a, f32>,
+    labels: &TensorView<'a, i64>,
 ) -> impl Iterator<Item = (&'a [f32; PIXELS], usize)> + use<'a> {
     let (images, _) = images.as_slice().as_chunks();
     images.iter().zip(labels.as_slice().iter().map(|&label| label as usize))
@@ -195,8 +195,8 @@ mod tests {
     fn gradients_are_those_of_the_loss() {
         let mut generator = Generator::from_seed(3);
         let pixels: Vec<f32> = (0..2 * PIXELS).map(|_| generator.rand_f64() as f32).collect();
-        let images = Tensor::new(&pixels, &[2, PIXELS]).unwrap();
-        let labels = Tensor::new(&[3, 7], &[2]).unwrap();
+        let images = TensorView::new(&pixels, &[2, PIXELS]).unwrap();
+        let labels = TensorView::new(&[3, 7], &[2]).unwrap();
         let mut trained = Net::new(5);
         let before = trained.weights();
         let rate = 0.1;

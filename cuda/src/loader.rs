@@ -85,7 +85,7 @@ const SLOTS: usize = 3;
 pub struct DeviceLoader {
     /// Dropped first: copies read the loader's memory.
     copier: Copier,
-    pass: Progress,
+    pub(crate) pass: Progress,
     host: Loader,
 }
 
@@ -143,10 +143,8 @@ impl DeviceLoader {
     ///
     /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
     pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
-        self.end_pass()?;
-        let host = self.host.epoch()?;
-        self.pass.begin(&host, &mut self.copier);
-        Ok(DevicePass::new(host, &mut self.copier, &mut self.pass))
+        self.begin_epoch()?;
+        Ok(DevicePass { loader: self })
     }
 
     /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
@@ -156,7 +154,11 @@ impl DeviceLoader {
     ///
     /// As [`epoch`](Self::epoch).
     pub fn begin_epoch(&mut self) -> Result<(), Error> {
-        self.end_pass()?;
+        self.pass.end();
+        self.copier.check_not_forked()?;
+        if !self.copier.is_made_for(&self.host) {
+            return Err(Error::Exchanged);
+        }
         self.host.begin_epoch()?;
         self.pass.begin(&self.host, &mut self.copier);
         Ok(())
@@ -167,11 +169,11 @@ impl DeviceLoader {
         self.pass.next(&mut self.host, &mut self.copier)
     }
 
-    /// Sees to it that a pass can begin; one before it is given up.
-    fn end_pass(&mut self) -> Result<(), Error> {
+    /// Gives the pass up, if there is one that is not over, with what of it is on the device already;
+    /// [`next_batch`](Self::next_batch) then gives `None`. A [`DevicePass`] does that when it is dropped.
+    pub fn end_epoch(&mut self) {
         self.pass.end();
-        self.copier.check_not_forked()?;
-        if self.copier.is_made_for(&self.host) { Ok(()) } else { Err(Error::Exchanged) }
+        self.host.end_epoch();
     }
 
     /// Where the loader is: in a pass behind what that has given, as [`DevicePass::state`], and `None` unless the loader is

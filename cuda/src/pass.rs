@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use slotline::loader::{Pass, State, Stats, Warning};
-use slotline::sample::Dynamic;
-use slotline::{Batch, Loader};
+use slotline::Loader;
+use slotline::loader::{State, Stats, Warning};
 
 use crate::batch::DeviceBatch;
 use crate::copier::{Copier, Next};
 use crate::error::Error;
+use crate::loader::DeviceLoader;
 
 /// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches, or the errors in their places.
 ///
@@ -17,32 +17,25 @@ use crate::error::Error;
 /// skipped: that shows only when it is taken). Dropped before its end, it is given up. A loop that must own what it iterates, or
 /// take batches here and there, asks the loader itself: [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch).
 pub struct DevicePass<'l> {
-    host: Pass<'l>,
-    copier: &'l mut Copier,
-    progress: &'l mut Progress,
+    pub(crate) loader: &'l mut DeviceLoader,
 }
 
-impl<'l> DevicePass<'l> {
-    /// The pass that has just begun.
-    pub(crate) fn new(host: Pass<'l>, copier: &'l mut Copier, progress: &'l mut Progress) -> Self {
-        Self { host, copier, progress }
-    }
-
+impl DevicePass<'_> {
     /// What the host's loader has done so far. Batches that wait on the device are counted.
     pub fn stats(&self) -> Stats {
-        self.host.stats()
+        self.loader.loader().stats()
     }
 
     /// What the host's loader noticed so far.
     pub fn warnings(&self) -> &[Warning] {
-        self.host.warnings()
+        self.loader.loader().warnings()
     }
 
     /// Where the pass is: behind what it has given, and before what waits on the device. For
     /// [`Loader::load_state`](slotline::Loader::load_state); `None` unless the loader is
     /// [`resumable`](crate::DeviceLoader::resumable).
     pub fn state(&self) -> Option<&State> {
-        self.progress.state()
+        self.loader.pass.state()
     }
 }
 
@@ -50,7 +43,7 @@ impl Iterator for DevicePass<'_> {
     type Item = Result<DeviceBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.progress.next(&mut self.host, self.copier)
+        self.loader.next_batch()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -61,51 +54,18 @@ impl Iterator for DevicePass<'_> {
 
 impl Drop for DevicePass<'_> {
     fn drop(&mut self) {
-        self.progress.end();
+        self.loader.end_epoch();
     }
 }
 
 impl fmt::Debug for DevicePass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DevicePass")
-            .field("ended", &self.progress.ended)
-            .field("over", &self.progress.over)
+            .field("ended", &self.loader.pass.ended)
+            .field("over", &self.loader.pass.over)
             .finish_non_exhaustive()
     }
 }
-
-/// The host's side of a pass: a loader in one, or its [`Pass`], which gives it up when it is dropped.
-pub(crate) trait Host {
-    fn next(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>>;
-    fn next_or_held(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>>;
-    fn is_ready(&self) -> bool;
-    fn state(&self) -> State;
-}
-
-macro_rules! host {
-    ($host:ident, $type:ty, $next:path) => {
-        impl Host for $type {
-            fn next(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>> {
-                $next(self)
-            }
-
-            fn next_or_held(&mut self) -> Option<Result<Batch<Dynamic>, slotline::Error>> {
-                $host::next_or_held(self)
-            }
-
-            fn is_ready(&self) -> bool {
-                $host::is_ready(self)
-            }
-
-            fn state(&self) -> State {
-                $host::state(self)
-            }
-        }
-    };
-}
-
-host!(Loader, Loader, Loader::next_batch);
-host!(Pass, Pass<'_>, Iterator::next);
 
 /// How far a pass is; by default there is none.
 #[derive(Debug, Default)]
@@ -127,7 +87,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Begins a pass, as the host's has just begun.
-    pub(crate) fn begin(&mut self, host: &impl Host, copier: &mut Copier) {
+    pub(crate) fn begin(&mut self, host: &Loader, copier: &mut Copier) {
         copier.begin();
         let state = copier.resumable.then(|| host.state());
         *self = Self { open: true, state, ..Self::default() };
@@ -148,13 +108,13 @@ impl Progress {
     }
 
     /// The next batch, or the error in its place. The host's loader must be the one that the copier was made for.
-    pub(crate) fn next(&mut self, host: &mut impl Host, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
+    pub(crate) fn next(&mut self, host: &mut Loader, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
         let next = if self.open && !self.over { self.advance(host, copier) } else { None };
         self.open = next.is_some();
         next
     }
 
-    fn advance(&mut self, host: &mut impl Host, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
+    fn advance(&mut self, host: &mut Loader, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
         if let Err(error) = copier.check_not_forked() {
             self.over = true;
             return Some(Err(error));
@@ -178,7 +138,7 @@ impl Progress {
     }
 
     /// What comes next.
-    fn step(&mut self, host: &mut impl Host, copier: &mut Copier) -> Result<Option<Next>, Error> {
+    fn step(&mut self, host: &mut Loader, copier: &mut Copier) -> Result<Option<Next>, Error> {
         copier.collect()?;
         while copier.is_empty() && !self.ended {
             copier.make_room()?;
@@ -191,7 +151,7 @@ impl Progress {
     }
 
     /// Takes the next batch from the host's pass, and has it copied.
-    fn take(&mut self, host: &mut impl Host, copier: &mut Copier) -> Result<(), Error> {
+    fn take(&mut self, host: &mut Loader, copier: &mut Copier) -> Result<(), Error> {
         if self.blocked {
             copier.end_copies()?;
             self.blocked = false;
@@ -205,7 +165,7 @@ impl Progress {
             }
             taken
         } else {
-            host.next()
+            host.next_batch()
         };
         let state = copier.resumable.then(|| host.state());
         match taken {

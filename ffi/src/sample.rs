@@ -11,7 +11,7 @@ use slotline::dtype::DType;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Row;
 use slotline::shape::Shape;
-use slotline::tensor::AnyTensor;
+use slotline::tensor::AnyTensorView;
 
 use crate::boundary::guarded;
 use crate::callback::words;
@@ -144,7 +144,7 @@ impl slotline_sample {
             let shape = Shape::new(&[elements]).unwrap_or_default();
             // SAFETY: the bytes are so many valid elements, and aligned. Nothing writes them meanwhile: of a batch only fields of
             // fixed shape are lent, and none of these is written here.
-            let data = unsafe { AnyTensor::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
+            let data = unsafe { AnyTensorView::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
             row.go_to(field);
             row.write_elements(&data).map_err(|error| error.to_string())?;
         }

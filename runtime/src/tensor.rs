@@ -1,4 +1,4 @@
-//! Read-only views of n-dimensional data: [`Tensor`] with a type known to the compiler, [`AnyTensor`] with one known
+//! Read-only views of n-dimensional data: [`TensorView`] with a type known to the compiler, [`AnyTensorView`] with one known
 //! at run time.
 //!
 //! Both are contiguous in C order (the last index runs fastest) and borrow their data; the shape is inline, so that
@@ -15,21 +15,21 @@ use crate::shape::{Shape, ShapeError, Strides};
 /// The first dimension counts the rows. A tensor without dimensions is one number: it has one row, which is itself.
 ///
 /// ```
-/// use slotline::tensor::Tensor;
+/// use slotline::tensor::TensorView;
 ///
-/// let tensor = Tensor::new(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
+/// let tensor = TensorView::new(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
 /// assert_eq!(tensor.row(1).as_slice(), [4, 5, 6]);
 /// assert_eq!(tensor[[1, 0]], 4);
 /// # Ok::<(), slotline::shape::ShapeError>(())
 /// ```
 #[derive(Clone, PartialEq)]
-pub struct Tensor<'a, T: Element> {
+pub struct TensorView<'a, T: Element> {
     /// As many elements as the shape has.
     data: &'a [T],
     shape: Shape,
 }
 
-impl<'a, T: Element> Tensor<'a, T> {
+impl<'a, T: Element> TensorView<'a, T> {
     /// A view of `data` in this shape.
     ///
     /// # Errors
@@ -39,21 +39,21 @@ impl<'a, T: Element> Tensor<'a, T> {
         Self::with_shape(data, Shape::new(shape)?)
     }
 
-    /// [`new`](Tensor::new), for a [`Shape`] that exists already.
+    /// [`new`](TensorView::new), for a [`Shape`] that exists already.
     ///
     /// # Errors
     ///
     /// If `shape` needs another number of elements than `data` has.
     pub fn with_shape(data: &'a [T], shape: Shape) -> Result<Self, ShapeError> {
         shape.check_len(data.len())?;
-        Ok(Tensor { data, shape })
+        Ok(TensorView { data, shape })
     }
 
     /// A view without the check; for data and shapes that were checked against each other before.
     #[inline]
     pub(crate) fn from_checked(data: &'a [T], shape: Shape) -> Self {
         debug_assert_eq!(shape.elements(), Some(data.len()));
-        Tensor { data, shape }
+        TensorView { data, shape }
     }
 
     /// The lengths of the dimensions, first to last.
@@ -86,20 +86,20 @@ impl<'a, T: Element> Tensor<'a, T> {
 
     /// Row `i`, with one dimension less; `None` if there is none.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<Tensor<'a, T>> {
+    pub fn get(&self, i: usize) -> Option<TensorView<'a, T>> {
         let size = self.shape.row_elements();
         // Below len, the product is at most the tensor's own number of elements.
-        (i < self.len()).then(|| Tensor::from_checked(&self.data[i * size..][..size], self.shape.row()))
+        (i < self.len()).then(|| TensorView::from_checked(&self.data[i * size..][..size], self.shape.row()))
     }
 
     /// Row `i`, with one dimension less.
     ///
     /// # Panics
     ///
-    /// If `i` is not below [`len`](Tensor::len).
+    /// If `i` is not below [`len`](TensorView::len).
     #[inline]
     #[track_caller]
-    pub fn row(&self, i: usize) -> Tensor<'a, T> {
+    pub fn row(&self, i: usize) -> TensorView<'a, T> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
@@ -109,20 +109,20 @@ impl<'a, T: Element> Tensor<'a, T> {
     ///
     /// If there are no such rows.
     #[track_caller]
-    pub(crate) fn slice(&self, rows: Range<usize>) -> Tensor<'a, T> {
+    pub(crate) fn slice(&self, rows: Range<usize>) -> TensorView<'a, T> {
         let size = self.shape.row_elements();
         let shape = self.shape.row().stacked(rows.len()).unwrap_or_default();
-        Tensor::from_checked(&self.data[rows.start * size..rows.end * size], shape)
+        TensorView::from_checked(&self.data[rows.start * size..rows.end * size], shape)
     }
 
     /// The rows, first to last.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = Tensor<'a, T>> + DoubleEndedIterator + use<'a, T> {
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = TensorView<'a, T>> + DoubleEndedIterator + use<'a, T> {
         let tensor = self.clone();
         (0..self.len()).map(move |i| tensor.row(i))
     }
 }
 
-impl<T: Element, const N: usize> Index<[usize; N]> for Tensor<'_, T> {
+impl<T: Element, const N: usize> Index<[usize; N]> for TensorView<'_, T> {
     type Output = T;
 
     /// The element with this index in each dimension.
@@ -138,35 +138,35 @@ impl<T: Element, const N: usize> Index<[usize; N]> for Tensor<'_, T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Tensor<'_, T> {
+impl<T: Element> fmt::Debug for TensorView<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        describe(f, "Tensor", T::DTYPE, &self.shape)
+        describe(f, "TensorView", T::DTYPE, &self.shape)
     }
 }
 
 /// A read-only view of elements in C order whose type is known at run time.
 ///
-/// Made from a [`Tensor`] by `From`, or lent by an [`AnyArray`](crate::array::AnyArray).
+/// Made from a [`TensorView`] by `From`, or lent by an [`AnyArray`](crate::array::AnyArray).
 ///
 /// ```
 /// use slotline::dtype::DType;
-/// use slotline::tensor::{AnyTensor, Tensor};
+/// use slotline::tensor::{AnyTensorView, TensorView};
 ///
-/// let any = AnyTensor::from(Tensor::new(&[1.0_f32, 2.0], &[2])?);
+/// let any = AnyTensorView::from(TensorView::new(&[1.0_f32, 2.0], &[2])?);
 /// assert_eq!(any.dtype(), DType::F32);
 /// assert_eq!(any.typed::<f32>().unwrap().as_slice(), [1.0, 2.0]);
 /// assert!(any.typed::<i64>().is_none());
 /// # Ok::<(), slotline::shape::ShapeError>(())
 /// ```
 #[derive(Clone)]
-pub struct AnyTensor<'a> {
+pub struct AnyTensorView<'a> {
     dtype: DType,
     shape: Shape,
     /// Exactly the elements of the shape, aligned to the dtype and valid for it.
     bytes: &'a [u8],
 }
 
-impl<'a> AnyTensor<'a> {
+impl<'a> AnyTensorView<'a> {
     /// A view of bytes that are known to hold elements of `dtype`.
     ///
     /// # Safety
@@ -177,7 +177,7 @@ impl<'a> AnyTensor<'a> {
     pub unsafe fn from_raw_parts(dtype: DType, shape: Shape, bytes: &'a [u8]) -> Self {
         debug_assert_eq!(shape.elements().and_then(|n| n.checked_mul(dtype.size())), Some(bytes.len()));
         debug_assert_eq!(bytes.as_ptr().align_offset(dtype.align()), 0);
-        AnyTensor { dtype, shape, bytes }
+        AnyTensorView { dtype, shape, bytes }
     }
 
     /// The type of the elements.
@@ -216,52 +216,52 @@ impl<'a> AnyTensor<'a> {
 
     /// Row `i`, with one dimension less; `None` if there is none.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
+    pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         if i >= self.len() {
             return None;
         }
         let size = self.shape.row_elements() * self.dtype.size();
-        Some(AnyTensor { dtype: self.dtype, shape: self.shape.row(), bytes: &self.bytes[i * size..][..size] })
+        Some(AnyTensorView { dtype: self.dtype, shape: self.shape.row(), bytes: &self.bytes[i * size..][..size] })
     }
 
     /// Row `i`, with one dimension less.
     ///
     /// # Panics
     ///
-    /// If `i` is not below [`len`](AnyTensor::len).
+    /// If `i` is not below [`len`](AnyTensorView::len).
     #[inline]
     #[track_caller]
-    pub fn row(&self, i: usize) -> AnyTensor<'a> {
+    pub fn row(&self, i: usize) -> AnyTensorView<'a> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
     /// The first `len` elements, in one dimension. There must be as many.
-    pub(crate) fn first_elements(&self, len: usize) -> AnyTensor<'a> {
+    pub(crate) fn first_elements(&self, len: usize) -> AnyTensorView<'a> {
         let shape = Shape::default().stacked(len).unwrap_or_default();
-        AnyTensor { dtype: self.dtype, shape, bytes: &self.bytes[..len * self.dtype.size()] }
+        AnyTensorView { dtype: self.dtype, shape, bytes: &self.bytes[..len * self.dtype.size()] }
     }
 
     /// This view with its type known to the compiler; `None` if `T` isn't the dtype.
     #[inline]
-    pub fn typed<T: Element>(&self) -> Option<Tensor<'a, T>> {
+    pub fn typed<T: Element>(&self) -> Option<TensorView<'a, T>> {
         if self.dtype != T::DTYPE {
             return None;
         }
         // SAFETY: `T` is the dtype, and the bytes are aligned to it and hold valid elements of it; `bytes` says so.
         let data = unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) };
-        Some(Tensor::from_checked(data, self.shape.clone()))
+        Some(TensorView::from_checked(data, self.shape.clone()))
     }
 }
 
-impl<'a, T: Element> From<Tensor<'a, T>> for AnyTensor<'a> {
-    fn from(tensor: Tensor<'a, T>) -> Self {
-        AnyTensor { dtype: T::DTYPE, shape: tensor.shape, bytes: bytes_of(tensor.data) }
+impl<'a, T: Element> From<TensorView<'a, T>> for AnyTensorView<'a> {
+    fn from(tensor: TensorView<'a, T>) -> Self {
+        AnyTensorView { dtype: T::DTYPE, shape: tensor.shape, bytes: bytes_of(tensor.data) }
     }
 }
 
-impl fmt::Debug for AnyTensor<'_> {
+impl fmt::Debug for AnyTensorView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        describe(f, "AnyTensor", self.dtype, &self.shape)
+        describe(f, "AnyTensorView", self.dtype, &self.shape)
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn rows_lose_the_first_dimension() {
         let data: Vec<u16> = (0..24).collect();
-        let tensor = Tensor::new(&data, &[2, 3, 4]).unwrap();
+        let tensor = TensorView::new(&data, &[2, 3, 4]).unwrap();
         assert_eq!((tensor.len(), tensor.shape(), &*tensor.strides()), (2, &[2, 3, 4][..], &[12, 4, 1][..]));
         let row = tensor.row(1);
         assert_eq!((row.shape(), row.as_slice()), (&[3, 4][..], &data[12..]));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn one_number_is_its_own_row() {
-        let tensor = Tensor::new(&[7_i64], &[]).unwrap();
+        let tensor = TensorView::new(&[7_i64], &[]).unwrap();
         assert_eq!((tensor.len(), tensor[[]]), (1, 7));
         assert_eq!(tensor.row(0), tensor);
         assert!(tensor.get(1).is_none());
@@ -305,38 +305,38 @@ mod tests {
 
     #[test]
     fn tensors_may_be_empty_in_any_dimension() {
-        assert!(Tensor::<f32>::new(&[], &[0, 3]).unwrap().is_empty());
-        let tensor = Tensor::<f32>::new(&[], &[5, 0]).unwrap();
+        assert!(TensorView::<f32>::new(&[], &[0, 3]).unwrap().is_empty());
+        let tensor = TensorView::<f32>::new(&[], &[5, 0]).unwrap();
         assert_eq!((tensor.rows().len(), tensor.row(4).as_slice().len()), (5, 0));
         // More rows than bytes could be counted is fine as long as rows have no bytes.
-        assert_eq!(Tensor::<f32>::new(&[], &[isize::MAX as usize, 0]).unwrap().row(1 << 62).shape(), [0]);
+        assert_eq!(TensorView::<f32>::new(&[], &[isize::MAX as usize, 0]).unwrap().row(1 << 62).shape(), [0]);
     }
 
     #[test]
     fn a_wrong_length_is_an_error() {
-        assert!(Tensor::new(&[1, 2, 3], &[2, 2]).is_err());
-        assert!(Tensor::new(&[1, 2, 3], &[usize::MAX, 3]).is_err());
+        assert!(TensorView::new(&[1, 2, 3], &[2, 2]).is_err());
+        assert!(TensorView::new(&[1, 2, 3], &[usize::MAX, 3]).is_err());
     }
 
     #[test]
     #[should_panic(expected = "row 2 is out of range: there are 2 rows")]
     fn a_row_out_of_range_panics() {
-        Tensor::new(&[1, 2], &[2]).unwrap().row(2);
+        TensorView::new(&[1, 2], &[2]).unwrap().row(2);
     }
 
     #[test]
     #[should_panic(expected = "index [0, 2] is outside of a tensor of shape [2, 2]")]
     fn an_index_out_of_range_panics() {
-        let _ = Tensor::new(&[1, 2, 3, 4], &[2, 2]).unwrap()[[0, 2]];
+        let _ = TensorView::new(&[1, 2, 3, 4], &[2, 2]).unwrap()[[0, 2]];
     }
 
     #[test]
     fn the_type_comes_back_only_as_itself() {
         let data = [1.5_f64, -2.0, 3.0, 4.0];
-        let any = AnyTensor::from(Tensor::new(&data, &[2, 2]).unwrap());
+        let any = AnyTensorView::from(TensorView::new(&data, &[2, 2]).unwrap());
         assert_eq!((any.dtype(), any.bytes().len()), (DType::F64, 32));
         assert_eq!(any.row(1).typed::<f64>().unwrap().as_slice(), [3.0, 4.0]);
         assert!(any.typed::<i64>().is_none() && any.get(2).is_none());
-        assert_eq!(format!("{any:?}"), "AnyTensor(f64 [2, 2])");
+        assert_eq!(format!("{any:?}"), "AnyTensorView(f64 [2, 2])");
     }
 }

@@ -11,7 +11,7 @@ use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::dtype::Element;
 use slotline::loader::BatchOf;
 use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
-use slotline::tensor::Tensor;
+use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
 use support::DatasetOf;
 
@@ -91,7 +91,7 @@ impl Dataset for Clips {
 }
 
 /// The batch can be named, and borrows from its slot only.
-fn kinds<'b>(batch: &ClipBatch<'b>) -> (Tensor<'b, f32>, Texts<'b>, PackedTensor<'b, i32>, PlaceBatch<'b>) {
+fn kinds<'b>(batch: &ClipBatch<'b>) -> (TensorView<'b, f32>, Texts<'b>, PackedTensor<'b, i32>, PlaceBatch<'b>) {
     let PlaceBatch(first, second) = &batch.place;
     (batch.sound.clone(), batch.words.clone(), batch.tokens.clone(), PlaceBatch(first.clone(), second.clone()))
 }
@@ -238,9 +238,9 @@ fn batches_are_debug_where_their_fields_are() {
     let mut loader = Loader::builder(Clips::new()).batch_size(2).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     let shown = text(&batch.tensors());
-    assert!(shown.starts_with("ClipBatch { sound: Tensor(f32 [2, 5]), words: "), "{shown}");
+    assert!(shown.starts_with("ClipBatch { sound: TensorView(f32 [2, 5]), words: "), "{shown}");
     assert!(
-        shown.contains("type: Tensor(i64 [2]), place: PlaceBatch(Tensor(f64 [2]), Tensor(i8 [2, 2])), "),
+        shown.contains("type: TensorView(i64 [2]), place: PlaceBatch(TensorView(f64 [2]), TensorView(i8 [2, 2])), "),
         "{shown}"
     );
     assert_eq!(text(&NothingBatch), "NothingBatch");

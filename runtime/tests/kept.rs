@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use slotline::arena::Pages;
 use slotline::dataset::{from_fn, iter_fn};
 use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
-use slotline::sample::{Dynamic, Packed};
+use slotline::sample::{Dynamic, Packed, Ragged};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 /// Bytes of a sample, and samples of a batch: 1 MiB.
@@ -253,6 +253,57 @@ fn packed_samples_that_spilled_are_kept_too() {
                 assert_eq!(values.values().len(), 64 * (4 * task + 3));
                 assert!(values.values().as_slice().iter().all(|&item| item == 7));
             }
+        }
+    }
+}
+
+/// What there is to be read of a batch: which one it is, and each field's shape, bytes and ends of rows.
+#[derive(Debug, PartialEq)]
+struct Contents((usize, u32), Vec<i64>, Vec<Field>);
+type Field = (Vec<usize>, Vec<u8>, Option<Vec<i64>>);
+
+fn contents<S>(batch: &Batch<S>) -> Contents {
+    let columns = batch.columns();
+    let fields = (0..columns.len()).map(|i| {
+        let (field, ends) = (columns.get(i).unwrap(), columns.lengths(i).or(columns.offsets(i)));
+        (field.shape().to_vec(), field.bytes().to_vec(), ends.map(<[i64]>::to_vec))
+    });
+    Contents((batch.task(), batch.epoch()), batch.indices().to_vec(), fields.collect())
+}
+
+/// Copies every batch of a pass, and reads the copies when the loader and its batches are gone.
+fn copies<S: 'static>(mut loader: Loader<Batch<S>>) {
+    let (mut copies, mut expected) = (Vec::new(), Vec::new());
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        expected.push(contents(&batch));
+        copies.push(batch.to_owned());
+        copies.push(copies.last().unwrap().clone());
+    }
+    assert!(loader.stats().extra_batches == 0 && expected.len() > 2);
+    drop(loader);
+    let copies = std::thread::spawn(move || copies.iter().map(contents).collect::<Vec<_>>()).join().unwrap();
+    assert!(copies.len() == 2 * expected.len() && copies.iter().enumerate().all(|(i, copy)| *copy == expected[i / 2]));
+}
+
+#[test]
+fn a_copy_of_a_batch_has_memory_of_its_own() {
+    static ITEMS: [u16; 4096] = [7; 4096];
+    let on_held = OnHeld::Fail;
+    for workers in [0, 2] {
+        let whole = from_fn(30, |index, _| Ok(([index as u8; 5000], index as f64)));
+        let whole = || Loader::builder(whole.clone()).num_workers(workers).on_held(on_held);
+        copies(whole().batch_size(4).build().unwrap());
+        copies(whole().batch_size(4).pin_memory(true).build().unwrap());
+        copies(whole().batch_size(4).memory(|bytes| Ok(Pages::new(bytes)?)).build().unwrap());
+        copies(whole().batch_size(None).build().unwrap());
+        let ragged = from_fn(30, |index, _| Ok(Ragged::new(&ITEMS[..index], 30)));
+        copies(Loader::builder(ragged).batch_size(4).num_workers(workers).on_held(on_held).build().unwrap());
+        for overflow in [Overflow::Error, Overflow::Spill] {
+            let room = if overflow == Overflow::Error { 2048 } else { 64 };
+            let runs = from_fn(30, move |index, _| Ok(Packed::new(&ITEMS[..64 * (1 + index)], room)));
+            let runs = Loader::builder(runs).batch_size(4).num_workers(workers).on_held(on_held);
+            copies(runs.on_overflow(overflow).build().unwrap());
         }
     }
 }

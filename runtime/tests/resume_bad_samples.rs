@@ -23,10 +23,10 @@ enum Fault {
     /// In the middle of its row.
     Write,
     WritePanic,
-    Misfit,
+    Mismatch,
 }
 
-const FAULTS: [Fault; 5] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Misfit];
+const FAULTS: [Fault; 5] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch];
 
 /// A sample of fields of each kind; packed ones, if there are some, are often too long.
 struct Sheet {
@@ -55,7 +55,7 @@ impl Sample for Sheet {
         match self.fault {
             Some(Fault::Write) => return Err("torn".into()),
             Some(Fault::WritePanic) => panic!("torn"),
-            Some(Fault::Misfit) => return [0_f32; 2].write(row),
+            Some(Fault::Mismatch) => return [0_f32; 2].write(row),
             _ => {}
         }
         if self.packed { Packed::new(text.as_bytes(), 4).write(row) } else { Ok(()) }

@@ -9,7 +9,7 @@ use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDat
 use slotline::dtype::{DType, Element};
 use slotline::loader::BatchOf;
 use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Schema, Text};
-use slotline::tensor::{AnyTensor, Tensor};
+use slotline::tensor::{AnyTensorView, TensorView};
 use slotline::{BoxError, Loader};
 
 const LEN: usize = 11;
@@ -41,7 +41,7 @@ fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf
 }
 
 /// Aligned for any copy engine, and in C order.
-fn check_place(tensor: &AnyTensor<'_>, rows: usize) {
+fn check_place(tensor: &AnyTensorView<'_>, rows: usize) {
     assert_eq!(tensor.bytes().as_ptr().align_offset(256), 0);
     assert_eq!(tensor.shape()[0], rows);
     let mut step = 1;
@@ -58,7 +58,7 @@ fn every_kind<T: Element + PartialEq + Debug>(make: fn(usize) -> T) {
         || from_fn(LEN, move |i, _| Ok(make(i))),
         &["0"],
         |batch, range| {
-            let tensor: Tensor<'_, T> = batch.tensors();
+            let tensor: TensorView<'_, T> = batch.tensors();
             assert!(tensor.as_slice().iter().copied().eq(range.map(make)));
             assert_eq!(batch.columns().field(0).unwrap().dtype(), T::DTYPE);
         },
@@ -127,7 +127,7 @@ fn every_dtype_comes_back_from_every_kind_of_sample() {
 struct Borrowing(Vec<f32>, Array<u16>, AnyArray);
 
 impl Dataset for Borrowing {
-    type Sample<'a> = (&'a [f32], Tensor<'a, u16>, AnyTensor<'a>, &'a [i32]);
+    type Sample<'a> = (&'a [f32], TensorView<'a, u16>, AnyTensorView<'a>, &'a [i32]);
 
     fn len(&self) -> usize {
         LEN
@@ -241,8 +241,8 @@ struct Face<'a> {
 }
 
 struct Faces<'b> {
-    pixels: Tensor<'b, u8>,
-    labels: (Tensor<'b, i64>, Tensor<'b, f32>),
+    pixels: TensorView<'b, u8>,
+    labels: (TensorView<'b, i64>, TensorView<'b, f32>),
 }
 
 impl Sample for Face<'_> {

@@ -7,7 +7,7 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, LengthMismatch, Rows};
 use slotline::dtype::DType;
 use slotline::sample::{Columns, Fields, Row, Sample, Schema};
-use slotline::tensor::Tensor;
+use slotline::tensor::TensorView;
 
 use super::{Own, Script, Site};
 use crate::choices::Choices;
@@ -205,10 +205,10 @@ impl Liar {
                 for field in 0..n {
                     row.go_to(field);
                     let data = [1_u8, 0, 1, 0, 1, 1];
-                    let _ = row.write_elements(&Tensor::new(&data[..6], &[3, 2])?.into());
-                    let _ = row.write_any(&Tensor::new(&data[..3], &[3])?.into());
-                    let _ = row.write_elements(&Tensor::new(&[true, false, true], &[3])?.into());
-                    let _ = row.write_elements(&Tensor::new(&[self.id], &[1])?.into());
+                    let _ = row.write_elements(&TensorView::new(&data[..6], &[3, 2])?.into());
+                    let _ = row.write_any(&TensorView::new(&data[..3], &[3])?.into());
+                    let _ = row.write_elements(&TensorView::new(&[true, false, true], &[3])?.into());
+                    let _ = row.write_elements(&TensorView::new(&[self.id], &[1])?.into());
                 }
                 row.go_to(n);
             }

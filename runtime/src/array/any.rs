@@ -13,7 +13,7 @@ use super::{Array, PinMemoryError};
 use crate::dtype::{DType, Element};
 use crate::prefetch::prefetch;
 use crate::shape::{Shape, ShapeError};
-use crate::tensor::{AnyTensor, Tensor, describe, no_such_row};
+use crate::tensor::{AnyTensorView, TensorView, describe, no_such_row};
 
 /// An array that owns its elements, in C order, in memory or in a memory-mapped file.
 ///
@@ -191,20 +191,20 @@ impl AnyArray {
     /// If `i` is not below [`len`](AnyArray::len).
     #[inline]
     #[track_caller]
-    pub fn row(&self, i: usize) -> AnyTensor<'_> {
+    pub fn row(&self, i: usize) -> AnyTensorView<'_> {
         // SAFETY: the row is as long as its shape says. It starts a multiple of the dtype's size after the storage's
         // aligned start, and the storage's elements are valid.
-        unsafe { AnyTensor::from_raw_parts(self.dtype, self.shape.row(), self.row_bytes(i)) }
+        unsafe { AnyTensorView::from_raw_parts(self.dtype, self.shape.row(), self.row_bytes(i)) }
     }
 
     /// A view of the whole array.
-    pub fn view(&self) -> AnyTensor<'_> {
+    pub fn view(&self) -> AnyTensorView<'_> {
         // SAFETY: the storage holds exactly the elements of the shape, aligned and valid; `storage` says so.
-        unsafe { AnyTensor::from_raw_parts(self.dtype, self.shape.clone(), self.bytes()) }
+        unsafe { AnyTensorView::from_raw_parts(self.dtype, self.shape.clone(), self.bytes()) }
     }
 
     /// A view of the whole array with its type known to the compiler; `None` if `T` isn't the dtype.
-    pub fn typed<T: Element>(&self) -> Option<Tensor<'_, T>> {
+    pub fn typed<T: Element>(&self) -> Option<TensorView<'_, T>> {
         self.view().typed()
     }
 

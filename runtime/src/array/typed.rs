@@ -5,7 +5,7 @@ use std::fmt;
 use crate::dtype::Element;
 use crate::prefetch::prefetch;
 use crate::shape::{Shape, ShapeError};
-use crate::tensor::{Tensor, describe, no_such_row};
+use crate::tensor::{TensorView, describe, no_such_row};
 
 /// An array that owns its elements, in C order.
 ///
@@ -86,8 +86,8 @@ impl<T: Element> Array<T> {
     }
 
     /// A view of the whole array.
-    pub fn view(&self) -> Tensor<'_, T> {
-        Tensor::from_checked(&self.data, self.shape.clone())
+    pub fn view(&self) -> TensorView<'_, T> {
+        TensorView::from_checked(&self.data, self.shape.clone())
     }
 
     /// Row `i` as a view that knows its shape.
@@ -97,8 +97,8 @@ impl<T: Element> Array<T> {
     /// If `i` is not below [`len`](Array::len).
     #[inline]
     #[track_caller]
-    pub fn row(&self, i: usize) -> Tensor<'_, T> {
-        Tensor::from_checked(self.row_slice(i), self.shape.row())
+    pub fn row(&self, i: usize) -> TensorView<'_, T> {
+        TensorView::from_checked(self.row_slice(i), self.shape.row())
     }
 
     /// The elements of row `i`; the fastest way to a row.

@@ -7,7 +7,7 @@ use super::layout::{Fields, Layout, LayoutError};
 use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
-use crate::tensor::AnyTensor;
+use crate::tensor::AnyTensorView;
 
 /// One sample's fields in memory of their own: to have a sample written, to read it, and to write it into a batch.
 ///
@@ -63,7 +63,7 @@ impl Apart {
     ///
     /// # Errors
     ///
-    /// What `write` fails with; or a [`Misfit`](super::Misfit) if it did not write all fields.
+    /// What `write` fails with; or a [`Mismatch`](super::Mismatch) if it did not write all fields.
     pub fn fill(&mut self, write: impl FnOnce(&mut Row<'_>) -> Result<(), BoxError>) -> Result<(), BoxError> {
         // SAFETY: the pages were zeros, are aligned and this one's alone, and only rows of this layout are written there.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), 0) };
@@ -78,7 +78,7 @@ impl Apart {
     }
 
     /// The elements of field `i` that the sample has, without padding.
-    fn elements(&self, i: usize) -> AnyTensor<'_> {
+    fn elements(&self, i: usize) -> AnyTensorView<'_> {
         let columns = self.columns();
         let all = columns.get(i).expect("there is such a field");
         match columns.lengths(i) {

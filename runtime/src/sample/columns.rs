@@ -9,7 +9,7 @@ use super::layout::{Column, Field, INDICES, Kind, Layout};
 use super::spill::Spill;
 use crate::dtype::Element;
 use crate::shape::Shape;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 
 /// The columns of a batch: one tensor for each field, in the order declared.
 ///
@@ -80,7 +80,7 @@ impl<'a> Columns<'a> {
     /// Field `i` of the batch, shape `[rows, …]` (of a single sample `[…]`); `None` if there is none. A ragged field is
     /// padded with zeros; a packed one has the items of all rows, one right after the other, shape `[total, …]`.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
+    pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
 
@@ -142,13 +142,13 @@ impl<'a> Columns<'a> {
     ///
     /// If there is none, or its elements are not `T`: the sample's `tensors` then contradicts its `declare`.
     #[inline]
-    pub fn take<T: Element>(&mut self) -> Tensor<'a, T> {
+    pub fn take<T: Element>(&mut self) -> TensorView<'a, T> {
         let column = self.advance();
         assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
         let (start, shape, elements) = self.extent(column);
         // SAFETY: the column has so many elements of `T` there, written or zero, aligned (see `Row::fill`).
         let data = unsafe { std::slice::from_raw_parts(start.cast(), elements) };
-        Tensor::from_checked(data, shape)
+        TensorView::from_checked(data, shape)
     }
 
     /// The next field, whatever its dtype.
@@ -156,7 +156,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     ///
     /// If there is none.
-    pub fn take_any(&mut self) -> AnyTensor<'a> {
+    pub fn take_any(&mut self) -> AnyTensorView<'a> {
         let column = self.advance();
         self.tensor(column)
     }
@@ -167,7 +167,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     ///
     /// As [`take`](Self::take), or if the field is not ragged.
-    pub fn take_ragged<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
+    pub fn take_ragged<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
         assert!(column.field.is_ragged(), "field {} is not ragged", column.field);
@@ -180,7 +180,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     ///
     /// As [`take`](Self::take), or if the field is not packed.
-    pub fn take_packed<T: Element>(&mut self) -> (Tensor<'a, T>, &'a [i64]) {
+    pub fn take_packed<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
         assert!(column.field.is_packed(), "field {} is not packed", column.field);
@@ -244,12 +244,12 @@ impl<'a> Columns<'a> {
     }
 
     #[inline]
-    fn tensor(&self, column: &'a Column) -> AnyTensor<'a> {
+    fn tensor(&self, column: &'a Column) -> AnyTensorView<'a> {
         let (start, shape, elements) = self.extent(column);
         // SAFETY: as in `take`.
         unsafe {
             let bytes = std::slice::from_raw_parts(start, elements * column.field.dtype.size());
-            AnyTensor::from_raw_parts(column.field.dtype, shape, bytes)
+            AnyTensorView::from_raw_parts(column.field.dtype, shape, bytes)
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 use crate::tuples::up_to_eight;
 
 impl<T: Element> Sample for T {
@@ -24,10 +24,10 @@ impl<T: Element> Sample for T {
 }
 
 impl<T: Element> Schema for T {
-    type Tensors<'b> = Tensor<'b, T>;
+    type Tensors<'b> = TensorView<'b, T>;
 
     #[inline]
-    fn tensors<'b>(columns: &mut Columns<'b>) -> Tensor<'b, T> {
+    fn tensors<'b>(columns: &mut Columns<'b>) -> TensorView<'b, T> {
         columns.take()
     }
 }
@@ -59,7 +59,7 @@ dense! {
     {T: Element, const N: usize} &[T; N], T, |it| &it[..], &[N];
     {T: Element} &[T], T, |it| it, &[it.len()];
     {T: Element} Vec<T>, T, |it| it, &[it.len()];
-    {T: Element} Tensor<'_, T>, T, |it| it.as_slice(), it.shape();
+    {T: Element} TensorView<'_, T>, T, |it| it.as_slice(), it.shape();
     {T: Element} Array<T>, T, |it| it.as_slice(), it.shape();
     {T: Element} &Array<T>, T, |it| it.as_slice(), it.shape();
 }
@@ -68,7 +68,7 @@ dense! {
 macro_rules! any {
     ($($type:ty, |$it:ident| $view:expr;)*) => {$(
         impl Sample for $type {
-            type Schema = AnyTensor<'static>;
+            type Schema = AnyTensorView<'static>;
 
             fn declare(&self, fields: &mut Fields) {
                 fields.fixed(self.dtype(), self.shape());
@@ -84,15 +84,15 @@ macro_rules! any {
 }
 
 any! {
-    AnyTensor<'_>, |it| it;
+    AnyTensorView<'_>, |it| it;
     AnyArray, |it| &it.view();
     &AnyArray, |it| &it.view();
 }
 
-impl Schema for AnyTensor<'static> {
-    type Tensors<'b> = AnyTensor<'b>;
+impl Schema for AnyTensorView<'static> {
+    type Tensors<'b> = AnyTensorView<'b>;
 
-    fn tensors<'b>(columns: &mut Columns<'b>) -> AnyTensor<'b> {
+    fn tensors<'b>(columns: &mut Columns<'b>) -> AnyTensorView<'b> {
         columns.take_any()
     }
 }

@@ -341,6 +341,28 @@ impl Layout {
         }
     }
 
+    /// Copies a slot into another one, and what it has on the heap to memory of its own.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for that.
+    ///
+    /// # Safety
+    ///
+    /// From `from` and `to` there must be [`size`](Self::size) bytes, aligned as slots are: those of a slot with this layout that
+    /// nobody writes meanwhile, and others, which only the caller has, with nothing on the heap.
+    pub(crate) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+        // Behind everything else, in the order of the columns.
+        let spills = self.columns.iter().filter_map(|column| column.spill);
+        // SAFETY: the caller's word; new memory does not overlap what exists.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, spills.clone().next().unwrap_or(self.size)) };
+        for at in spills {
+            // SAFETY: `spilling` put one there in each of the slots, aligned, and zeros are one.
+            let (theirs, ours) = unsafe { (&*from.add(at).cast::<Spill>(), &mut *to.add(at).cast::<Spill>()) };
+            *ours = theirs.copy().expect("there is memory for a copy of what is on the heap");
+        }
+    }
+
     /// Whether the rows of a slot must be written one after the other, by one thread: where a row begins in a packed
     /// field is where the one before ends.
     pub(crate) fn is_sequential(&self) -> bool {

@@ -5,13 +5,13 @@
 //!
 //! | sample | field | batch of B |
 //! |---|---|---|
-//! | a number, a `bool` | dtype, shape `[]` | [`Tensor`] `[B]` |
-//! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`Tensor`] `[B, …]` |
-//! | [`Tensor`], [`AnyTensor`] | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
-//! | [`Array`], [`AnyArray`], or a reference to one | its shape | [`Tensor`], [`AnyTensor`] `[B, …]` |
-//! | [`ArrayRow`], of a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`Tensor`] `[B, …]` |
-//! | [`Lazy`] | the shape it was given, decoded in place | [`Tensor`] `[B, …]` |
-//! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`Tensor`] `[B, 3, height, width]` |
+//! | a number, a `bool` | dtype, shape `[]` | [`TensorView`] `[B]` |
+//! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`TensorView`] `[B, …]` |
+//! | [`TensorView`], [`AnyTensorView`] | its shape | [`TensorView`], [`AnyTensorView`] `[B, …]` |
+//! | [`Array`], [`AnyArray`], or a reference to one | its shape | [`TensorView`], [`AnyTensorView`] `[B, …]` |
+//! | [`ArrayRow`], of a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`TensorView`] `[B, …]` |
+//! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
+//! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
@@ -53,7 +53,7 @@ mod columns;
 mod derive;
 mod kinds;
 mod layout;
-mod misfit;
+mod mismatch;
 mod packed;
 mod ragged;
 mod row;
@@ -70,7 +70,7 @@ pub use self::derive::Sample;
 pub use self::kinds::Lazy;
 pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
-pub use self::misfit::Misfit;
+pub use self::mismatch::Mismatch;
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
 pub use self::row::Row;
@@ -79,7 +79,7 @@ use crate::BoxError;
 #[cfg(doc)]
 use crate::array::{AnyArray, Array};
 #[cfg(doc)]
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 
 /// Anything that can say which fields it has and write them into a row.
 ///
@@ -97,7 +97,7 @@ pub trait Sample {
     ///
     /// # Errors
     ///
-    /// A [`Misfit`] with what was declared, or whatever went wrong in decoding.
+    /// A [`Mismatch`] with what was declared, or whatever went wrong in decoding.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError>;
 }
 

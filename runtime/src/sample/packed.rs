@@ -3,7 +3,7 @@
 use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
-use crate::tensor::{Tensor, no_such_row};
+use crate::tensor::{TensorView, no_such_row};
 
 /// A run of items, which in the batch begins where the sample before ends (torch's jagged layout: values and offsets).
 ///
@@ -107,14 +107,14 @@ impl<T: Element> Schema for Packed<'static, T> {
 /// A batch of [`Packed`] samples.
 #[derive(Clone, Debug)]
 pub struct PackedTensor<'b, T: Element> {
-    values: Tensor<'b, T>,
+    values: TensorView<'b, T>,
     /// One more than there are rows, from 0 to the length of `values`.
     offsets: &'b [i64],
 }
 
 impl<'b, T: Element> PackedTensor<'b, T> {
     /// The items of all rows: shape `[total]`, or `[total, …]` if items have a shape.
-    pub fn values(&self) -> Tensor<'b, T> {
+    pub fn values(&self) -> TensorView<'b, T> {
         self.values.clone()
     }
 
@@ -135,7 +135,7 @@ impl<'b, T: Element> PackedTensor<'b, T> {
     ///
     /// If there is no such row.
     #[track_caller]
-    pub fn row(&self, i: usize) -> Tensor<'b, T> {
+    pub fn row(&self, i: usize) -> TensorView<'b, T> {
         let rows = self.offsets.len() - 1;
         if i >= rows {
             no_such_row(i, rows);

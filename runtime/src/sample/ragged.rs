@@ -3,7 +3,7 @@
 use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
-use crate::tensor::{Tensor, no_such_row};
+use crate::tensor::{TensorView, no_such_row};
 
 /// A run of elements, at most `max` of them; in the batch it is padded with zeros, and its length is kept.
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +50,13 @@ impl<T: Element> Schema for Ragged<'static, T> {
 /// A batch of [`Ragged`] samples.
 #[derive(Clone, Debug)]
 pub struct RaggedTensor<'b, T: Element> {
-    padded: Tensor<'b, T>,
+    padded: TensorView<'b, T>,
     lengths: &'b [i64],
 }
 
 impl<'b, T: Element> RaggedTensor<'b, T> {
     /// All rows, padded with zeros: shape `[B, max]`, or `[max]` of a single sample.
-    pub fn padded(&self) -> Tensor<'b, T> {
+    pub fn padded(&self) -> TensorView<'b, T> {
         self.padded.clone()
     }
 

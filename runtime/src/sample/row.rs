@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
-use super::misfit::{Misfit, Problem};
+use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
 use crate::BoxError;
 use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::Shape;
-use crate::tensor::AnyTensor;
+use crate::tensor::AnyTensorView;
 
 /// The row of a batch that one sample writes itself into, field after field in the order declared.
 pub struct Row<'a> {
@@ -53,7 +53,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype, shape, or the number of elements differ from what was declared.
     #[inline(always)]
-    pub fn write<T: Element>(&mut self, data: &[T], shape: &[usize]) -> Result<(), Misfit> {
+    pub fn write<T: Element>(&mut self, data: &[T], shape: &[usize]) -> Result<(), Mismatch> {
         let column = self.fixed(T::DTYPE, shape)?;
         if column.elements != data.len() {
             return Err(column.other(T::DTYPE, &[data.len()]));
@@ -68,7 +68,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype or shape differ from what was declared.
     #[inline(always)]
-    pub fn write_one<T: Element>(&mut self, value: T) -> Result<(), Misfit> {
+    pub fn write_one<T: Element>(&mut self, value: T) -> Result<(), Mismatch> {
         self.fill(&[])?[0] = value;
         Ok(())
     }
@@ -79,7 +79,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype or shape differ from what was declared.
     #[inline(always)]
-    pub fn fill<T: Element>(&mut self, shape: &[usize]) -> Result<&mut [T], Misfit> {
+    pub fn fill<T: Element>(&mut self, shape: &[usize]) -> Result<&mut [T], Mismatch> {
         let column = self.fixed(T::DTYPE, shape)?;
         Ok(self.elements(column))
     }
@@ -90,7 +90,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype or shape differ from what was declared.
     #[inline]
-    pub fn write_any(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+    pub fn write_any(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
         let column = self.fixed(data.dtype(), data.shape())?;
         self.next += 1;
         // SAFETY: as for `fill`; a tensor's elements are valid.
@@ -114,7 +114,7 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// If the field is ragged or packed, or there is none.
-    pub fn fill_raw(&mut self) -> Result<NonNull<[u8]>, Misfit> {
+    pub fn fill_raw(&mut self) -> Result<NonNull<[u8]>, Mismatch> {
         let column = self.column()?;
         if column.field.kind != Kind::Fixed {
             return Err(column.otherwise());
@@ -130,8 +130,8 @@ impl<'a> Row<'a> {
     /// # Errors
     ///
     /// As those of [`write`](Self::write), [`write_ragged`](Self::write_ragged) and [`write_packed`](Self::write_packed).
-    pub fn write_elements(&mut self, data: &AnyTensor<'_>) -> Result<(), Misfit> {
-        fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensor<'_>) -> Result<(), Misfit> {
+    pub fn write_elements(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
+        fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
             let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
             match column.field.kind {
                 Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
@@ -149,7 +149,7 @@ impl<'a> Row<'a> {
     ///
     /// If the dtype differs or `data` is longer than the declared maximum.
     #[inline]
-    pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Misfit> {
+    pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Mismatch> {
         let column = self.column_of::<T>(Kind::Padded, &[data.len()])?;
         if data.len() > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
@@ -173,7 +173,7 @@ impl<'a> Row<'a> {
     ///
     /// If dtype or shape differ from what was declared, the last item is not whole, or the batch has no room for so
     /// many, unless the loader lets them [spill](crate::loader::Overflow::Spill).
-    pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Misfit> {
+    pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Mismatch> {
         let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
         let declared = || column.field.clone();
         if !same(column.field.shape.row_dims(), item) {
@@ -209,7 +209,7 @@ impl<'a> Row<'a> {
     ///
     /// Nobody else may read or write the slot, and `ends` must be the column's.
     #[inline]
-    unsafe fn room(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Misfit> {
+    unsafe fn room(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Mismatch> {
         let (before, room) = (ends[self.row] as usize, column.field.shape.rows() * self.layout.rows);
         // SAFETY: the column begins inside the slot.
         let items = unsafe { self.slot.add(column.offset) };
@@ -236,7 +236,7 @@ impl<'a> Row<'a> {
         items: *mut u8,
         ends: &mut [i64],
         found: usize,
-    ) -> Result<*mut u8, Misfit> {
+    ) -> Result<*mut u8, Mismatch> {
         let before = ends[self.row] as usize;
         // The first items of another batch.
         if before == 0 && spill.free() {
@@ -259,7 +259,7 @@ impl<'a> Row<'a> {
     }
 
     #[cold]
-    fn full(&self, column: &Column, before: usize, found: usize, room: usize) -> Misfit {
+    fn full(&self, column: &Column, before: usize, found: usize, room: usize) -> Mismatch {
         let declared = column.field.clone();
         Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, room }.into()
     }
@@ -282,7 +282,7 @@ impl<'a> Row<'a> {
         let declared = self.layout.columns.get(first).map_or(0, |column| column.field.run);
         write(self)?;
         match self.next - first {
-            found if declared != 0 && declared != found => Err(Misfit::from(Problem::Run { declared, found }).into()),
+            found if declared != 0 && declared != found => Err(Mismatch::from(Problem::Run { declared, found }).into()),
             _ => Ok(()),
         }
     }
@@ -295,7 +295,7 @@ impl<'a> Row<'a> {
 
     /// Whether every field was written.
     #[inline]
-    pub(crate) fn finish(self) -> Result<(), Misfit> {
+    pub(crate) fn finish(self) -> Result<(), Mismatch> {
         let (declared, found) = (self.layout.columns.len(), self.next);
         if declared == found { Ok(()) } else { Err(Problem::Count { declared, found }.into()) }
     }
@@ -303,7 +303,7 @@ impl<'a> Row<'a> {
     /// The next field. It counts as written (`next`) only when it is, so that a sample which swallows an error is found
     /// out in `finish`.
     #[inline(always)]
-    fn column(&self) -> Result<&'a Column, Misfit> {
+    fn column(&self) -> Result<&'a Column, Mismatch> {
         let (layout, next) = (self.layout, self.next);
         let count = || Problem::Count { declared: layout.columns.len(), found: next.saturating_add(1) };
         layout.columns.get(next).ok_or_else(|| count().into())
@@ -311,7 +311,7 @@ impl<'a> Row<'a> {
 
     /// The next field, if it is one of this kind, of `T`; `shape` is what the sample has.
     #[inline]
-    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Misfit> {
+    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
         if column.field.dtype != T::DTYPE {
             return Err(column.other(T::DTYPE, shape));
@@ -324,7 +324,7 @@ impl<'a> Row<'a> {
 
     /// The next field, if it is one of fixed shape, and this one.
     #[inline(always)]
-    fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Misfit> {
+    fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
         if column.field.dtype != dtype || !same(column.field.shape.dims(), shape) || column.field.kind != Kind::Fixed {
             return Err(column.other(dtype, shape));
@@ -352,7 +352,7 @@ impl<'a> Row<'a> {
 impl Column {
     /// The error of a sample that has something else here.
     #[cold]
-    fn other(&self, dtype: DType, shape: &[usize]) -> Misfit {
+    fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
         let declared = self.field.clone();
         match Shape::new(shape) {
             Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {
@@ -364,7 +364,7 @@ impl Column {
 
     /// The error of a sample that has something of another kind here.
     #[cold]
-    fn otherwise(&self) -> Misfit {
+    fn otherwise(&self) -> Mismatch {
         Problem::Kind { declared: self.field.clone() }.into()
     }
 }

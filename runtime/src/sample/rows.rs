@@ -4,7 +4,7 @@ use super::{Dynamic, Fields, Row, Sample};
 use crate::BoxError;
 use crate::array::AnyArray;
 use crate::dtype::{DType, Element, bytes_of};
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 
 /// A row of an [`Array`](crate::array::Array): its elements and their shape, both borrowed, so that making one costs nothing.
 ///
@@ -47,8 +47,8 @@ impl<'a, T: Element> ArrayRow<'a, T> {
     }
 
     /// The row as a tensor.
-    pub fn tensor(&self) -> Tensor<'a, T> {
-        Tensor::new(self.data, self.shape).expect("a row is as long as its shape says")
+    pub fn tensor(&self) -> TensorView<'a, T> {
+        TensorView::new(self.data, self.shape).expect("a row is as long as its shape says")
     }
 
     /// The type of the elements.
@@ -131,12 +131,12 @@ impl<'a> AnyRow<'a> {
     }
 
     /// The row of array `i`; `None` if there is no such array.
-    pub fn get(&self, i: usize) -> Option<AnyTensor<'a>> {
+    pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         self.arrays.get(i).map(|array| array.row(self.index))
     }
 
     /// The rows of all arrays, first to last.
-    pub fn tensors(&self) -> impl ExactSizeIterator<Item = AnyTensor<'a>> + DoubleEndedIterator + use<'a> {
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = AnyTensorView<'a>> + DoubleEndedIterator + use<'a> {
         let index = self.index;
         self.arrays.iter().map(move |array| array.row(index))
     }

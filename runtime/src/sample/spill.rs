@@ -35,20 +35,36 @@ impl Spill {
     #[cold]
     pub(crate) unsafe fn grow(&mut self, from: *const u8, kept: usize, needed: usize) -> Option<*mut u8> {
         let bytes = needed.checked_add(needed / 2)?.max(1).checked_next_multiple_of(FIELD_ALIGN)?;
+        let new = Self::new(bytes)?;
+        let (start, _) = new.memory()?;
+        // SAFETY: the caller's word, and new memory overlaps nothing.
+        unsafe { std::ptr::copy_nonoverlapping(from, start, kept) };
+        self.free();
+        *self = new;
+        Some(start)
+    }
+
+    /// So many zeroed bytes, a multiple of the alignment and not 0; `None` if they cannot be had.
+    fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, FIELD_ALIGN).ok()?;
         // SAFETY: there are some bytes.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // SAFETY: the caller's word, and new memory overlaps nothing.
-        unsafe { std::ptr::copy_nonoverlapping(from, start.as_ptr(), kept) };
-        self.free();
-        (self.start, self.bytes) = (Some(start), bytes);
-        Some(start.as_ptr())
+        Some(Self { start: Some(start), bytes })
+    }
+
+    /// A copy in memory of its own; `None` if that cannot be had.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let Some((from, bytes)) = self.memory() else { return Some(Self::default()) };
+        let copy = Self::new(bytes)?;
+        // SAFETY: both have so many bytes, initialised, and new memory overlaps nothing.
+        unsafe { std::ptr::copy_nonoverlapping(from, copy.start?.as_ptr(), bytes) };
+        Some(copy)
     }
 
     /// Gives the memory back, if there is some, and says whether there was.
     pub(crate) fn free(&mut self) -> bool {
         let Some(start) = self.start.take() else { return false };
-        // SAFETY: `grow` found this layout to be one, and got the memory by it; only this value has it.
+        // SAFETY: `new` found this layout to be one, and got the memory by it; only this value has it.
         unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(self.bytes, FIELD_ALIGN)) };
         true
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::arena::{Memory, Pages};
 use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element};
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 
 /// A slot for samples like the one it is made for.
 pub(super) struct Slot {
@@ -66,7 +66,7 @@ fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>))
 
 #[test]
 fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
-    fn check<T: Element + PartialEq>(tensor: &Tensor<'_, T>, shape: &[usize], data: &[T]) {
+    fn check<T: Element + PartialEq>(tensor: &TensorView<'_, T>, shape: &[usize], data: &[T]) {
         assert_eq!((tensor.shape(), tensor.as_slice()), (shape, data));
     }
     alone(7_i64, |number, columns| {
@@ -78,11 +78,11 @@ fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
         check(&flat, &[2], &[1, 2]);
         check(&nested, &[3, 1], &[3, 4, 5]);
     });
-    alone((vec![1.5_f32; 3], Tensor::new(&[6_u64; 4], &[2, 2]).unwrap()), |(vec, tensor), _| {
+    alone((vec![1.5_f32; 3], TensorView::new(&[6_u64; 4], &[2, 2]).unwrap()), |(vec, tensor), _| {
         check(&vec, &[3], &[1.5; 3]);
         check(&tensor, &[2, 2], &[6; 4]);
     });
-    let any = AnyTensor::from(Tensor::new(&[true, false], &[1, 2]).unwrap());
+    let any = AnyTensorView::from(TensorView::new(&[true, false], &[1, 2]).unwrap());
     alone((any, ()), |(any, ()), _| check(&any.typed::<bool>().unwrap(), &[1, 2], &[true, false]));
     let array = Array::new(vec![1_i16, 2, 3, 4], &[2, 2]).unwrap();
     let any = AnyArray::from(array.clone());

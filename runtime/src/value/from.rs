@@ -8,7 +8,7 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
 use crate::sample::{AnyRow, ArrayRow};
 use crate::shape::Shape;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 use crate::tuples::up_to_eight;
 
 macro_rules! from {
@@ -96,15 +96,15 @@ dense! {
     {T: Element, const N: usize} [T; N], |it| tensor(it.to_vec(), &[N]);
     {T: Element, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
     {T: Element, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
-    {T: Element} Tensor<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
+    {T: Element} TensorView<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
     {T: Element} ArrayRow<'_, T>, |it| it.tensor().into();
 }
 
-impl From<AnyTensor<'_>> for Value {
+impl From<AnyTensorView<'_>> for Value {
     /// # Panics
     ///
     /// If there is no memory for a copy.
-    fn from(view: AnyTensor<'_>) -> Self {
+    fn from(view: AnyTensorView<'_>) -> Self {
         let shape = Shape::new(view.shape()).expect("the shape of a tensor");
         joined(view.dtype(), shape, std::iter::once(view)).expect("memory for a copy").into()
     }

@@ -8,7 +8,7 @@ use crate::BoxError;
 use crate::dtype::Element;
 use crate::sample::{Dynamic, Fields, LayoutError, Row, Sample};
 use crate::shape::Shape;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::{AnyTensorView, TensorView};
 
 /// A value whose leaves are not those that were declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +73,7 @@ fn no_place(what: &str, name: &str) -> LayoutError {
 /// Has every leaf looked at, in order, with the way to it as its name.
 fn each_leaf<'v, E: From<LayoutError>>(
     value: &'v Value,
-    look: &mut dyn FnMut(&str, AnyTensor<'v>) -> Result<(), E>,
+    look: &mut dyn FnMut(&str, AnyTensorView<'v>) -> Result<(), E>,
 ) -> Result<(), E> {
     below(value, &mut String::new(), 0, look)
 }
@@ -82,7 +82,7 @@ fn below<'v, E: From<LayoutError>>(
     value: &'v Value,
     name: &mut String,
     depth: usize,
-    look: &mut dyn FnMut(&str, AnyTensor<'v>) -> Result<(), E>,
+    look: &mut dyn FnMut(&str, AnyTensorView<'v>) -> Result<(), E>,
 ) -> Result<(), E> {
     if depth > MAX_DEPTH {
         return Err(no_place(&format!("a value nested more than {MAX_DEPTH} deep"), "").into());
@@ -110,6 +110,6 @@ fn below<'v, E: From<LayoutError>>(
     }
 }
 
-fn number<T: Element>(value: &T) -> AnyTensor<'_> {
-    Tensor::from_checked(from_ref(value), Shape::default()).into()
+fn number<T: Element>(value: &T) -> AnyTensorView<'_> {
+    TensorView::from_checked(from_ref(value), Shape::default()).into()
 }

@@ -7,7 +7,7 @@ use crate::arena::has_room;
 use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::{Shape, ShapeError};
-use crate::tensor::AnyTensor;
+use crate::tensor::AnyTensorView;
 
 /// Stacks tensors along a new first dimension. There is at least one.
 pub(super) fn tensors(batch: &[&AnyArray], collation: &Collation<'_>) -> Result<Value, CollateError> {
@@ -43,14 +43,14 @@ fn stacked(tensor: &AnyArray, rows: usize) -> Result<Shape, ShapeError> {
 pub(super) fn joined<'v>(
     dtype: DType,
     shape: Shape,
-    parts: impl Iterator<Item = AnyTensor<'v>>,
+    parts: impl Iterator<Item = AnyTensorView<'v>>,
 ) -> Result<AnyArray, TryReserveError> {
     for_dtype!(dtype, T => typed::<T>(shape, parts))
 }
 
 fn typed<'v, T: Element>(
     shape: Shape,
-    parts: impl Iterator<Item = AnyTensor<'v>>,
+    parts: impl Iterator<Item = AnyTensorView<'v>>,
 ) -> Result<AnyArray, TryReserveError> {
     let mut data = Vec::new();
     data.try_reserve_exact(shape.elements().unwrap_or(usize::MAX))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Custom, CustomValue, Items, Map, Named};
 use crate::array::AnyArray;
 use crate::dtype::Element;
-use crate::tensor::Tensor;
+use crate::tensor::TensorView;
 
 /// A value whose type is known at run time.
 ///
@@ -194,7 +194,7 @@ impl Value {
     }
 
     /// A view of the tensor's elements, if it is one, and they are `T`.
-    pub fn typed<T: Element>(&self) -> Option<Tensor<'_, T>> {
+    pub fn typed<T: Element>(&self) -> Option<TensorView<'_, T>> {
         self.as_tensor()?.typed()
     }
 

@@ -42,7 +42,7 @@ fn numbers<S>(batch: &Batch<S>) -> Vec<i64> {
     numbers
 }
 
-const FAULTS_BUT_PANICS: [Fault; 5] = [Fault::Error, Fault::Write, Fault::WritePanic, Fault::Misfit, Fault::Full];
+const FAULTS_BUT_PANICS: [Fault; 5] = [Fault::Error, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
 
 #[test]
 fn the_next_sample_takes_the_place_of_a_bad_one() {

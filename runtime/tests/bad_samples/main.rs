@@ -26,12 +26,12 @@ enum Fault {
     Write,
     WritePanic,
     /// It has other fields than were declared.
-    Misfit,
+    Mismatch,
     /// It has more items than a batch has room for.
     Full,
 }
 
-const FAULTS: [Fault; 6] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Misfit, Fault::Full];
+const FAULTS: [Fault; 6] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
 
 /// A sample of fields of each kind, but for packed ones if it is not `PACKED`.
 struct Sheet<const PACKED: bool> {
@@ -66,7 +66,7 @@ impl<const PACKED: bool> Sample for Sheet<PACKED> {
         match self.fault {
             Some(Fault::Write) => return Err("torn".into()),
             Some(Fault::WritePanic) => panic!("torn"),
-            Some(Fault::Misfit) => return [0_f32; 2].write(row),
+            Some(Fault::Mismatch) => return [0_f32; 2].write(row),
             Some(Fault::Full) if PACKED => return Packed::new(&[0_u8; 1000], 8).write(row),
             Some(Fault::Full) => return Text::new("longer than eight", 99).write(row),
             _ => {}

@@ -102,6 +102,33 @@ impl<S> Batch<S> {
     }
 }
 
+/// A copy in ordinary memory of its own, also where the loader's is page-locked or [given](crate::loader::Builder::memory). It
+/// counts nowhere: not for [`hold`](crate::loader::Builder::hold), not for the [statistics](crate::loader::Stats). A batch that is
+/// kept needs none; it is for one that is kept for long, when the loader should not take more memory.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline::dataset::TensorDataset;
+///
+/// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
+/// let first = loader.epoch()?.next().expect("a batch")?.to_owned();
+/// drop(loader);
+/// assert_eq!(first.tensors().as_slice(), [1, 2]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+///
+/// # Panics
+///
+/// If there is no memory for it; in a forked process as [`columns`](Batch::columns).
+impl<S> Clone for Batch<S> {
+    fn clone(&self) -> Self {
+        let tag = self.lease.tag();
+        // SAFETY: as of `columns`.
+        let copy = unsafe { self.lease.payload().copy() };
+        Self::new(Lease::apart(copy, tag))
+    }
+}
+
 impl<S> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")

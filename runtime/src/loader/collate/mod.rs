@@ -22,43 +22,48 @@ use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 
 /// How a loader makes batches: [`Stack`](crate::loader::Stack), or [`With`](crate::loader::With) a function of one's own. Sealed.
-pub trait Collate<D: Loadable>: Send + Sync + sealed::Sealed + 'static {
+pub trait Collate<D: Loadable>: Fill<D> {
     /// What a loader gives: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
     type Output: Output<Payload = Self::Payload>;
+}
+
+/// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
+pub trait Output: Deliver<Delivered = <Self as Output>::Item> {
+    /// What a pass gives: of [`Batch<S>`](crate::loader::Batch) itself, of [`Collated<T>`](crate::loader::Collated) the `T`.
+    type Item;
+}
+
+/// What the workers of a loader do with a [`Collate`].
+pub trait Fill<D: Loadable>: Send + Sync + 'static {
     /// What a slot holds.
-    #[doc(hidden)]
     type Payload: Storage;
 
-    #[doc(hidden)]
-    fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
-
     /// Whether each sample is written into its row, and a failure is then that of a sample.
-    #[doc(hidden)]
     const STACKS: bool;
+
+    /// Makes the batch, or the part of it that is the job's.
+    fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
 
     /// Leaves a row of the batch without a sample.
     ///
     /// # Safety
     ///
     /// The row must be the claim's own, and there must be one.
-    #[doc(hidden)]
     unsafe fn leave_empty(payload: &Self::Payload, row: usize);
 }
 
-/// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
-pub trait Output: sealed::Sealed {
-    /// What a pass gives: of [`Batch<S>`](crate::loader::Batch) itself, of [`Collated<T>`](crate::loader::Collated) the `T`.
-    type Item;
+/// What the consumer makes of a finished batch, for an [`Output`].
+pub trait Deliver {
+    /// What comes of it: [`Output::Item`].
+    type Delivered;
     /// What a slot holds.
-    #[doc(hidden)]
     type Payload: Storage;
 
-    #[doc(hidden)]
-    fn deliver(lease: Lease<Self::Payload>) -> Self::Item;
+    /// Makes it.
+    fn deliver(lease: Lease<Self::Payload>) -> Self::Delivered;
 }
 
 /// What a slot holds of a batch.
-#[doc(hidden)]
 pub trait Storage: Send + Sync + 'static {
     /// Drops what the slot holds of a batch that nobody will get.
     fn discard(&self);
@@ -84,12 +89,4 @@ pub trait Storage: Send + Sync + 'static {
     fn weigh(&self, _: Tag, _: &mut Spills) -> usize {
         0
     }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for crate::loader::collate::stack::Stack {}
-    impl<F, T> Sealed for crate::loader::collate::with::With<F, T> {}
-    impl<S> Sealed for crate::loader::collate::batch::Batch<S> {}
-    impl<T> Sealed for crate::loader::collate::with::Collated<T> {}
 }

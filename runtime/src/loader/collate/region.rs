@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::BoxError;
-use crate::arena::Memory;
+use crate::arena::{Memory, Pages, has_room};
 use crate::dataset::Loadable;
 use crate::fork::Process;
 use crate::loader::collate::Storage;
@@ -55,6 +55,35 @@ impl Region {
         &self.arena
     }
 
+    /// A copy in new memory.
+    ///
+    /// # Panics
+    ///
+    /// As [`columns`](Self::columns), and if the system has no memory for it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may write the batch meanwhile.
+    pub(crate) unsafe fn copy(&self) -> Self {
+        self.check_process();
+        let size = self.layout.size;
+        let pages = if has_room(size) { Pages::new(size) } else { Err(std::io::ErrorKind::OutOfMemory.into()) };
+        let pages = pages.unwrap_or_else(|error| panic!("a batch of {size} bytes cannot be copied: {error}"));
+        let start = pages.start();
+        // SAFETY: the pages are new, and as many bytes as the layout has.
+        let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(pages)) };
+        // SAFETY: this one has such a layout, too, and nobody writes it.
+        unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
+        copy
+    }
+
+    #[inline]
+    fn check_process(&self) {
+        if self.given && !self.process.is_this() {
+            no_such_memory();
+        }
+    }
+
     /// The batch that `tag` describes.
     ///
     /// # Panics
@@ -66,9 +95,7 @@ impl Region {
     /// Its rows must have been written, and nobody may write them while the columns are used.
     #[inline]
     pub(crate) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
-        if self.given && !self.process.is_this() {
-            no_such_memory();
-        }
+        self.check_process();
         let start = self.start.as_ptr();
         // SAFETY: the caller's word, and `new`'s. A single sample has one row.
         unsafe {

@@ -122,6 +122,16 @@ impl<P> Lease<P> {
     }
 }
 
+impl<P> Lease<P> {
+    /// The hold on a cell of no loader's.
+    pub(crate) fn apart(payload: P, tag: Tag) -> Self {
+        let Tag { task, rows, single, epoch } = tag;
+        let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
+        let (free, work) = (AtomicBool::new(false), SlotState::new(payload));
+        Self(Arc::new(Cell { free, work, task, rows, epoch, single, released: None }))
+    }
+}
+
 impl<P> Drop for Lease<P> {
     #[inline]
     fn drop(&mut self) {

@@ -6,7 +6,7 @@ use crate::loader::collate::batch::{Batch, BatchOf};
 use crate::loader::collate::job::Job;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
-use crate::loader::collate::{Collate, Output};
+use crate::loader::collate::{Collate, Deliver, Fill, Output};
 
 /// Stacks samples along a new first dimension: each writes itself into its row of the batch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,12 @@ pub struct Stack;
 
 impl<D: Loadable> Collate<D> for Stack {
     type Output = BatchOf<D>;
+}
+
+impl<D: Loadable> Fill<D> for Stack {
     type Payload = Region;
+
+    const STACKS: bool = true;
 
     #[inline(always)] // As `MapJob::next`.
     fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
@@ -27,8 +32,6 @@ impl<D: Loadable> Collate<D> for Stack {
         Ok(())
     }
 
-    const STACKS: bool = true;
-
     unsafe fn leave_empty(region: &Region, row: usize) {
         // SAFETY: the caller's word.
         unsafe { region.leave_empty(row) };
@@ -37,6 +40,10 @@ impl<D: Loadable> Collate<D> for Stack {
 
 impl<S> Output for Batch<S> {
     type Item = Self;
+}
+
+impl<S> Deliver for Batch<S> {
+    type Delivered = Self;
     type Payload = Region;
 
     #[inline]

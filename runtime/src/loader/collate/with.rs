@@ -10,7 +10,7 @@ use crate::dataset::Loadable;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::slab::Lease;
-use crate::loader::collate::{Collate, Output, Storage};
+use crate::loader::collate::{Collate, Deliver, Fill, Output, Storage};
 use crate::sync::Mutex;
 
 /// A function of the user's, from the samples of a batch to a `T`.
@@ -42,8 +42,18 @@ where
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
     type Output = Collated<T>;
+}
+
+impl<D, F, T> Fill<D> for With<F, T>
+where
+    D: Loadable,
+    T: Send + 'static,
+    F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
+{
     // The ring makes the lock superfluous; uncontended, it is cheaper than a proof.
     type Payload = Mutex<Option<T>>;
+
+    const STACKS: bool = false;
 
     fn fill<J: Job<D>>(&self, slot: &Mutex<Option<T>>, job: &mut J) -> Result<(), BoxError> {
         if job.is_cancelled() {
@@ -56,8 +66,6 @@ where
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
         Ok(())
     }
-
-    const STACKS: bool = false;
 
     /// The function has not seen the sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
@@ -75,6 +83,10 @@ impl<T> fmt::Debug for Collated<T> {
 
 impl<T: Send + 'static> Output for Collated<T> {
     type Item = T;
+}
+
+impl<T: Send + 'static> Deliver for Collated<T> {
+    type Delivered = T;
     type Payload = Mutex<Option<T>>;
 
     #[inline]

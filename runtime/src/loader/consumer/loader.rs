@@ -177,6 +177,12 @@ impl<B: Output> Loader<B> {
         }
     }
 
+    /// Gives the pass up, if there is one that is not over: workers stop at their current sample, and
+    /// [`next_batch`](Self::next_batch) gives `None`. A [`Pass`] does that when it is dropped.
+    pub fn end_epoch(&mut self) {
+        self.inner.give_up();
+    }
+
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         let on_held = std::mem::replace(&mut self.inner.on_held, OnHeld::Fail);

@@ -28,7 +28,7 @@ use crate::loader::metrics::reader::{ConsumerStats, Known, StatsReader};
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
-use crate::loader::spans;
+use crate::loader::spans::{self, PassSpan};
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::pool::{WorkerPool, grace};
@@ -65,6 +65,7 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) epochs: u32,
     pub(crate) passes_begun: u64,
     pub(crate) pass: Progress,
+    span: Option<PassSpan>,
     pub(crate) log: Log,
     pub(crate) stats: ConsumerStats,
     /// Ends after the pool has.
@@ -121,6 +122,7 @@ impl<P: Storage> Inner<P> {
             epochs: 0,
             passes_begun: 0,
             pass: Progress::default(),
+            span: None,
             log: parts.log,
             stats: parts.stats,
             watchdog: parts.watchdog,
@@ -182,6 +184,7 @@ impl<P: Storage> Inner<P> {
             nobody_left: nobody_left && !failures.is_empty(),
             failures,
         };
+        self.span = Some(PassSpan::new(self.epochs));
         self.epochs = self.epochs.wrapping_add(1);
         self.stats.begin(begun);
         Ok(())
@@ -193,9 +196,16 @@ impl<P: Storage> Inner<P> {
             // The next pass waits for the workers; they should not go on until then.
             self.abandon();
         }
-        self.pass.open = false;
-        self.stats.end();
+        self.end();
         dispose_each(std::mem::take(&mut self.pass.failures));
+    }
+
+    /// Nothing more of the pass is given.
+    #[cold]
+    pub(crate) fn end(&mut self) {
+        self.pass.open = false;
+        self.span = None;
+        self.stats.end();
     }
 
     /// Lets workers stop at their current sample, and begin nothing more.

@@ -13,7 +13,6 @@ use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::stats::Stats;
-use crate::loader::spans::PassSpan;
 use crate::sample::Dynamic;
 use crate::wait::Until;
 
@@ -25,14 +24,12 @@ pub struct Pass<'a, B: Output = Batch<Dynamic>> {
     loader: &'a mut Loader<B>,
     /// Why there is no pass.
     refused: Option<Error>,
-    _span: PassSpan,
 }
 
 impl<'a, B: Output> Pass<'a, B> {
     /// The pass that has just begun, or the reason why none has.
     pub(crate) fn new(loader: &'a mut Loader<B>, refused: Option<Error>) -> Self {
-        let span = PassSpan::new(loader.inner.pass.epoch);
-        Self { loader, refused, _span: span }
+        Self { loader, refused }
     }
 
     /// What the loader has done so far: [`Loader::stats`].
@@ -169,8 +166,8 @@ impl<P: Storage> Inner<P> {
             }
             Nothing::Closed => self.end_closed(),
             Nothing::End => {
-                (self.pass.open, self.pass.running) = (false, false);
-                self.stats.end();
+                self.pass.running = false;
+                self.end();
                 return Ok(false);
             }
         }))
@@ -180,8 +177,7 @@ impl<P: Storage> Inner<P> {
     /// and does not count as delivered.
     #[cold]
     fn end_closed(&mut self) -> Error {
-        self.pass.open = false;
-        self.stats.end();
+        self.end();
         self.closed()
     }
 
@@ -243,7 +239,7 @@ impl<P: Storage> Inner<P> {
 
 impl<B: Output> Drop for Pass<'_, B> {
     fn drop(&mut self) {
-        self.loader.inner.give_up();
+        self.loader.end_epoch();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::BoxError;
 use crate::dataset::{Context, Dataset};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::clock::Laps;
+use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::cancel::CancelFlag;
 use crate::sync::atomic::Ordering;
@@ -94,7 +94,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
 
     #[inline(always)] // As `next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        Laps::around(self.laps(), self.activity, || self.next())
+        next_timed!(self.laps(), self.activity, self.next())
     }
 
     fn is_single(&self) -> bool {

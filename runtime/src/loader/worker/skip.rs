@@ -8,7 +8,7 @@ use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, last_words};
 use crate::loader::error::run::By;
-use crate::loader::metrics::clock::Laps;
+use crate::loader::metrics::clock::next_timed;
 use crate::loader::worker::map_job::{ManyError, MapJob};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
@@ -158,7 +158,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        Laps::around(self.job.laps(), self.job.activity, || self.next())
+        next_timed!(self.job.laps(), self.job.activity, self.next())
     }
 
     fn is_single(&self) -> bool {

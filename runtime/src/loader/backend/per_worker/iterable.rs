@@ -16,7 +16,7 @@ use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
 use crate::loader::error::run::{By, Error};
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::clock::Laps;
+use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::index_source::{Batching, IndexSource};
 use crate::loader::order::passes::{PassSeed, Passes};
 use crate::loader::spans;
@@ -470,7 +470,7 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        Laps::around(if TIMED { self.laps } else { None }, self.activity, || self.next())
+        next_timed!(if TIMED { self.laps } else { None }, self.activity, self.next())
     }
 
     fn is_single(&self) -> bool {

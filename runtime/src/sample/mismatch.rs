@@ -7,7 +7,7 @@ use crate::shape::Shape;
 /// A sample that is not what its fields were declared to be.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct Misfit(Box<Problem>);
+pub struct Mismatch(Box<Problem>);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
@@ -48,7 +48,7 @@ fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
      collate them into a batch of another kind (Builder::collate)"
 }
 
-impl From<Problem> for Misfit {
+impl From<Problem> for Mismatch {
     #[cold]
     fn from(problem: Problem) -> Self {
         Self(Box::new(problem))
