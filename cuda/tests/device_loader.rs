@@ -23,7 +23,7 @@ fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
             // As few slots as there can be.
             let tight = builder().memory(device.pinned()).build().unwrap();
             check_passes(&mut DeviceLoader::with_slots(tight, &device, slots).unwrap(), &stream, 50, 3);
-            let dealt = builder().memory(device.pinned()).build_dealt().unwrap();
+            let dealt = builder().memory(device.pinned()).round_robin(true).build().unwrap();
             check_passes(&mut DeviceLoader::with_slots(dealt, &device, slots).unwrap(), &stream, 50, 3);
             let builder = Loader::iterable(Things(50)).batch_size(8).num_workers(workers);
             let iterable = builder.memory(device.pinned()).build().unwrap();

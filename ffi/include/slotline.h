@@ -359,8 +359,8 @@ typedef struct {
   uint8_t pin_memory;
   // Whether there is one base seed, and one `worker_init`, for all passes (no).
   uint8_t persistent_workers;
-  // Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
-  uint8_t dealt;
+  // Whether workers make batches in turn, as torch's do (no: whoever is free loads).
+  uint8_t round_robin;
   // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
   // `in_order` off or a `worker_init`. With a timeout it never does.
   int32_t help;

@@ -48,22 +48,19 @@ pub(crate) unsafe fn build<M: Memory>(
         let data = &check::reference(dataset, "dataset")?.0;
         // Each builder is of its own type.
         macro_rules! build {
-            ($builder:expr, $build:ident) => {{
+            ($builder:expr) => {{
                 let (builder, collator) = options.apply(owned, data, $builder)?;
                 match (collator, memory) {
-                    (Some(collator), _) => HostLoader::Collated(builder.collate(collator.function()).$build()?),
-                    (None, Some(memory)) => HostLoader::Stacked(builder.memory(memory).$build()?.untyped()),
-                    (None, None) => HostLoader::Stacked(builder.$build()?.untyped()),
+                    (Some(collator), _) => HostLoader::Collated(builder.collate(collator.function()).build()?),
+                    (None, Some(memory)) => HostLoader::Stacked(builder.memory(memory).build()?.untyped()),
+                    (None, None) => HostLoader::Stacked(builder.build()?.untyped()),
                 }
             }};
         }
-        Ok(match (data, options.dealt != 0) {
-            (Data::Arrays(arrays), false) => build!(Loader::builder(arrays.clone()), build),
-            (Data::Arrays(arrays), true) => build!(Loader::builder(arrays.clone()), build_dealt),
-            (Data::Map(map), false) => build!(Loader::builder(map.clone()), build),
-            (Data::Map(map), true) => build!(Loader::builder(map.clone()), build_dealt),
-            // A stream's batches are dealt out in any case.
-            (Data::Stream(stream), _) => build!(Loader::iterable(stream.clone()), build),
+        Ok(match data {
+            Data::Arrays(arrays) => build!(Loader::builder(arrays.clone())),
+            Data::Map(map) => build!(Loader::builder(map.clone())),
+            Data::Stream(stream) => build!(Loader::iterable(stream.clone())),
         })
     }
 }

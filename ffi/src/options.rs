@@ -101,8 +101,8 @@ pub struct slotline_options {
     pub pin_memory: u8,
     /// Whether there is one base seed, and one `worker_init`, for all passes (no).
     pub persistent_workers: u8,
-    /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
-    pub dealt: u8,
+    /// Whether workers make batches in turn, as torch's do (no: whoever is free loads).
+    pub round_robin: u8,
     /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
     /// `in_order` off or a `worker_init`. With a timeout it never does.
     pub help: i32,
@@ -177,7 +177,7 @@ unsafe impl Versioned for slotline_options {
             in_order: 1,
             pin_memory: 0,
             persistent_workers: 0,
-            dealt: 0,
+            round_robin: 0,
             help: SLOTLINE_HELP_AUTO,
             wait_strategy: SLOTLINE_WAIT_PARK,
             affinity: SLOTLINE_AFFINITY_OFF,
@@ -284,6 +284,7 @@ impl slotline_options {
         let mut builder = builder
             .batch_size(batch_size)
             .num_workers(self.num_workers)
+            .round_robin(self.round_robin != 0)
             .hold(self.hold)
             .timeout(Duration::from_millis(self.timeout_ms))
             .watchdog(Duration::from_millis(self.watchdog_ms))

@@ -486,7 +486,7 @@ fn a_loader_may_be_freed_when_a_callback_of_its_own_has_stopped_it() {
         call(|error| unsafe { slotline_dataset_from_callbacks(&callbacks, &mut dataset, error) }).unwrap();
         // With workers each batch is made by one of them, so that none stops it when it is freed already.
         let options = options(|options| {
-            (options.batch_size, options.num_workers, options.dealt) = (2, round as usize % 3, 1);
+            (options.batch_size, options.num_workers, options.round_robin) = (2, round as usize % 3, 1);
         });
         let loader = slotline_loader::new(dataset, &options);
         // SAFETY: as above.

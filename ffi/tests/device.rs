@@ -154,10 +154,10 @@ fn download(from: *const c_void, bytes: usize, stream: &Stream) -> Vec<u8> {
 
 #[test]
 fn batches_on_the_device_are_those_of_the_host() {
-    for (workers, dealt, slots) in [(0, 0, 0), (2, 0, 1), (1, 0, 2), (2, 1, 3), (0, 1, 0)] {
+    for (workers, round_robin, slots) in [(0, 0, 0), (2, 0, 1), (1, 0, 2), (2, 1, 3), (0, 1, 0)] {
         let fake = Fake::load().session(Options { seed: workers as u64, ..Options::default() });
         let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
-        let options = slotline_options { dealt, ..shuffled(workers) };
+        let options = slotline_options { round_robin, ..shuffled(workers) };
         let loader = DeviceLoader::new(&options, &on_device(|device| device.slots = slots)).unwrap();
         // SAFETY: a loader.
         assert_eq!(unsafe { slotline_device_loader_len(loader.0) }, 18);

@@ -93,7 +93,7 @@ fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_
     for workers in [0, 2] {
         // Of these only the number of held batches matters.
         let loader = Loader::with(options(|options| {
-            (options.batch_size, options.num_workers, options.dealt, options.hold) = (100, workers, 1, 2);
+            (options.batch_size, options.num_workers, options.round_robin, options.hold) = (100, workers, 1, 2);
         }));
         loader.epoch().unwrap();
         let batch = loader.next().unwrap().unwrap();

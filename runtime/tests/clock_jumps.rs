@@ -87,7 +87,7 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
                     outcomes.push((late, loader.stats()));
                 }};
             }
-            if dealt { look!(builder.build_dealt()) } else { look!(builder.build()) }
+            look!(builder.round_robin(dealt).build())
         }
         over.store(true, SeqCst);
         outcomes

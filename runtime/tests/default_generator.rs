@@ -23,7 +23,7 @@ where
         passes.iter().for_each(|pass| assert_eq!(batches(shared.epoch().unwrap()), *pass, "{workers} workers"));
         assert_eq!(default_generator().random_i64(), next, "{workers} workers");
         manual_seed(42);
-        let mut dealt = builder().num_workers(workers).build_dealt().unwrap();
+        let mut dealt = builder().num_workers(workers).round_robin(true).build().unwrap();
         passes.iter().for_each(|pass| assert_eq!(batches(dealt.epoch().unwrap()), *pass, "{workers} workers, dealt"));
         assert_eq!(default_generator().random_i64(), next, "{workers} workers, dealt");
     }

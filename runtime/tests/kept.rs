@@ -27,7 +27,7 @@ macro_rules! each {
             $body
         }
         {
-            let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.build_dealt().unwrap(), true);
+            let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.round_robin(true).build().unwrap(), true);
             $body
         }
         {

@@ -145,7 +145,7 @@ fn a_panic_while_a_pass_is_thrown_away_comes_out_of_epoch_and_nothing_waits_for_
         let loader = builder.num_workers(workers).collate(move |_| make()).build().unwrap();
         assert_eq!(batches_after_bombs(&armed, loader), 9 * workers);
         let (make, builder) = (bomb(), Loader::builder(from_fn(9, |i, _| Ok(i as i64))));
-        let loader = builder.num_workers(workers).collate(move |_| make()).build_dealt().unwrap();
+        let loader = builder.num_workers(workers).collate(move |_| make()).round_robin(true).build().unwrap();
         assert_eq!(batches_after_bombs(&armed, loader), 9);
     }
 }
@@ -286,7 +286,8 @@ fn only_iterable_datasets_are_said_to_be_longer_than_they_say() {
         }
     }
 
-    let mut loader = Loader::builder(from_fn(9, |i, _| Ok(i as i64))).sampler(Growing(4)).build_dealt().unwrap();
+    let mut loader =
+        Loader::builder(from_fn(9, |i, _| Ok(i as i64))).sampler(Growing(4)).round_robin(true).build().unwrap();
     for epoch in 0..3 {
         assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 4 + epoch);
     }
@@ -307,9 +308,9 @@ fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind(
             });
             /// What is kept must stay as it is while the passes go on, and come to its end on another thread.
             macro_rules! leave {
-                ($builder:expr, $build:ident) => {{
+                ($builder:expr) => {{
                     let builder = $builder.batch_size(3).hold(hold).in_order(in_order);
-                    let mut loader = builder.on_held(OnHeld::Wait).$build().unwrap();
+                    let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
                     let (sender, receiver) = std::sync::mpsc::channel();
                     let drops = std::thread::spawn(move || receiver.into_iter().for_each(drop));
                     for round in 0..60 {
@@ -342,9 +343,9 @@ fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind(
                     drops.join().unwrap();
                 }};
             }
-            leave!(prefetch(Loader::iterable(dataset), workers, factor), build);
-            leave!(map(), build_dealt);
-            leave!(map().sampler_iter(|| 0..37), build);
+            leave!(prefetch(Loader::iterable(dataset), workers, factor));
+            leave!(map().round_robin(true));
+            leave!(map().sampler_iter(|| 0..37));
         }
     }
 }

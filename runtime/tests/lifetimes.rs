@@ -415,3 +415,26 @@ fn a_pass_that_was_left_with_too_many_kept_is_followed_by_a_whole_one() {
         );
     }
 }
+
+#[test]
+fn a_pass_that_no_value_stands_for_can_be_given_up() {
+    for (workers, round_robin) in [(0, false), (2, false), (2, true)] {
+        let builder = || RUN.over(fine()).num_workers(workers).round_robin(round_robin);
+        let expected = RUN.expected(3);
+        let mut loader = builder().build().unwrap();
+        loader.end_epoch();
+        assert!(loader.next_batch().is_none(), "there was no pass");
+        loader.begin_epoch().unwrap();
+        let kept = loader.next_batch().unwrap().unwrap();
+        loader.end_epoch();
+        loader.end_epoch();
+        assert!(loader.next_batch().is_none() && !loader.is_ready());
+        let state = loader.state();
+        assert_eq!(pass(&mut loader), expected[1]);
+        assert_eq!(Got::from(&kept), expected[0][0]);
+        let mut other = builder().build().unwrap();
+        other.load_state(&state).unwrap();
+        assert_eq!(pass(&mut other), expected[0][1..], "a state is where the pass was");
+        assert_eq!(pass(&mut other), expected[1]);
+    }
+}

@@ -64,8 +64,8 @@ impl Dataset for Bulk {
 
 /// Builds a loader, takes a pass of it, and says what it takes.
 macro_rules! build {
-    ($builder:expr, $size:expr, $limit:expr, $build:ident) => {{
-        let mut loader = options($builder, $size, $limit).$build()?;
+    ($builder:expr, $size:expr, $limit:expr) => {{
+        let mut loader = options($builder, $size, $limit).build()?;
         let said = (loader.depth(), loader.memory_ceiling());
         assert!(loader.epoch().unwrap().all(|batch| batch.is_ok()));
         assert_eq!(said, (loader.depth(), loader.memory_ceiling()));
@@ -74,31 +74,27 @@ macro_rules! build {
 }
 
 const KINDS: [(&str, Build); 9] = [
-    ("in order", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size), size, limit, build)),
-    ("shuffled", |size, limit| {
-        build!(Loader::builder(Data).batch_size(size.batch_size).shuffle(true), size, limit, build)
-    }),
+    ("in order", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size), size, limit)),
+    ("shuffled", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size).shuffle(true), size, limit)),
     ("as they arrive", |size, limit| {
-        build!(Loader::builder(Data).batch_size(size.batch_size).in_order(false), size, limit, build)
+        build!(Loader::builder(Data).batch_size(size.batch_size).in_order(false), size, limit)
     }),
-    ("in bulk", |size, limit| build!(Loader::builder(Bulk).batch_size(size.batch_size), size, limit, build)),
+    ("in bulk", |size, limit| build!(Loader::builder(Bulk).batch_size(size.batch_size), size, limit)),
     ("a user's iterator", |size, limit| {
         let builder = Loader::builder(Data).batch_size(size.batch_size).sampler_iter(|| 0..LEN);
-        build!(builder, size, limit, build)
+        build!(builder, size, limit)
     }),
     ("a user's batches", |size, limit| {
         let batches = move || (0..LEN).map(move |i| vec![i; 1 + i % size.batch_size]);
-        build!(Loader::builder(Data).batch_sampler_iter(size.batch_size, batches), size, limit, build)
+        build!(Loader::builder(Data).batch_sampler_iter(size.batch_size, batches), size, limit)
     }),
     ("dealt", |size, limit| {
-        build!(Loader::builder(Bulk).batch_size(size.batch_size).shuffle(true), size, limit, build_dealt)
+        build!(Loader::builder(Bulk).batch_size(size.batch_size).shuffle(true).round_robin(true), size, limit)
     }),
-    ("iterable", |size, limit| {
-        build!(Loader::iterable(OneByOne(Data)).batch_size(size.batch_size), size, limit, build)
-    }),
+    ("iterable", |size, limit| build!(Loader::iterable(OneByOne(Data)).batch_size(size.batch_size), size, limit)),
     ("collated", |size, limit| {
         let builder = Loader::builder(Data).batch_size(size.batch_size).shuffle(true);
-        build!(builder.collate(|samples| Ok(samples.len())), size, limit, build)
+        build!(builder.collate(|samples| Ok(samples.len())), size, limit)
     }),
 ];
 
@@ -212,7 +208,7 @@ fn workers_that_an_option_needs_are_not_advised_away() {
     let refused = |persistent, limit| {
         let dataset = from_fn(100, |index, _| Ok([index as u8; 4_000]));
         let builder = Loader::builder(dataset).batch_size(4).num_workers(2).persistent_workers(persistent);
-        match builder.memory_limit(limit).build_dealt().unwrap_err() {
+        match builder.memory_limit(limit).round_robin(true).build().unwrap_err() {
             BuildError::MemoryLimit { fits, .. } => fits,
             error => panic!("{error}"),
         }

@@ -50,7 +50,7 @@ fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
             let sampler = || Fixed(vec![0, 1, 4, 5, 2, 3]);
             let in_table = only_error(build().sampler(sampler()).build().unwrap().epoch().unwrap());
             let iterated = only_error(build().sampler_iter(|| [0, 1, 4, 5, 2, 3]).build().unwrap().epoch().unwrap());
-            let dealt = only_error(build().sampler(sampler()).build_dealt().unwrap().epoch().unwrap());
+            let dealt = only_error(build().sampler(sampler()).round_robin(true).build().unwrap().epoch().unwrap());
             for error in [in_table, iterated, dealt] {
                 let Error::Sample { index: 5, source, .. } = &error else { panic!("{error:?}") };
                 let missing = source.downcast_ref::<OutOfRange>().unwrap();
@@ -86,7 +86,7 @@ fn a_pass_that_can_have_no_batch_is_warned_of() {
     let loader = Loader::builder(numbers(7)).batch_size(8).drop_last(true).build().unwrap();
     assert_eq!(loader.warnings(), std::slice::from_ref(&warning));
     assert!(["batch_size is 8", "7 samples", "drop_last"].iter().all(|words| warning.to_string().contains(words)));
-    let dealt = Loader::builder(numbers(7)).batch_size(8).drop_last(true).build_dealt().unwrap();
+    let dealt = Loader::builder(numbers(7)).batch_size(8).drop_last(true).round_robin(true).build().unwrap();
     assert_eq!(dealt.warnings(), std::slice::from_ref(&warning));
     let sampled = Loader::builder(numbers(100)).batch_size(8).drop_last(true).sampler(Fixed((0..7).collect()));
     assert_eq!(sampled.build().unwrap().warnings(), [warning]);

@@ -119,7 +119,7 @@ fn lanes_and_feeds() {
         });
         check!(iterable().build().unwrap(), 500, 0);
         check!(sums.build().unwrap(), 500, 0);
-        check!(map().batch_size(4).shuffle(true).build_dealt().unwrap(), 500, 0);
+        check!(map().batch_size(4).shuffle(true).round_robin(true).build().unwrap(), 500, 0);
         let random = || RandomSampler::new(2_000).unwrap().generator(Generator::from_seed(1));
         check!(map().batch_size(4).sampler(random()).build().unwrap(), 500, 0);
         check!(map().batch_size(4).sampler_iter(|| (0..2_000).cycle()).build().unwrap(), 700, 2);

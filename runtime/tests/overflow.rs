@@ -230,7 +230,7 @@ proptest! {
             let shuffled = || set(Loader::builder(data.clone()), batch_size, workers).shuffle(true).seed(7);
             check!(shuffled().build().unwrap(), rows);
             check!(shuffled().in_order(false).build().unwrap(), rows);
-            check!(shuffled().build_dealt().unwrap(), rows);
+            check!(shuffled().round_robin(true).build().unwrap(), rows);
             check!(set(Loader::iterable(data.clone()), batch_size, workers).build().unwrap(), batch_size);
         });
     }

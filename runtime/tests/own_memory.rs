@@ -68,11 +68,7 @@ fn batches_are_in_the_memory_that_was_given_until_the_last_of_them_is_dropped() 
         let made = alive.clone();
         let builder = Loader::builder(numbers()).batch_size(4).num_workers(workers).pin_memory(true);
         let builder = builder.memory(move |bytes| Heap::new(bytes, &made));
-        if dealt {
-            hold_one(builder.build_dealt().unwrap(), &alive);
-        } else {
-            hold_one(builder.build().unwrap(), &alive);
-        }
+        hold_one(builder.round_robin(dealt).build().unwrap(), &alive);
     }
     let made = alive.clone();
     let stream = OneByOne(numbers());

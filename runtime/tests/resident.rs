@@ -66,11 +66,11 @@ const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
 
 /// Takes three passes, looks at the memory all the while, and prints the most that there was and the ceiling.
 macro_rules! run {
-    ($builder:expr, $build:ident, $workers:expr, $limit:expr) => {{
+    ($builder:expr, $workers:expr, $limit:expr) => {{
         let builder = $builder.batch_size(ROWS).num_workers($workers);
         let builder = if $limit > 0 { builder.memory_limit($limit) } else { builder };
         let before = resident();
-        let mut loader = builder.$build().unwrap();
+        let mut loader = builder.build().unwrap();
         let mut most = resident();
         for _ in 0..3 {
             let samples: usize = loader
@@ -97,11 +97,11 @@ fn child() {
     let [case, workers, limit] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
     let (workers, limit): (usize, usize) = (workers.parse().unwrap(), limit.parse().unwrap());
     match case {
-        "fixed" => run!(Loader::builder(Fixed).shuffle(true), build, workers, limit),
-        "padded" => run!(Loader::builder(Padded).shuffle(true), build, workers, limit),
-        "packed" => run!(Loader::builder(PackedRuns).shuffle(true), build, workers, limit),
-        "dealt" => run!(Loader::builder(Padded).shuffle(true), build_dealt, workers, limit),
-        "iterable" => run!(Loader::iterable(OneByOne(Fixed)), build, workers, limit),
+        "fixed" => run!(Loader::builder(Fixed).shuffle(true), workers, limit),
+        "padded" => run!(Loader::builder(Padded).shuffle(true), workers, limit),
+        "packed" => run!(Loader::builder(PackedRuns).shuffle(true), workers, limit),
+        "dealt" => run!(Loader::builder(Padded).shuffle(true).round_robin(true), workers, limit),
+        "iterable" => run!(Loader::iterable(OneByOne(Fixed)), workers, limit),
         other => panic!("{other}"),
     }
 }

@@ -136,16 +136,11 @@ fn a_timeout_names_the_batch_that_was_passed_over() {
         (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
         (state["missing"], state["start"]["generator"]) = (vec![3, 4].into(), "1:0".into());
         let state = serde_json::from_value(state).unwrap();
-        macro_rules! times_out {
-            ($loader:expr) => {{
-                let mut loader = $loader;
-                loader.load_state(&state).unwrap();
-                let got = loader.epoch().unwrap().next();
-                latch.open();
-                assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
-            }};
-        }
-        if dealt { times_out!(builder.build_dealt().unwrap()) } else { times_out!(builder.build().unwrap()) }
+        let mut loader = builder.round_robin(dealt).build().unwrap();
+        loader.load_state(&state).unwrap();
+        let got = loader.epoch().unwrap().next();
+        latch.open();
+        assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
     }
 }
 

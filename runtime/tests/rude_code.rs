@@ -84,7 +84,9 @@ macro_rules! with_each {
                 let builder = Loader::builder($dataset).batch_size(3).num_workers(workers);
                 $check(&mut builder.help(help || workers == 0).build().unwrap());
             }
-            $check(&mut Loader::builder($dataset).batch_size(3).num_workers(workers).build_dealt().unwrap());
+            $check(
+                &mut Loader::builder($dataset).batch_size(3).num_workers(workers).round_robin(true).build().unwrap(),
+            );
             $check(&mut Loader::iterable(OneByOne($dataset)).batch_size(3).num_workers(workers).build().unwrap());
         }
     }};
@@ -129,11 +131,7 @@ fn errors_that_nobody_took_are_dropped_without_a_word() {
     for dealt in [false, true] {
         let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).num_workers(3);
         let builder = builder.worker_init(|_| Err(Bomb(true).into()));
-        if dealt {
-            leave(&mut builder.build_dealt().unwrap());
-        } else {
-            leave(&mut builder.build().unwrap());
-        }
+        leave(&mut builder.round_robin(dealt).build().unwrap());
     }
 }
 
@@ -158,7 +156,7 @@ fn errors_that_build_met_before_another_one_are_dropped_without_a_word() {
 #[test]
 fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
     macro_rules! check {
-        ($builder:expr, $build:ident) => {{
+        ($builder:expr) => {{
             let made = Arc::new(AtomicUsize::new(0));
             let count = made.clone();
             let builder = $builder.num_workers(2).prefetch_factor(4).collate(move |samples| {
@@ -168,7 +166,7 @@ fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
                 count.fetch_add(1, SeqCst);
                 Ok(Bomb(true))
             });
-            let mut loader = builder.$build().unwrap();
+            let mut loader = builder.build().unwrap();
             let mut pass = loader.epoch().unwrap();
             std::mem::forget(pass.next().unwrap().unwrap());
             // So that several are there.
@@ -180,9 +178,9 @@ fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
         }};
     }
     let dataset = || from_fn(LEN, |index, _| Ok(index as i64));
-    check!(Loader::builder(dataset()).help(false), build);
-    check!(Loader::builder(dataset()), build_dealt);
-    check!(Loader::iterable(OneByOne(dataset())), build);
+    check!(Loader::builder(dataset()).help(false));
+    check!(Loader::builder(dataset()).round_robin(true));
+    check!(Loader::iterable(OneByOne(dataset())));
 }
 
 /// Panics where it is told to, once.
@@ -228,7 +226,7 @@ fn a_dataset_that_has_no_length_now_may_have_one_for_the_next_epoch() {
     for workers in [0, 2] {
         let mut shared = Loader::builder(moody()).batch_size(3).num_workers(workers).build().unwrap();
         check(&mut || pass(&mut shared).into_iter().map(Result::unwrap).count());
-        let mut dealt = Loader::builder(moody()).batch_size(3).num_workers(workers).build_dealt().unwrap();
+        let mut dealt = Loader::builder(moody()).batch_size(3).num_workers(workers).round_robin(true).build().unwrap();
         check(&mut || pass(&mut dealt).into_iter().map(Result::unwrap).count());
     }
 }
@@ -238,12 +236,12 @@ fn a_dataset_that_panics_at_its_fields_is_not_built_and_at_a_hint_fails_the_batc
     let moody = |fields, prefetch| Moody { len: Arc::default(), fields, prefetch };
     assert_eq!(panics(|| Loader::builder(moody(true, None)).num_workers(1).build()).as_deref(), Some("no fields"));
     assert_eq!(
-        panics(|| Loader::builder(moody(true, None)).num_workers(1).build_dealt()).as_deref(),
+        panics(|| Loader::builder(moody(true, None)).num_workers(1).round_robin(true).build()).as_deref(),
         Some("no fields")
     );
     for workers in [0, 1, 2] {
         let builder = || Loader::builder(moody(false, Some(0))).batch_size(3).num_workers(workers);
-        for got in [pass(&mut builder().build().unwrap()), pass(&mut builder().build_dealt().unwrap())] {
+        for got in [pass(&mut builder().build().unwrap()), pass(&mut builder().round_robin(true).build().unwrap())] {
             assert_eq!(got.len(), LEN / 3);
             let said = |got: &Error| matches!(got, Error::Panic { message, .. } if message == "no hint");
             assert!(got.iter().any(|got| got.as_ref().is_err_and(said)), "{got:?}");
@@ -285,7 +283,7 @@ fn a_sampler_that_panics_may_draw_the_next_time() {
     }
     for workers in [0, 2] {
         check(builder().num_workers(workers).build().unwrap());
-        check(builder().num_workers(workers).build_dealt().unwrap());
+        check(builder().num_workers(workers).round_robin(true).build().unwrap());
     }
 }
 

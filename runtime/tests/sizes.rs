@@ -149,7 +149,7 @@ proptest! {
         });
         let builder = builder.on_overflow(if spill { Overflow::Spill } else { Overflow::Error });
         let builder = if let Some(limit) = limit { builder.memory_limit(limit) } else { builder };
-        let error = if dealt { builder.build_dealt().map(drop) } else { builder.build().map(drop) }.unwrap_err();
+        let error = builder.round_robin(dealt).build().unwrap_err();
         let slots = if dealt { (hold as u128) + 1 } else { (hold as u128 + 1).next_multiple_of(2) };
         let expected = slot(&fields, rows, spill).map(|slot| slot * slots);
         match (error, expected) {

@@ -66,7 +66,7 @@ fn as_they_arrive_and_from_an_iterator_the_counts_are_the_same() {
 fn lanes_count_as_the_shared_ring_does() {
     for workers in [0, 2] {
         let dataset = items(50, |index, _| if index == 17 { Err("not this one".into()) } else { Ok(()) });
-        let mut dealt = Loader::builder(dataset).batch_size(8).num_workers(workers).build_dealt().unwrap();
+        let mut dealt = Loader::builder(dataset).batch_size(8).num_workers(workers).round_robin(true).build().unwrap();
         for pass in 1..=2 {
             dealt.epoch().unwrap().for_each(drop);
             assert_eq!(counts(&dealt.stats()), [pass, 6 * pass, 42 * pass, 42 * pass * ITEM, pass]);
@@ -160,7 +160,7 @@ fn a_sample_that_is_slow_in_the_hands_of_several_workers_is_named_once() {
         Ok(index as i64)
     });
     // One batch for each worker, sometimes this one and sometimes the other.
-    let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).build_dealt().unwrap();
+    let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).round_robin(true).build().unwrap();
     (0..10).for_each(|_| loader.epoch().unwrap().for_each(drop));
     let mut slowest: Vec<_> = loader.stats().slowest.iter().map(|slow| slow.index).collect();
     slowest.sort_unstable();
@@ -245,18 +245,10 @@ fn finished_batches_are_found_ready() {
         let begun = Instant::now();
         let builder = Loader::builder(items(40, |_, _| Ok(()))).num_workers(2).prefetch_factor(2);
         // Some batch is found ready, sooner or later, whatever the threads do.
-        let mut ready = if dealt {
-            let mut loader = builder.build_dealt().unwrap();
-            Box::new(move || {
-                loader.epoch().unwrap().for_each(|_| std::thread::sleep(Duration::from_micros(300)));
-                loader.stats()
-            }) as Box<dyn FnMut() -> Stats>
-        } else {
-            let mut loader = builder.build().unwrap();
-            Box::new(move || {
-                loader.epoch().unwrap().for_each(|_| std::thread::sleep(Duration::from_micros(300)));
-                loader.stats()
-            })
+        let mut loader = builder.round_robin(dealt).build().unwrap();
+        let mut ready = || {
+            loader.epoch().unwrap().for_each(|_| std::thread::sleep(Duration::from_micros(300)));
+            loader.stats()
         };
         loop {
             let stats = ready();
@@ -298,19 +290,11 @@ fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing()
             assert!(told.time >= Duration::from_millis(20));
             latch.open();
         };
-        if dealt {
-            let mut loader = builder.build_dealt().unwrap();
-            let mut pass = loader.epoch().unwrap();
-            latch.until_waiting(1);
-            check(&mut || pass.stats());
-            assert_eq!(pass.by_ref().map(Result::unwrap).count(), 6);
-        } else {
-            let mut loader = builder.build().unwrap();
-            let mut pass = loader.epoch().unwrap();
-            latch.until_waiting(1);
-            check(&mut || pass.stats());
-            assert_eq!(pass.by_ref().map(Result::unwrap).count(), 6);
-        }
+        let mut loader = builder.round_robin(dealt).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        latch.until_waiting(1);
+        check(&mut || pass.stats());
+        assert_eq!(pass.by_ref().map(Result::unwrap).count(), 6);
     }
 }
 

@@ -16,13 +16,13 @@ use support::{DatasetOf, Gone, Item, Latch, OneByOne, items};
 /// Runs the same with a loader of each kind: a shared ring, batches dealt out, an iterable dataset. Each has a latch of its own.
 macro_rules! each_kind {
     (|$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
-        each_kind!(@ $latch, Loader::builder($dataset), $options, build, |$loader| $body);
-        each_kind!(@ $latch, Loader::builder($dataset), $options, build_dealt, |$loader| $body);
-        each_kind!(@ $latch, Loader::iterable(OneByOne($dataset)), $options, build, |$loader| $body);
+        each_kind!(@ $latch, Loader::builder($dataset), $options, |$loader| $body);
+        each_kind!(@ $latch, Loader::builder($dataset).round_robin(true), $options, |$loader| $body);
+        each_kind!(@ $latch, Loader::iterable(OneByOne($dataset)), $options, |$loader| $body);
     }};
-    (@ $latch:ident, $builder:expr, [$($options:tt)*], $build:ident, |$loader:ident| $body:block) => {{
+    (@ $latch:ident, $builder:expr, [$($options:tt)*], |$loader:ident| $body:block) => {{
         let $latch = Latch::default();
-        let mut $loader = $builder.$($options)*.$build().unwrap();
+        let mut $loader = $builder.$($options)*.build().unwrap();
         $body
         // Else dropping it would wait for the workers that are stuck.
         $latch.open();
@@ -219,10 +219,10 @@ fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
         }};
     }
     macro_rules! check {
-        ($builder:expr, $build:ident) => {
+        ($builder:expr) => {
             for workers in 0..3 {
                 for taken in [0, 1, 6, 13, 14] {
-                    let build = || $builder.batch_size(3).seed(11).num_workers(workers).$build().unwrap();
+                    let build = || $builder.batch_size(3).seed(11).num_workers(workers).build().unwrap();
                     let expected: Vec<_> = build().epoch().unwrap().map(|batch| told!(batch)).collect();
                     let mut loader = build();
                     let stopper = loader.stopper();
@@ -242,9 +242,9 @@ fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
             }
         };
     }
-    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true), build);
-    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true), build_dealt);
-    check!(Loader::iterable(OneByOne(items(41, |_, _| Ok(())))), build);
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true));
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true).round_robin(true));
+    check!(Loader::iterable(OneByOne(items(41, |_, _| Ok(())))));
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn a_subscriber_that_panics_at_a_span_fails_the_batch_that_it_was_filled_in_and_
                     });
                     within(format!("{what}, dealt"), move || {
                         let builder = Loader::builder(data()).batch_size(ROWS).num_workers(workers);
-                        check(|| builder.build_dealt().unwrap(), workers, target);
+                        check(|| builder.round_robin(true).build().unwrap(), workers, target);
                     });
                     within(format!("{what}, iterable"), move || {
                         let builder = Loader::iterable(OneByOne(data())).batch_size(ROWS).num_workers(workers);

@@ -82,7 +82,7 @@ fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
 
 /// Has a `worker_init` take too long, and then the pass begin.
 macro_rules! begin_late {
-    ($builder:expr, $build:ident) => {{
+    ($builder:expr) => {{
         let told = |batch: Result<Batch<_>, Error>| {
             let batch = batch.unwrap();
             let columns = batch.columns();
@@ -90,14 +90,14 @@ macro_rules! begin_late {
             (columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec(), words)
         };
         let build = || $builder.batch_size(4).seed(5).num_workers(1);
-        let expected: Vec<_> = build().$build().unwrap().epoch().unwrap().map(told).collect();
+        let expected: Vec<_> = build().build().unwrap().epoch().unwrap().map(told).collect();
         let latch = Latch::default();
         let stuck = latch.clone();
         let init = move |_| {
             stuck.wait();
             Ok(())
         };
-        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).$build().unwrap();
+        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).build().unwrap();
         let state = loader.state();
         for _ in 0..2 {
             assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
@@ -116,9 +116,9 @@ macro_rules! begin_late {
 
 #[test]
 fn an_epoch_that_timed_out_begins_with_what_it_had_drawn() {
-    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true), build);
-    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true), build_dealt);
-    begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))), build);
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true));
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true).round_robin(true));
+    begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_timeout_beyond_any_clock_is_no_timeout() {
 /// Drops a loader whose worker is stuck, and has the worker go on then. With a watchdog, whose thread ends with the loader,
 /// whatever the worker does.
 macro_rules! drop_while_stuck {
-    ($options:expr, $build:ident) => {{
+    ($options:expr) => {{
         let (latch, gone) = (Latch::default(), Gone::default());
         let (stuck, told) = (latch.clone(), gone.telltale());
         let dataset = from_fn(8, move |index, cx| {
@@ -143,7 +143,7 @@ macro_rules! drop_while_stuck {
             Ok([index as u64; 512])
         });
         let builder = Loader::builder(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(20));
-        let mut loader = $options(builder).$build().unwrap();
+        let mut loader = $options(builder).build().unwrap();
         let mut pass = loader.epoch().unwrap();
         let batch = pass.next().unwrap().unwrap();
         latch.until_waiting(1);
@@ -160,10 +160,10 @@ macro_rules! drop_while_stuck {
 
 #[test]
 fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
-    drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false), build);
+    drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false));
 }
 
 #[test]
 fn so_does_a_loader_whose_batches_are_dealt_out() {
-    drop_while_stuck!(|builder| builder, build_dealt);
+    drop_while_stuck!(|builder: Builder<_>| builder.round_robin(true));
 }

@@ -61,7 +61,7 @@ fn passes(dataset: impl Fn() -> (usize, Box<dyn Fn(usize) -> Sleepy + Send + Syn
         let mut shared = build().build().unwrap();
         shared.epoch().unwrap().for_each(drop);
         check(&shared.stats());
-        let mut dealt = build().build_dealt().unwrap();
+        let mut dealt = build().round_robin(true).build().unwrap();
         dealt.epoch().unwrap().for_each(drop);
         check(&dealt.stats());
     }
@@ -183,10 +183,10 @@ fn a_single_slow_sample_is_among_the_slowest_alone_or_with_those_that_were_read_
 #[test]
 fn a_worker_with_more_to_do_than_the_others_is_named() {
     let pause = |index| if index % 2 == 1 { 5 * MILLISECOND } else { Duration::ZERO };
-    let mut loader = Loader::builder(numbers(80, pause)).num_workers(2).build_dealt().unwrap();
+    let mut loader = Loader::builder(numbers(80, pause)).num_workers(2).round_robin(true).build().unwrap();
     loader.epoch().unwrap().for_each(drop);
     let stats = loader.stats();
-    assert!(stats.dealt);
+    assert!(stats.round_robin);
     assert!(matches!(stats.verdict(), Verdict::Uneven { worker: 1, .. }), "{} {stats:?}", stats.verdict());
     let stream = iter_fn(|worker| {
         let slow = worker.is_some_and(|worker| worker.id() == 0);
@@ -283,6 +283,6 @@ fn any_thread_can_read_the_figures_while_a_pass_waits_and_after_the_loader_is_go
     let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).help(false).build().unwrap();
     check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
     let latch = Latch::default();
-    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).build_dealt().unwrap();
+    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).round_robin(true).build().unwrap();
     check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
 }

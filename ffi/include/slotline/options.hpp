@@ -129,8 +129,8 @@ class options {
   }
   /// What happens when more batches are kept than that (on_held::grow).
   options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
-  /// Whether batches are dealt out to the workers in turn, as torch does (no: whoever is free loads).
-  options& dealt(bool on = true) { return set(raw_.dealt, on); }
+  /// Whether workers make batches in turn, as torch's do (no: whoever is free loads).
+  options& round_robin(bool on = true) { return set(raw_.round_robin, on); }
   /// Whether the thread that asks for batches loads while it waits (yes but with in_order off or a worker_init).
   options& help(bool on) { return set(raw_.help, on); }
   options& wait_strategy(slotline::wait_strategy how) { return set(raw_.wait_strategy, static_cast<std::uint32_t>(how)); }

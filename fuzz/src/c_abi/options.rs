@@ -30,7 +30,7 @@ impl World {
         options.on_error = choices.of(&[0, SLOTLINE_ON_ERROR_SKIP, SLOTLINE_ON_ERROR_REPLACE]);
         options.on_overflow = choices.below(2) as u32;
         options.on_held = choices.of(&[SLOTLINE_ON_HELD_GROW, SLOTLINE_ON_HELD_FAIL]);
-        options.dealt = u8::from(choices.one_in(4));
+        options.round_robin = u8::from(choices.one_in(4));
         if options.num_workers > 0 {
             options.prefetch_factor = choices.below(4);
             options.timeout_ms = choices.of(&[0, 0, 60_000]);

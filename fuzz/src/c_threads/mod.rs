@@ -87,7 +87,7 @@ fn options(choices: &mut Choices<'_>) -> slotline_options {
     options.hold = choices.within(1, 3);
     (options.has_seed, options.seed) = (1, 7);
     options.in_order = u8::from(!choices.one_in(4));
-    options.dealt = u8::from(choices.one_in(3));
+    options.round_robin = u8::from(choices.one_in(3));
     options.persistent_workers = u8::from(choices.one_in(4));
     if options.num_workers > 0 {
         options.prefetch_factor = choices.below(4);

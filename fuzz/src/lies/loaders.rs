@@ -349,12 +349,11 @@ impl World<'_> {
     where
         D: for<'a> Dataset<Sample<'a> = Liar>,
     {
-        let builder = self.sampled(self.options(Loader::builder(dataset)));
-        match (self.how.collates, self.how.dealt) {
-            (false, false) => drive!(self, self.memory(builder).build()),
-            (false, true) => drive!(self, self.memory(builder).build_dealt()),
-            (true, false) => drive!(self, self.collate(builder).build()),
-            (true, true) => drive!(self, self.collate(builder).build_dealt()),
+        let builder = self.sampled(self.options(Loader::builder(dataset))).round_robin(self.how.dealt);
+        if self.how.collates {
+            drive!(self, self.collate(builder).build());
+        } else {
+            drive!(self, self.memory(builder).build());
         }
     }
 

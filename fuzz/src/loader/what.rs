@@ -202,7 +202,7 @@ fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildErr
     if let Some(limit) = how.memory_limit {
         builder = builder.memory_limit(limit);
     }
-    if how.dealt { builder.build_dealt() } else { builder.build() }
+    builder.round_robin(how.dealt).build()
 }
 
 /// Says in which order, and in which batches.

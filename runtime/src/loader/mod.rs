@@ -28,7 +28,7 @@
 //! # Two ways from the workers
 //!
 //! Batches of a dataset by index come through one ring that all workers share, as said above. Where there is no index
-//! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`build_dealt`](Builder::build_dealt)), each worker has
+//! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`round_robin`](Builder::round_robin)), each worker has
 //! a ring of its own, and these differ: each batch is made by one worker, and the calling thread loads only if there are no
 //! workers.
 //!

@@ -39,11 +39,7 @@ fn collated(
         }
     });
     let of = |batch: Result<_, _>| batch.map_err(|error| said(&error));
-    if how.dealt {
-        builder.build_dealt().unwrap().epoch().unwrap().map(of).collect()
-    } else {
-        builder.build().unwrap().epoch().unwrap().map(of).collect()
-    }
+    builder.round_robin(how.dealt).build().unwrap().epoch().unwrap().map(of).collect()
 }
 
 #[test]

@@ -212,15 +212,9 @@ fn report<const PACKED: bool>(builder: Builder<Sheets<PACKED>>, how: How) -> Rep
     if let Some(part_size) = how.part_size {
         builder = builder.part_size(part_size);
     }
-    if how.dealt {
-        let mut loader = builder.build_dealt().unwrap();
-        let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
-        Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
-    } else {
-        let mut loader = builder.build().unwrap();
-        let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
-        Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
-    }
+    let mut loader = builder.round_robin(how.dealt).build().unwrap();
+    let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
+    Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
 }
 
 /// The two passes of a loader that has no bad samples.

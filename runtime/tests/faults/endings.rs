@@ -74,7 +74,7 @@ fn begin(
     };
     match kind {
         "shared" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).help(false).build()),
-        "dealt" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).build_dealt()),
+        "dealt" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).round_robin(true).build()),
         "collate" => {
             let builder = Loader::builder(from_fn(1000, at)).num_workers(workers).help(false);
             begin!(builder.collate(|samples| samples.next().unwrap()).build())

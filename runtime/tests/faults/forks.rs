@@ -134,7 +134,7 @@ pub(crate) fn forked(words: &[&str]) {
         "gated" => {
             forks(|| set(Loader::builder(samples()), workers).worker_init(|_| Ok(())).build().unwrap(), workers > 0)
         }
-        "dealt" => forks(|| set(Loader::builder(samples()), workers).build_dealt().unwrap(), workers > 0),
+        "dealt" => forks(|| set(Loader::builder(samples()), workers).round_robin(true).build().unwrap(), workers > 0),
         "stream" => forks(|| set(Loader::iterable(OneByOne(samples())), workers).build().unwrap(), workers > 0),
         _ => panic!("{words:?}"),
     }
@@ -298,7 +298,9 @@ pub(crate) fn dropped(words: &[&str]) {
             let build = || set!(Loader::builder(spilling())).worker_init(|_| Ok(())).build().unwrap();
             drops(build, workers, given, occupied);
         }
-        "dealt" => drops(|| set!(Loader::builder(spilling())).build_dealt().unwrap(), workers, given, occupied),
+        "dealt" => {
+            drops(|| set!(Loader::builder(spilling())).round_robin(true).build().unwrap(), workers, given, occupied)
+        }
         "stream" => drops(|| set!(Loader::iterable(OneByOne(spilling()))).build().unwrap(), workers, given, occupied),
         _ => panic!("{words:?}"),
     }

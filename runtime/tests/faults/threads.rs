@@ -13,9 +13,9 @@ use crate::system::{limit, refuse, threads};
 /// Builds a loader of either kind with so many workers; which worker could not be started.
 fn build(workers: usize, dealt: bool) -> Option<usize> {
     let builder = Loader::builder(items(50, |_, _| Ok(()))).num_workers(workers).affinity(Affinity::Spread);
-    let outcome = if dealt { builder.build_dealt().map(|_| ()) } else { builder.build().map(|_| ()) };
+    let outcome = builder.round_robin(dealt).build();
     match outcome {
-        Ok(()) => None,
+        Ok(_) => None,
         Err(BuildError::Thread { worker, source }) => {
             assert_eq!(source.raw_os_error(), Some(libc::EAGAIN), "{source}");
             Some(worker)
@@ -32,7 +32,7 @@ pub(crate) fn all(_: &[&str]) {
     assert_eq!([build(3, false), build(3, true)], [Some(0), Some(0)]);
     let watched = || Loader::builder(from_fn(5, |index, _| Ok(index as i64))).watchdog(Duration::from_secs(1));
     assert!(matches!(watched().build(), Err(BuildError::Watchdog { .. })));
-    assert!(matches!(watched().num_workers(1).build_dealt(), Err(BuildError::Watchdog { .. })));
+    assert!(matches!(watched().num_workers(1).round_robin(true).build(), Err(BuildError::Watchdog { .. })));
     // Who wants no threads does not mind.
     let mut loader = Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).build().unwrap();
     assert_eq!(pass(&mut loader).len(), 7);

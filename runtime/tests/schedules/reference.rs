@@ -70,18 +70,20 @@ macro_rules! with_builder {
             }};
         }
         macro_rules! run {
-            ($builder:expr, $method:ident) => {{
-                let $build = |scenario: &Scenario| scenario.set($builder).$method().expect("the options go together");
+            ($builder:expr) => {{
+                let $build = |scenario: &Scenario| scenario.set($builder).build().expect("the options go together");
                 $body
             }};
         }
         match ($scenario.kind, $scenario.collates) {
-            (Kind::Shared, None) => run!(Loader::builder(items.clone()), build),
-            (Kind::Shared, Some(fault)) => run!(collate!(Loader::builder(items.clone()), fault), build),
-            (Kind::Dealt, None) => run!(Loader::builder(items.clone()), build_dealt),
-            (Kind::Dealt, Some(fault)) => run!(collate!(Loader::builder(items.clone()), fault), build_dealt),
-            (Kind::Iterable, None) => run!(Loader::iterable(stream()), build),
-            (Kind::Iterable, Some(fault)) => run!(collate!(Loader::iterable(stream()), fault), build),
+            (Kind::Shared, None) => run!(Loader::builder(items.clone())),
+            (Kind::Shared, Some(fault)) => run!(collate!(Loader::builder(items.clone()), fault)),
+            (Kind::Dealt, None) => run!(Loader::builder(items.clone()).round_robin(true)),
+            (Kind::Dealt, Some(fault)) => {
+                run!(collate!(Loader::builder(items.clone()).round_robin(true), fault))
+            }
+            (Kind::Iterable, None) => run!(Loader::iterable(stream())),
+            (Kind::Iterable, Some(fault)) => run!(collate!(Loader::iterable(stream()), fault)),
         }
     }};
 }

@@ -198,7 +198,7 @@ pub(crate) fn round(mut dice: Dice) {
         }
         Kind::Dealt => {
             let builder = plan.options(Loader::builder(dataset), &mut dice);
-            passes(builder.build_dealt().unwrap(), &plan, dice);
+            passes(builder.round_robin(true).build().unwrap(), &plan, dice);
         }
         Kind::Stream => {
             let builder = plan.options(Loader::iterable(OneByOne(dataset)), &mut dice);

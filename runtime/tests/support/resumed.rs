@@ -228,14 +228,11 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         }
     };
     let feed = matches!(what.from, From::Iterator | From::IteratorShared | From::Lists);
-    if how.dealt && !feed {
-        return builder.build_dealt().unwrap();
-    }
     let builder = match how.part_size {
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    builder.build().unwrap()
+    builder.round_robin(how.dealt && !feed).build().unwrap()
 }
 
 /// Runs a loader to its end, or to the cut; then its state is given, too.

@@ -86,7 +86,7 @@ impl Given {
             return vec![self.set(Loader::iterable(stream(6, nothing))).build().map(drop)];
         }
         let builder = || self.set(Loader::builder(numbers(if self.empty { 0 } else { 6 }, nothing)));
-        vec![builder().build().map(drop), builder().build_dealt().map(drop)]
+        vec![builder().build().map(drop), builder().round_robin(true).build().map(drop)]
     }
 }
 
@@ -178,7 +178,7 @@ fn options_that_need_a_ring_for_all_do_not_go_with_a_ring_for_each_worker() {
         (dealt().sampler_iter(|| 0..10), "an iterator as sampler"),
         (dealt().batch_sampler_iter(1, || [[0]]), "an iterator as sampler"),
     ] {
-        assert_eq!(said(&builder.build_dealt().unwrap_err()), Fault::Clash("build_dealt", second));
+        assert_eq!(said(&builder.round_robin(true).build().unwrap_err()), Fault::Clash("round_robin", second));
     }
     let iterable = || Loader::iterable(stream(10, nothing)).num_workers(1);
     for (builder, second) in [(iterable().part_size(2), "part_size"), (iterable().help(true), "help")] {
@@ -187,7 +187,7 @@ fn options_that_need_a_ring_for_all_do_not_go_with_a_ring_for_each_worker() {
     // Without workers the calling thread has to help.
     assert_eq!(iterable().num_workers(0).help(true).build().unwrap().epoch().unwrap().count(), 10);
     assert_eq!(said(&iterable().hold(0).build().unwrap_err()), Fault::Zero("hold"));
-    assert_eq!(said(&dealt().hold(0).build_dealt().unwrap_err()), Fault::Zero("hold"));
+    assert_eq!(said(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn loaders_with_a_ring_for_each_worker_refuse_absurd_numbers() {
             (workers(usize::MAX), "num_workers"),
             (workers(1).hold(usize::MAX), "hold"),
         ] {
-            let error = builder.build_dealt().unwrap_err();
+            let error = builder.round_robin(true).build().unwrap_err();
             assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
         }
     }

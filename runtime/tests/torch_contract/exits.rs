@@ -67,10 +67,10 @@ fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
             let alive = Arc::new(());
             let token = alive.clone();
             macro_rules! check {
-                ($builder:expr, $build:ident) => {{
+                ($builder:expr) => {{
                     let builder = $builder.batch_size(3).num_workers(workers);
                     let builder = builder.collate(move |samples| Ok((token.clone(), samples.len())));
-                    let mut loader = builder.$build().unwrap();
+                    let mut loader = builder.build().unwrap();
                     // The test's, and the function's.
                     assert_eq!(Arc::strong_count(&alive), 2);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), if workers == 2 { 8 } else { 7 });
@@ -82,8 +82,8 @@ fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
                 }};
             }
             match kind {
-                Kind::Iterable => check!(Loader::iterable(stream(20, nothing)), build),
-                _ => check!(Loader::builder(numbers(if workers == 2 { 24 } else { 20 }, nothing)), build_dealt),
+                Kind::Iterable => check!(Loader::iterable(stream(20, nothing))),
+                _ => check!(Loader::builder(numbers(if workers == 2 { 24 } else { 20 }, nothing)).round_robin(true)),
             }
         }
     }

@@ -31,7 +31,7 @@ use slotline::{Batch, BoxError, Dataset, Error, Loader};
 enum Kind {
     /// `build`: whoever is free takes the next batch.
     Shared,
-    /// `build_dealt`: worker `i mod num_workers` takes batch `i`.
+    /// `round_robin`: worker `i mod num_workers` takes batch `i`.
     Dealt,
     /// Over an iterable dataset.
     Iterable,
@@ -94,7 +94,7 @@ fn values<S>(batch: &Batch<S>) -> Vec<i64> {
 
 /// Both loaders over a dataset by index.
 fn both<D: Dataset>(builder: impl Fn() -> Builder<D>) -> [Box<dyn Passes>; 2] {
-    [Box::new(builder().build().unwrap()), Box::new(builder().build_dealt().unwrap())]
+    [Box::new(builder().build().unwrap()), Box::new(builder().round_robin(true).build().unwrap())]
 }
 
 /// The numbers below `len`; `work` is called before each.
@@ -168,7 +168,9 @@ impl Options {
     fn build(&self, kind: Kind, work: impl Work) -> Box<dyn Passes> {
         match kind {
             Kind::Shared => Box::new(self.set(Loader::builder(numbers(self.len, work))).build().unwrap()),
-            Kind::Dealt => Box::new(self.set(Loader::builder(numbers(self.len, work))).build_dealt().unwrap()),
+            Kind::Dealt => {
+                Box::new(self.set(Loader::builder(numbers(self.len, work))).round_robin(true).build().unwrap())
+            }
             Kind::Iterable => Box::new(self.set(Loader::iterable(stream(self.len, work))).build().unwrap()),
         }
     }

@@ -93,7 +93,7 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
         Ok(())
     };
     macro_rules! sums {
-        ($builder:expr, $build:ident) => {{
+        ($builder:expr) => {{
             let builder = $builder.batch_size(2).num_workers(workers).pin_memory(pin_memory).help(false);
             let builder = builder.collate(|samples| {
                 let mut sum = 0;
@@ -102,14 +102,14 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
                 }
                 Ok((sum, None))
             });
-            let mut loader = builder.pin_memory_with(pin).$build().unwrap();
+            let mut loader = builder.pin_memory_with(pin).build().unwrap();
             (loader.epoch().unwrap().collect(), loader.warnings().to_vec())
         }};
     }
     match kind {
-        Kind::Shared => sums!(Loader::builder(numbers(7, nothing)), build),
-        Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)), build_dealt),
-        Kind::Iterable => sums!(Loader::iterable(stream(7, nothing)), build),
+        Kind::Shared => sums!(Loader::builder(numbers(7, nothing))),
+        Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)).round_robin(true)),
+        Kind::Iterable => sums!(Loader::iterable(stream(7, nothing))),
     }
 }
 
@@ -186,7 +186,7 @@ fn the_memory_of_a_loader_is_known_before_the_first_batch_and_the_same_after_a_p
         assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 4);
         assert_eq!((loader.memory_ceiling(), loader.depth()), (before, depth));
     }
-    check(Loader::builder(numbers(16, nothing)), |builder| builder.build_dealt().unwrap());
+    check(Loader::builder(numbers(16, nothing)), |builder| builder.round_robin(true).build().unwrap());
     check(
         Loader::iterable(iter_fn(|worker| Ok(worker.map_or(0..16, |w| w.share(16)).map(|i| Ok(i as i64))))),
         |builder| builder.build().unwrap(),

@@ -131,7 +131,8 @@ fn a_dataset_that_becomes_empty_has_no_batches_in_order_and_cannot_be_shuffled_u
     let len = Arc::new(AtomicUsize::new(4));
     let builder = |shuffle| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle).seed(1);
     for shuffle in [false, true] {
-        let (mut shared, mut dealt) = (builder(shuffle).build().unwrap(), builder(shuffle).build_dealt().unwrap());
+        let (mut shared, mut dealt) =
+            (builder(shuffle).build().unwrap(), builder(shuffle).round_robin(true).build().unwrap());
         len.store(0, Ordering::SeqCst);
         assert_eq!((shared.len(), dealt.len()), (Some(0), Some(0)));
         if shuffle {
@@ -194,7 +195,7 @@ fn batch_i_is_made_by_worker_i_mod_num_workers_if_batches_are_dealt_out() {
         for prefetch in [1, 2, 3] {
             let dataset = from_fn(31, |_, _| Ok(worker_info().map_or(-1, |worker| worker.id() as i64)));
             let builder = Loader::builder(dataset).batch_size(2).shuffle(true).num_workers(workers);
-            let mut loader = builder.prefetch_factor(prefetch).build_dealt().unwrap();
+            let mut loader = builder.prefetch_factor(prefetch).round_robin(true).build().unwrap();
             for _ in 0..3 {
                 for (i, batch) in loader.whole().into_iter().enumerate() {
                     assert!(batch.iter().all(|&worker| worker == (i % workers) as i64), "batch {i}: {batch:?}");
@@ -209,7 +210,7 @@ fn batches_that_are_dealt_out_know_their_numbers_and_indices() {
     let run = Run { len: 23, batch_size: 4, drop_last: false, shuffle: true, seed: 8 };
     for workers in [0, 2] {
         let dataset = support::items(run.len, |_, _| Ok(()));
-        let mut loader = run.over(dataset).num_workers(workers).build_dealt().unwrap();
+        let mut loader = run.over(dataset).num_workers(workers).round_robin(true).build().unwrap();
         for expected in run.expected(2) {
             assert!(loader.epoch().unwrap().map(|batch| support::Got::from(&batch.unwrap())).eq(expected));
         }
@@ -219,7 +220,7 @@ fn batches_that_are_dealt_out_know_their_numbers_and_indices() {
 #[test]
 fn a_batch_of_any_kind_outlives_its_loader() {
     for workers in [0, 2] {
-        let dealt = Loader::builder(numbers(9, nothing)).batch_size(3).num_workers(workers).build_dealt();
+        let dealt = Loader::builder(numbers(9, nothing)).batch_size(3).num_workers(workers).round_robin(true).build();
         let iterable = Loader::iterable(stream(9, nothing)).batch_size(3).num_workers(workers).build();
         let (mut dealt, mut iterable) = (dealt.unwrap(), iterable.unwrap());
         let one = dealt.epoch().unwrap().next().unwrap().unwrap();
@@ -236,7 +237,7 @@ fn a_dataset_without_samples_or_with_less_than_a_batch_can_be_dealt_out() {
     for workers in [0, 2] {
         for (len, drop_last, batches) in [(0, false, 0), (0, true, 0), (5, false, 1), (5, true, 0)] {
             let builder = Loader::builder(numbers(len, nothing)).batch_size(usize::MAX).drop_last(drop_last);
-            let mut loader = builder.num_workers(workers).build_dealt().unwrap();
+            let mut loader = builder.num_workers(workers).round_robin(true).build().unwrap();
             assert!(loader.memory_ceiling() < 100_000, "no more than the dataset takes: {}", loader.memory_ceiling());
             assert_eq!((loader.len(), loader.is_empty()), (Some(batches), batches == 0));
             for _ in 0..3 {

@@ -33,7 +33,7 @@ fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<Sh
     let iterable = options.set(Loader::iterable(Drawing(options.len)));
     match kind {
         Kind::Shared => Box::new(by_index.generator(generator).build().unwrap()),
-        Kind::Dealt => Box::new(by_index.generator(generator).build_dealt().unwrap()),
+        Kind::Dealt => Box::new(by_index.generator(generator).round_robin(true).build().unwrap()),
         Kind::Iterable => Box::new(iterable.generator(generator).build().unwrap()),
     }
 }

@@ -186,7 +186,7 @@ fn a_distributed_samplers_epoch_is_set_between_the_passes_of_its_loader() {
             let (shared, one) = builder();
             let (dealt, other) = builder();
             let mut loaders: [Box<dyn Passes>; 2] =
-                [Box::new(one.build().unwrap()), Box::new(other.build_dealt().unwrap())];
+                [Box::new(one.build().unwrap()), Box::new(other.round_robin(true).build().unwrap())];
             for epoch in [0, 1, 1, 7] {
                 shared.set(epoch);
                 dealt.set(epoch);

@@ -118,7 +118,8 @@ fn a_pass_cannot_begin_while_a_worker_init_is_stuck_and_says_so() {
 
 #[test]
 fn a_timeout_beyond_any_clock_is_none_for_a_ring_of_each_worker_too() {
-    let mut dealt = Loader::builder(numbers(9, nothing)).num_workers(1).timeout(Duration::MAX).build_dealt().unwrap();
+    let mut dealt =
+        Loader::builder(numbers(9, nothing)).num_workers(1).timeout(Duration::MAX).round_robin(true).build().unwrap();
     let mut iterable = Loader::iterable(stream(9, nothing)).num_workers(1).timeout(Duration::MAX).build().unwrap();
     for _ in 0..2 {
         assert!(dealt.whole().concat().into_iter().eq(0..9));

@@ -20,9 +20,9 @@ pub(crate) fn with_init(
     let len = options.len;
     match kind {
         Kind::Shared => Box::new(options.set(Loader::builder(numbers(len, work))).worker_init(init).build().unwrap()),
-        Kind::Dealt => {
-            Box::new(options.set(Loader::builder(numbers(len, work))).worker_init(init).build_dealt().unwrap())
-        }
+        Kind::Dealt => Box::new(
+            options.set(Loader::builder(numbers(len, work))).worker_init(init).round_robin(true).build().unwrap(),
+        ),
         Kind::Iterable => Box::new(options.set(Loader::iterable(stream(len, work))).worker_init(init).build().unwrap()),
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
 fn by_index<D: Dataset + 'static>(bench: &Bench, workers: usize, data: impl Fn() -> D) -> Result<usize> {
     let builder = |device: Option<&Device>| set(Loader::builder(data()), workers, device).shuffle(true).seed(7);
     let batches = compare(bench, |device| Ok(builder(device).build()?))?;
-    Ok(batches + compare(bench, |device| Ok(builder(device).build_dealt()?))?)
+    Ok(batches + compare(bench, |device| Ok(builder(device).round_robin(true).build()?))?)
 }
 
 fn set<D: Loadable>(builder: Builder<D>, workers: usize, device: Option<&Device>) -> Builder<D> {

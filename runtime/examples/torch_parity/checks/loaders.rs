@@ -49,7 +49,7 @@ impl Map {
         for (number, torch) in self.epochs.iter().enumerate() {
             same(&format!("epochs[{number}]"), torch, &self.batches(shared.epoch()?)?)?;
         }
-        let mut dealt = self.builder().build_dealt()?;
+        let mut dealt = self.builder().round_robin(true).build()?;
         same("len, dealt out", &self.len, &dealt.len().into())?;
         for (number, torch) in self.epochs.iter().enumerate() {
             same(&format!("epochs[{number}], dealt out"), torch, &self.batches(dealt.epoch()?)?)?;

@@ -85,17 +85,8 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
-    /// As [`build`](Self::build), but with batches dealt out to the workers in turn, as torch does: batch `i` is made by
-    /// worker `i mod num_workers` as long as they are taken in order, and a worker keeps up to `prefetch_factor` batches
-    /// that it was asked for, even if it is stuck at the first of them and the others have nothing to do.
-    ///
-    /// For those who rely on who makes what; [`build`](Self::build) is faster, and its first batch is made by all workers
-    /// together.
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](Self::build); and `part_size`, `help` or an iterator as sampler do not go with it.
-    pub fn build_dealt(mut self) -> Result<Loader<C::Output>, BuildError> {
+    /// [`build`](Self::build), where workers make batches [in turn](Self::round_robin).
+    pub(crate) fn build_round_robin(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::RoundRobin(len))?;
         let (rows, workers, batching) = (draw.rows(len), self.options.num_workers, draw.batching);

@@ -48,7 +48,12 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
     ///
     /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
     /// them.
-    pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
+    pub fn build(self) -> Result<Loader<C::Output>, BuildError> {
+        if self.options.round_robin { self.build_round_robin() } else { self.build_shared() }
+    }
+
+    /// [`build`](Self::build), where whoever is free makes the next batch.
+    fn build_shared(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;

@@ -259,9 +259,21 @@ impl<D, C> Builder<D, C> {
     ///
     /// Unless said, it is 2; or of small batches as many as fit into 64 KiB, up to 32, where a dataset is read by index and
     /// [in order](Self::in_order), not through a user's iterator of indices or a [collate function](Self::collate), and not
-    /// by [`build_dealt`](Self::build_dealt).
+    /// [in turn](Self::round_robin).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
+        self
+    }
+
+    /// Whether the workers make batches in turn, as torch's do: batch `i` is made by worker `i mod num_workers` as long as
+    /// batches are taken in order, and a worker keeps up to [`prefetch_factor`](Self::prefetch_factor) batches that it was asked
+    /// for, even if it is stuck at the first of them and the others have nothing to do.
+    ///
+    /// For those who rely on who makes what. Off, as by default, whoever is free makes the next batch; that is faster, and the
+    /// first batch is made by all workers together. `part_size`, `help` and an iterator as sampler do not go with it. Over an
+    /// iterable dataset, workers make batches in turn in any case.
+    pub fn round_robin(mut self, in_turn: bool) -> Self {
+        self.options.round_robin = in_turn;
         self
     }
 

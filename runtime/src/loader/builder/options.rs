@@ -33,6 +33,7 @@ pub(crate) struct Options {
     pub(crate) sampler: Option<Sampling>,
     pub(crate) batch_sampler: Option<BatchSampling>,
     pub(crate) num_workers: usize,
+    pub(crate) round_robin: bool,
     pub(crate) prefetch_factor: Option<usize>,
     pub(crate) persistent_workers: bool,
     pub(crate) worker_init: Option<Init>,
@@ -84,6 +85,7 @@ impl Options {
             sampler: None,
             batch_sampler: None,
             num_workers: 0,
+            round_robin: false,
             prefetch_factor: None,
             persistent_workers: false,
             worker_init: None,
@@ -233,7 +235,7 @@ impl Options {
         self.check_on_error(kind, !matches!(draw.from, Origin::Feed(_)))?;
         let links = match kind {
             Workload::Shared(_) => return Ok(()),
-            Workload::RoundRobin(_) => "build_dealt",
+            Workload::RoundRobin(_) => "round_robin",
             Workload::Iterable => "an iterable dataset",
         };
         if self.part_size.is_some() {
@@ -243,7 +245,11 @@ impl Options {
             return clash(links, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
         }
         if matches!(draw.from, Origin::Feed(_)) {
-            return clash(links, "an iterator as sampler", "use build, where whoever is free takes the next batch");
+            return clash(
+                links,
+                "an iterator as sampler",
+                "without it whoever is free takes the next batch; drop round_robin",
+            );
         }
         Ok(())
     }

@@ -178,7 +178,8 @@ impl<B: Output> Loader<B> {
     }
 
     /// Gives the pass up, if there is one that is not over: workers stop at their current sample, and
-    /// [`next_batch`](Self::next_batch) gives `None`. A [`Pass`] does that when it is dropped.
+    /// [`next_batch`](Self::next_batch) gives `None`. The [state](Self::state) stays where the pass was. A [`Pass`] does that when
+    /// it is dropped.
     pub fn end_epoch(&mut self) {
         self.inner.give_up();
     }

@@ -281,7 +281,7 @@ impl<P: Storage> Inner<P> {
             bad: self.bad_log.report(),
             replicas: self.bad_log.replicas(),
             in_order: self.in_order,
-            dealt: matches!(self.backend, Backend::PerWorker(_)),
+            round_robin: matches!(self.backend, Backend::PerWorker(_)),
         })
     }
 

@@ -175,7 +175,7 @@ impl ConsumerStats {
 
     /// What anybody can read the counters by.
     pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
-        let Known { activities, bad, replicas, stuck, depth, in_order, dealt } = known;
+        let Known { activities, bad, replicas, stuck, depth, in_order, round_robin } = known;
         StatsReader {
             counted: self.counted.clone(),
             activities: activities.clone(),
@@ -184,7 +184,7 @@ impl ConsumerStats {
             replicas,
             depth,
             in_order,
-            dealt,
+            round_robin,
         }
     }
 }
@@ -213,7 +213,7 @@ pub struct StatsReader {
     replicas: bool,
     depth: usize,
     in_order: bool,
-    dealt: bool,
+    round_robin: bool,
 }
 
 /// What of its counters only the loader knows.
@@ -225,7 +225,7 @@ pub(crate) struct Known<'a> {
     pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
     pub(crate) in_order: bool,
-    pub(crate) dealt: bool,
+    pub(crate) round_robin: bool,
 }
 
 impl StatsReader {
@@ -271,7 +271,7 @@ impl StatsReader {
             ready: count(&counted.found) as f64 / count(&counted.looked).max(1) as f64,
             depth: self.depth,
             in_order: self.in_order,
-            dealt: self.dealt,
+            round_robin: self.round_robin,
             cores: usable_cores(),
             workers: workers.iter().map(|worker| WorkerStats::of(worker)).collect(),
             consumer: WorkerStats::of(consumer),

@@ -75,9 +75,9 @@ pub struct Stats {
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether each worker makes batches of its own, as of an iterable dataset, so that no other one can take
-    /// them over.
-    pub dealt: bool,
+    /// Whether each worker makes batches of its own, which no other one can take over: [in turn](crate::loader::Builder::round_robin),
+    /// or of an iterable dataset.
+    pub round_robin: bool,
     /// How many cores the process may use.
     pub cores: usize,
     /// What each worker did.

@@ -29,7 +29,7 @@ pub enum Verdict {
         /// How much of the time those that load were in it or waited for it, on average.
         busy: f64,
     },
-    /// One worker of those that have batches of their own ([`Stats::dealt`]): it has more to do than the others.
+    /// One worker of those that have batches of their own ([`Stats::round_robin`]): it has more to do than the others.
     Uneven {
         /// Which one.
         worker: usize,
@@ -120,7 +120,7 @@ impl Verdict {
         if starting > most {
             return Self::Starting { share: starting };
         }
-        if stats.dealt
+        if stats.round_robin
             && waited > most
             && let Some(uneven) = Self::uneven(workers, share)
         {
@@ -323,11 +323,11 @@ mod tests {
         drawn.workers.iter_mut().for_each(|worker| worker.drawing = percent(80));
         says(&drawn, &["bound by the sampler", "80 %"]);
         let uneven = stats(90, 0, [[10, 0, 80], [90, 5, 0]]);
-        says(&Stats { dealt: true, ..uneven.clone() }, &["held up by worker 1", "95 %", "10 %"]);
+        says(&Stats { round_robin: true, ..uneven.clone() }, &["held up by worker 1", "95 %", "10 %"]);
         says(&uneven, &["held up by slow samples"]);
         let even = stats(90, 0, [[80, 0, 10], [90, 5, 0]]);
-        says(&Stats { dealt: true, ..even }, &["bound by reading"]);
-        says(&Stats { dealt: true, ..stats(90, 0, [[90, 5, 0]]) }, &["bound by reading"]);
+        says(&Stats { round_robin: true, ..even }, &["bound by reading"]);
+        says(&Stats { round_robin: true, ..stats(90, 0, [[90, 5, 0]]) }, &["bound by reading"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Workers that each have a ring of their own: of an [iterable dataset](crate::loader::Loader::iterable), or of a dataset by index whose
-//! batches are [dealt out](crate::loader::Builder::build_dealt) as torch does.
+//! batches are [dealt out](crate::loader::Builder::round_robin) as torch does.
 //!
 //! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker can say what comes next. So
 //! each has a link, two SPSC rings of `prefetch_factor` slots: one for requests, from the consumer to the worker, and one for
