@@ -144,7 +144,8 @@ impl DeviceLoader {
     /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
     pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
         self.begin_epoch()?;
-        Ok(DevicePass { loader: self })
+        let span = self.host.pass_span();
+        Ok(DevicePass { loader: self, _span: span })
     }
 
     /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
@@ -166,7 +167,12 @@ impl DeviceLoader {
 
     /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
     pub fn next_batch(&mut self) -> Option<Result<DeviceBatch, Error>> {
-        self.pass.next(&mut self.host, &mut self.copier)
+        let next = self.pass.next(&mut self.host, &mut self.copier);
+        if next.is_none() {
+            // After errors of the driver the host's may go on.
+            self.host.end_epoch();
+        }
+        next
     }
 
     /// Gives the pass up, if there is one that is not over, with what of it is on the device already;
@@ -191,7 +197,7 @@ impl DeviceLoader {
     /// The host's loader, to load a state into, say. It must stay this one. A pass that is not over is given up.
     pub fn loader_mut(&mut self) -> &mut Loader {
         // Batches of another loader would not be in the memory that copies are for.
-        self.pass.end();
+        self.end_epoch();
         &mut self.host
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use slotline::Loader;
-use slotline::loader::{State, Stats, Warning};
+use slotline::loader::{PassSpan, State, Stats, Warning};
 
 use crate::batch::DeviceBatch;
 use crate::copier::{Copier, Next};
@@ -18,6 +18,7 @@ use crate::loader::DeviceLoader;
 /// take batches here and there, asks the loader itself: [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch).
 pub struct DevicePass<'l> {
     pub(crate) loader: &'l mut DeviceLoader,
+    pub(crate) _span: PassSpan,
 }
 
 impl DevicePass<'_> {

@@ -1,5 +1,6 @@
 //! The memory behind the slots: page-aligned, touched before use, and page-locked if asked for.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
 use std::io;
@@ -138,14 +139,66 @@ unsafe impl Memory for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: nobody has the memory any more once its owner is dropped. Unmapping unlocks, too.
-        unsafe { libc::munmap(self.mapped.0.as_ptr(), self.mapped.1) };
+        let (start, len) = (self.mapped.0.as_ptr(), self.mapped.1);
+        // SAFETY: nobody has the memory any more once its owner is dropped. Unmapping unlocks, too. It fails where the process has
+        // as many mappings as it may, and it would split one; then at least what is in the pages goes.
+        unsafe {
+            if libc::munmap(start, len) != 0 {
+                libc::munlock(start, len);
+                libc::madvise(start, len, libc::MADV_DONTNEED);
+            }
+        }
     }
 }
 
 impl fmt::Debug for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pages").field("len", &self.len).field("locked", &self.locked).finish_non_exhaustive()
+    }
+}
+
+/// Zeroed memory from the heap, for batches of which there can be more than a process may have mappings.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a plain value that owns its memory.
+unsafe impl Send for Heap {}
+// SAFETY: as above; shared access gives out the address only.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// Takes `len` bytes, and at least one.
+    ///
+    /// # Errors
+    ///
+    /// If there are not so many.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let none = || io::Error::new(io::ErrorKind::OutOfMemory, format!("the heap has no {len} bytes"));
+        let layout = Layout::from_size_align(len.max(1), ALIGN).map_err(|_| none())?;
+        // SAFETY: there is a byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
+        Ok(Self { start, layout })
+    }
+}
+
+// SAFETY: the memory is new, zeroed, aligned and owned.
+unsafe impl Memory for Heap {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: `new` got it with this layout, and nobody has it any more once its owner is dropped.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 

@@ -336,3 +336,72 @@ fn kept_batches_of_any_loader_lie_in_one_list() {
     let numbers = kept.iter().map(|batch| batch.columns().get(0).unwrap().typed::<u8>().unwrap().as_slice()[0]);
     assert!(numbers.eq((0..3).chain(0..9)));
 }
+
+/// Keeps the first hundred batches, and of the others always the last one, and says how many came on top from pass to pass.
+fn grown<S>(mut loader: Loader<Batch<S>>) -> Vec<u64> {
+    let mut kept = Vec::new();
+    let passes = (0..4).map(|_| {
+        let mut last = None;
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            if kept.len() < 100 { kept.push(batch) } else { last = Some(batch) }
+        }
+        drop(last);
+        loader.stats().extra_batches
+    });
+    passes.collect()
+}
+
+#[test]
+fn who_keeps_many_batches_takes_no_more_memory_once_it_drops_as_many_as_it_takes() {
+    for workers in [0, 2] {
+        let map = || Loader::builder(from_fn(1000, |index, _| Ok(index as i64))).num_workers(workers);
+        let stream = iter_fn(move |worker: Option<WorkerInfo>| {
+            Ok(worker.map_or(0..1000, |worker| worker.share(1000)).map(|index| Ok(index as i64)))
+        });
+        let stream = Loader::iterable(stream).num_workers(workers);
+        let all = [map().build(), map().round_robin(true).build(), stream.build()].map(|loader| grown(loader.unwrap()));
+        for grown in all {
+            assert!(grown[3] == grown[1] && grown[3] < 130, "{grown:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_more_than_was_asked_for_counts_as_what_it_is() {
+    let builder = Loader::builder(from_fn(100, |index, _| Ok(index as i64)));
+    let builder = builder.memory(|bytes| Ok(Pages::new(bytes.max(1 << 20))?)).memory_limit(4 << 20);
+    let mut loader = builder.build().unwrap();
+    let mut kept = Vec::new();
+    let held = loader.epoch().unwrap().map(|batch| batch.map(|batch| kept.push(batch))).find_map(Result::err).unwrap();
+    assert!(matches!(held, Error::Held { .. }) && held.to_string().contains("memory_limit is 4194304"), "{held}");
+    let stats = loader.stats();
+    assert!(stats.extra_batches < 4 && stats.extra_bytes > stats.extra_batches << 20, "{stats:?}");
+    assert!(loader.memory_ceiling() as u64 + stats.extra_bytes <= 4 << 20);
+}
+
+#[test]
+fn a_panic_of_what_a_closure_for_memory_has_stays_in_the_loader() {
+    struct Rude(Arc<AtomicUsize>);
+    impl Drop for Rude {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("in a drop");
+        }
+    }
+    for workers in [0, 2] {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let rude = Rude(dropped.clone());
+        let builder = Loader::builder(from_fn(10, |index, _| Ok(index as i64))).num_workers(workers);
+        let mut loader = builder
+            .memory(move |bytes| {
+                let _ = &rude;
+                Ok(Pages::new(bytes)?)
+            })
+            .build()
+            .unwrap();
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).collect::<Vec<_>>().len(), 10);
+        drop(loader);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
+}

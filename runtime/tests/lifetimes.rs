@@ -438,3 +438,22 @@ fn a_pass_that_no_value_stands_for_can_be_given_up() {
         assert_eq!(pass(&mut other), expected[1]);
     }
 }
+
+#[test]
+fn a_pass_is_over_when_no_other_one_begins_and_its_time_stands_when_the_loader_is_dropped() {
+    let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
+    loader.begin_epoch().unwrap();
+    drop(loader.next_batch().unwrap().unwrap());
+    loader.stopper().stop();
+    assert!(matches!(loader.begin_epoch(), Err(Error::Stopped)));
+    assert!(loader.next_batch().is_none());
+
+    let mut loader = RUN.over(fine()).build().unwrap();
+    loader.begin_epoch().unwrap();
+    drop(loader.next_batch().unwrap().unwrap());
+    let reader = loader.stats_reader();
+    drop(loader);
+    let elapsed = reader.stats().elapsed;
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    assert_eq!(reader.stats().elapsed, elapsed);
+}

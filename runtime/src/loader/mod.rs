@@ -144,5 +144,7 @@ pub use self::metrics::bad_samples::BadSample;
 pub use self::metrics::reader::StatsReader;
 pub use self::metrics::stats::{Slow, Stats, Stuck, WorkerStats};
 pub use self::metrics::verdict::{Bound, Verdict};
+#[doc(hidden)]
+pub use self::spans::PassSpan;
 pub use self::worker::cancel::Stopper;
 pub use self::worker::threads::GRACE;

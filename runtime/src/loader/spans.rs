@@ -97,8 +97,9 @@ pub(crate) fn tell(say: impl FnOnce()) {
 }
 
 /// A pass, from its beginning until this is dropped. What the loop does meanwhile in the same thread is inside of it.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct PassSpan {
+pub struct PassSpan {
     span: Entered,
     /// Where it was entered, and must be left.
     thread: Option<ThreadId>,

@@ -87,7 +87,7 @@ impl<'a> Columns<'a> {
     /// The memory of field `i`, with the shape that [`get`](Self::get) says; `None` if there is none.
     ///
     /// A pointer, since it is for code that the compiler does not see. Such code may write there as long as the batch lasts and
-    /// nothing else reads the field; when the batch is dropped the elements must be valid ones of the field's dtype (for `Bool`,
+    /// nothing else reads the field; when the batch is dropped or copied the elements must be valid ones of the field's dtype (for `Bool`,
     /// only 0 and 1).
     #[inline]
     pub fn raw(&self, i: usize) -> Option<(Shape, NonNull<[u8]>)> {

@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use super::layout::FIELD_ALIGN;
+use crate::arena::has_room;
 
 /// Where the items of a packed column are, if they are not in the column.
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ impl Spill {
     /// A copy in memory of its own; `None` if that cannot be had.
     pub(crate) fn copy(&self) -> Option<Self> {
         let Some((from, bytes)) = self.memory() else { return Some(Self::default()) };
-        let copy = Self::new(bytes)?;
+        let copy = if has_room(bytes) { Self::new(bytes)? } else { return None };
         // SAFETY: both have so many bytes, initialised, and new memory overlaps nothing.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.start?.as_ptr(), bytes) };
         Some(copy)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
-use crate::arena::{ALIGN, Memory, Pages, available_memory, has_room, lock_limit};
+use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit};
 use crate::dataset::{Context, Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::region::Region;
@@ -19,6 +19,8 @@ use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once: the system takes about a tenth of a millisecond for that.
 const STEP: usize = 2 << 20;
+/// Batches below this that come on top of the others are on the heap.
+const HEAP: usize = 1 << 20;
 /// How many samples are tried to learn the fields.
 pub(crate) const PROBES: usize = 16;
 
@@ -38,11 +40,20 @@ impl Allocate {
     fn memory(&mut self, bytes: usize) -> Result<Owned, BuildError> {
         let failed = |source| BuildError::Allocate { bytes, source };
         let memory = probe(|| (self.0)(bytes)).map_err(failed)?;
-        let (len, start) = (memory.len(), memory.start().as_ptr());
-        if len < bytes || !start.addr().is_multiple_of(ALIGN) {
-            return Err(failed(format!("it has {len} bytes at {start:p}, which must be a multiple of {ALIGN}").into()));
+        let fits = probe(|| {
+            let (len, start) = (memory.len(), memory.start().as_ptr());
+            if len < bytes || !start.addr().is_multiple_of(ALIGN) {
+                return Err(format!("it has {len} bytes at {start:p}, which must be a multiple of {ALIGN}").into());
+            }
+            Ok(())
+        });
+        match fits {
+            Ok(()) => Ok(memory),
+            Err(source) => {
+                dispose(memory);
+                Err(failed(source))
+            }
         }
-        Ok(memory)
     }
 }
 
@@ -156,13 +167,16 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             let (arena, warning) = match &mut memory {
                 Some(allocate) => (allocate.memory(batch)?, None),
                 None if !has_room(batch) => return Err(format!("the system has no {batch} bytes left").into()),
+                // A mapping for each small batch would be too many for the system.
+                None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Owned, None),
                 None => {
                     let (pages, _, warning) = pages(batch, batch, pin_memory)?;
                     (pages as Owned, warning)
                 }
             };
+            let bytes = arena.len();
             // SAFETY: the memory is new, and as long as the layout, rounded up.
-            Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, warning))
+            Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
         };
         let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
         Ok(MadeSlots { payloads, more, bytes, warnings, shared, untouched })
@@ -195,7 +209,7 @@ where
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
-        let more = More { make: Box::new(|| Ok(Default::default())), bytes: 0 };
+        let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
         Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared: false, untouched: None })
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::arena::{Memory, Pages};
+use crate::arena::{Heap, Memory, Pages};
 use crate::loader::collate::Storage;
 use crate::sample::{Field, Layout};
 
@@ -40,9 +40,10 @@ impl Block {
     }
 }
 
-/// Whether a forked process may lack this memory, or share it with its parent. It has a copy of [`Pages`].
+/// Whether a forked process may lack this memory, or share it with its parent. It has a copy of what is a loader's own.
 pub(crate) fn is_given(memory: &dyn Memory) -> bool {
-    !(memory as &dyn Any).is::<Pages>()
+    let memory: &dyn Any = memory;
+    !memory.is::<Pages>() && !memory.is::<Heap>()
 }
 
 impl fmt::Debug for Block {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::BoxError;
-use crate::arena::{Memory, Pages, has_room};
+use crate::arena::{Heap, Memory, has_room};
 use crate::dataset::Loadable;
 use crate::fork::Process;
 use crate::loader::collate::Storage;
@@ -67,11 +67,11 @@ impl Region {
     pub(crate) unsafe fn copy(&self) -> Self {
         self.check_process();
         let size = self.layout.size;
-        let pages = if has_room(size) { Pages::new(size) } else { Err(std::io::ErrorKind::OutOfMemory.into()) };
-        let pages = pages.unwrap_or_else(|error| panic!("a batch of {size} bytes cannot be copied: {error}"));
-        let start = pages.start();
-        // SAFETY: the pages are new, and as many bytes as the layout has.
-        let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(pages)) };
+        let memory = if has_room(size) { Heap::new(size) } else { Err(std::io::ErrorKind::OutOfMemory.into()) };
+        let memory = memory.unwrap_or_else(|error| panic!("a batch of {size} bytes cannot be copied: {error}"));
+        let start = memory.start();
+        // SAFETY: the memory is new, and as many bytes as the layout has.
+        let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(memory)) };
         // SAFETY: this one has such a layout, too, and nobody writes it.
         unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
         copy

@@ -22,6 +22,7 @@ use crate::BoxError;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::slot_state::SlotState;
+use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::{Until, Waiter};
@@ -145,14 +146,21 @@ impl<P> fmt::Debug for Lease<P> {
     }
 }
 
-/// What makes the memory of one more batch, and has something to warn about, perhaps.
-pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, Option<Warning>), BoxError> + Send>;
+/// What makes the memory of one more batch: with the bytes that it takes, and something to warn about, perhaps.
+pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, usize, Option<Warning>), BoxError> + Send>;
 
 /// How a loader gets more memory than it began with.
 pub(crate) struct More<P> {
     pub(crate) make: Make<P>,
-    /// Bytes that this takes each time.
+    /// The most bytes that this has taken, and at least what it asks for.
     pub(crate) bytes: usize,
+}
+
+impl<P> Drop for More<P> {
+    fn drop(&mut self) {
+        // What the user's closure has may panic when it is dropped.
+        dispose(std::mem::replace(&mut self.make, Box::new(|| Err("there is no more".into()))));
+    }
 }
 
 impl<P> fmt::Debug for More<P> {
@@ -174,6 +182,10 @@ pub(crate) struct Slab<P> {
     more: More<P>,
     /// How many spare cells are looked at, unless more may be held.
     looks: usize,
+    /// How many more searches may look at no more than that, since all cells were looked at in vain; and whether the last one
+    /// did.
+    vain: usize,
+    short: bool,
     /// Where the consumer waits for a free cell.
     released: Arc<Waiter>,
     waits: bool,
@@ -194,7 +206,7 @@ impl<P> Slab<P> {
         let (released, waits) = (Arc::new(released), on_held == OnHeld::Wait);
         let looks = if on_held == OnHeld::Grow { LOOKS } else { usize::MAX };
         let (next, spare) = (0, Vec::with_capacity(spare));
-        let mut slab = Self { spare, next, hold, cells, single, more, looks, released, waits };
+        let mut slab = Self { spare, next, hold, cells, single, more, looks, vain: 0, short: false, released, waits };
         let mut payloads = payloads.into_iter();
         let places = payloads.by_ref().take(placed).map(|payload| slab.cell(payload, false)).collect();
         for payload in payloads {
@@ -235,8 +247,18 @@ impl<P> Slab<P> {
     fn search(&mut self) -> Option<usize> {
         let count = self.spare.len();
         // If no more are kept than was said, one of these is free.
-        let looks = count.min(self.looks.max(self.hold + 1));
-        let place = (0..looks).map(|i| (self.next + i) % count).find(|&place| self.spare[place].take());
+        let mut looks = count.min(self.looks.max(self.hold + 1));
+        let free = |&place: &usize| self.spare[place].take();
+        let mut place = (0..looks).map(|i| (self.next + i) % count).find(free);
+        self.short = place.is_none() && looks < count;
+        if self.short && self.vain == 0 {
+            place = (looks..count).map(|i| (self.next + i) % count).find(free);
+            (looks, self.short) = (count, false);
+            // Not each time, or a loop that collects batches would have all of them looked at for each further one.
+            self.vain = if place.is_none() { count / LOOKS } else { 0 };
+        } else if self.short {
+            self.vain -= 1;
+        }
         self.next = place.map_or(self.next + looks, |place| place + 1) % count.max(1);
         place
     }
@@ -276,9 +298,10 @@ impl<P> Slab<P> {
         Some(Lease(self.spare[place].clone()))
     }
 
-    /// Has all spare cells looked at from now on, however many there are; `false` if they are already.
+    /// Has the next search look at all spare cells, however many there are; `false` if the last one did.
     pub(crate) fn look_everywhere(&mut self) -> bool {
-        std::mem::replace(&mut self.looks, usize::MAX) != usize::MAX
+        self.vain = 0;
+        std::mem::take(&mut self.short)
     }
 
     /// Bytes that growing takes.
@@ -286,12 +309,18 @@ impl<P> Slab<P> {
         self.more.bytes + Cell::<P>::SIZE
     }
 
-    /// Makes one more cell, which is free.
-    pub(crate) fn grow(&mut self) -> Result<Option<Warning>, BoxError> {
-        let (payload, warning) = (self.more.make)()?;
+    /// Makes one more cell, which is free, and says how many bytes it took; `None` if there came more than `most` of them.
+    pub(crate) fn grow(&mut self, most: usize) -> Result<Option<(usize, Option<Warning>)>, BoxError> {
+        let (payload, bytes, warning) = (self.more.make)()?;
+        self.more.bytes = self.more.bytes.max(bytes);
+        let cell = self.cell(payload, true);
+        let bytes = bytes.saturating_add(Cell::<P>::SIZE);
+        if bytes > most {
+            return Ok(None);
+        }
         self.next = self.spare.len();
-        self.spare.push(self.cell(payload, true));
-        Ok(warning)
+        self.spare.push(cell);
+        Ok(Some((bytes, warning)))
     }
 
     /// Waits until there is a free cell, or `or` says so after a [notice](Self::released); `false` if the deadline passed first.

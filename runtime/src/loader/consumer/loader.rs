@@ -16,6 +16,7 @@ use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::reader::StatsReader;
 use crate::loader::metrics::stats::Stats;
+use crate::loader::spans::PassSpan;
 use crate::loader::worker::cancel::Stopper;
 use crate::sample::{Dynamic, Field};
 
@@ -139,7 +140,7 @@ impl<B: Output> Loader<B> {
     }
 
     /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
-    /// [`Pass`], which borrows the loader, is in the way.
+    /// [`Pass`], which borrows the loader, is in the way. There is no span `pass` then: such a loop may change threads.
     ///
     /// # Errors
     ///
@@ -182,6 +183,13 @@ impl<B: Output> Loader<B> {
     /// it is dropped.
     pub fn end_epoch(&mut self) {
         self.inner.give_up();
+    }
+
+    /// The span of the pass that has just begun, which this thread is in until it is dropped: for what stands for a [`Pass`] in
+    /// another crate.
+    #[doc(hidden)]
+    pub fn pass_span(&self) -> PassSpan {
+        PassSpan::new(self.inner.pass.epoch)
     }
 
     /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].

@@ -28,7 +28,7 @@ use crate::loader::metrics::reader::{ConsumerStats, Known, StatsReader};
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
-use crate::loader::spans::{self, PassSpan};
+use crate::loader::spans;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::pool::{WorkerPool, grace};
@@ -65,7 +65,6 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) epochs: u32,
     pub(crate) passes_begun: u64,
     pub(crate) pass: Progress,
-    span: Option<PassSpan>,
     pub(crate) log: Log,
     pub(crate) stats: ConsumerStats,
     /// Ends after the pool has.
@@ -122,7 +121,6 @@ impl<P: Storage> Inner<P> {
             epochs: 0,
             passes_begun: 0,
             pass: Progress::default(),
-            span: None,
             log: parts.log,
             stats: parts.stats,
             watchdog: parts.watchdog,
@@ -131,14 +129,14 @@ impl<P: Storage> Inner<P> {
 
     /// Begins a pass; one before it that is not over is given up.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        // One that was leaked, or not taken to its end. First, so that it is over also if no other one begins.
+        self.give_up();
         if self.pool.is_lost() {
             return Err(Error::Forked);
         }
         if let Some(error) = self.gone() {
             return Err(error);
         }
-        // One that was leaked, or not taken to its end.
-        self.give_up();
         let begun = Instant::now();
         // Before anybody is asked for anything.
         self.activities.last().inspect(|own| own.counters.begin_pass(begun));
@@ -184,7 +182,6 @@ impl<P: Storage> Inner<P> {
             nobody_left: nobody_left && !failures.is_empty(),
             failures,
         };
-        self.span = Some(PassSpan::new(self.epochs));
         self.epochs = self.epochs.wrapping_add(1);
         self.stats.begin(begun);
         Ok(())
@@ -204,7 +201,6 @@ impl<P: Storage> Inner<P> {
     #[cold]
     pub(crate) fn end(&mut self) {
         self.pass.open = false;
-        self.span = None;
         self.stats.end();
     }
 
@@ -330,12 +326,14 @@ impl<P: Storage> Inner<P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self) -> Result<(), BoxError> {
-        let bytes = self.slab.growth();
-        let total = self.memory_ceiling.saturating_add(self.stats.extra_bytes() as usize).saturating_add(bytes);
-        if let Some(limit) = self.memory_limit.filter(|&limit| total > limit) {
+        let taken = self.memory_ceiling.saturating_add(self.stats.extra_bytes() as usize);
+        let limit = self.memory_limit.unwrap_or(usize::MAX);
+        let most = limit.saturating_sub(taken);
+        let grown = if self.slab.growth() <= most { self.slab.grow(most)? } else { None };
+        let Some((bytes, warning)) = grown else {
+            let total = taken.saturating_add(self.slab.growth());
             return Err(format!("the loader would take {total} bytes, and memory_limit is {limit}").into());
-        }
-        let warning = self.slab.grow()?;
+        };
         let kept = self.stats.grew(bytes).then(|| Warning::Kept { hold: self.slab.hold(), bytes });
         for warning in kept.into_iter().chain(warning) {
             spans::tell(|| tracing::warn!("{warning}"));
@@ -357,6 +355,7 @@ impl<P: Storage> Inner<P> {
 impl<P: Storage> Drop for Inner<P> {
     fn drop(&mut self) {
         self.cancel.set(true);
+        self.end();
         dispose_each(std::mem::take(&mut self.pass.failures));
         if self.pool.is_lost() {
             return self.pool.forget();

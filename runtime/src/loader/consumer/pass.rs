@@ -13,6 +13,7 @@ use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::stats::Stats;
+use crate::loader::spans::PassSpan;
 use crate::sample::Dynamic;
 use crate::wait::Until;
 
@@ -24,12 +25,14 @@ pub struct Pass<'a, B: Output = Batch<Dynamic>> {
     loader: &'a mut Loader<B>,
     /// Why there is no pass.
     refused: Option<Error>,
+    _span: PassSpan,
 }
 
 impl<'a, B: Output> Pass<'a, B> {
     /// The pass that has just begun, or the reason why none has.
     pub(crate) fn new(loader: &'a mut Loader<B>, refused: Option<Error>) -> Self {
-        Self { loader, refused }
+        let span = loader.pass_span();
+        Self { loader, refused, _span: span }
     }
 
     /// What the loader has done so far: [`Loader::stats`].
@@ -184,7 +187,7 @@ impl<P: Storage> Inner<P> {
     /// The end of a pass whose workers, or whose memory, were lost.
     #[cold]
     fn forked(&mut self) -> Error {
-        self.pass.open = false;
+        self.end();
         Error::Forked
     }
 
@@ -193,7 +196,7 @@ impl<P: Storage> Inner<P> {
     fn next_failure(&mut self) -> Option<Error> {
         let (worker, source) = self.pass.failures.pop()?;
         if self.pass.failures.is_empty() && self.pass.nobody_left {
-            self.pass.open = false;
+            self.end();
             self.abandon();
         }
         Some(Error::WorkerInit { worker, source })
