@@ -63,9 +63,13 @@ fn for_steps<B: Output>(
 ) -> Result<(), BoxError> {
     let mut left = steps;
     while left > 0 {
+        let before = left;
         for batch in loader.epoch()?.take(left) {
             step(batch?)?;
             left -= 1;
+        }
+        if left == before {
+            return Err("an epoch of this loader has no batch".into());
         }
     }
     Ok(())

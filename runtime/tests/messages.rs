@@ -1,6 +1,6 @@
 //! What errors, warnings and figures say where users often go wrong: the thing at fault, and the way out.
 
-use slotline::dataset::{Dataset, OutOfRange, TensorDataset, from_fn, iter_fn};
+use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, from_fn, iter_fn};
 use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
 use slotline::rng::Generator;
 use slotline::sampler::{Order, Sampler, SamplerError};
@@ -64,12 +64,22 @@ fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
             assert!(causes[0].message.contains("index 5 is not below its length, 5"), "{causes:?}");
         }
     }
-    // One that knows, and one that stumbles.
+    struct Stumbles([i64; 5]);
+    impl Dataset for Stumbles {
+        type Sample<'a> = i64;
+
+        fn len(&self) -> usize {
+            5
+        }
+
+        fn get(&self, index: usize, _: &mut Context) -> Result<i64, BoxError> {
+            Ok(self.0[index])
+        }
+    }
+    // Two that know, one of which has a function that would take any index, and one that does not.
     check(|| TensorDataset::new((vec![1_i64, 2, 3, 4, 5], vec![0_u8; 5])).unwrap());
-    check(|| {
-        let values = [1_i64, 2, 3, 4, 5];
-        from_fn(5, move |index, _| Ok(values[index]))
-    });
+    check(|| from_fn(5, |index, _| Ok(index as i64)));
+    check(|| Stumbles([1, 2, 3, 4, 5]));
 }
 
 #[test]

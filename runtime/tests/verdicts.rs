@@ -286,3 +286,19 @@ fn any_thread_can_read_the_figures_while_a_pass_waits_and_after_the_loader_is_go
     let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).round_robin(true).build().unwrap();
     check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
 }
+
+#[test]
+fn one_sample_that_takes_most_of_the_time_is_named() {
+    for workers in [0, 1, 2] {
+        for round_robin in [false, true] {
+            let pause = |index| if index == 30 { 100 * MILLISECOND } else { Duration::ZERO };
+            let builder = Loader::builder(numbers(60, pause)).batch_size(10).num_workers(workers);
+            let mut loader = builder.round_robin(round_robin).build().unwrap();
+            loader.epoch().unwrap().for_each(drop);
+            let stats = loader.stats();
+            // A claim of several samples is timed as one.
+            let named = matches!(stats.verdict(), Verdict::OneSample { index: 30..40, share } if share > 0.5);
+            assert!(named, "{} {stats:?}", stats.verdict());
+        }
+    }
+}

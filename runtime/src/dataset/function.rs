@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Context, Dataset};
+use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::sample::Sample;
 
@@ -11,6 +11,8 @@ use crate::sample::Sample;
 /// ```
 /// let squares = slotline::dataset::from_fn(1_000, |index, _| Ok((index as i64, (index * index) as f32)));
 /// ```
+///
+/// An index that is not below `len`, which only a wrong sampler gives, is an [`OutOfRange`] and not for `get`.
 ///
 /// The samples must own what they hold; for samples that borrow, implement [`Dataset`].
 pub fn from_fn<S, F>(len: usize, get: F) -> FnDataset<F>
@@ -41,6 +43,9 @@ where
 
     #[inline]
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<S, BoxError> {
+        if index >= self.len {
+            return Err(OutOfRange { dataset: "from_fn", index, len: self.len }.into());
+        }
         (self.get)(index, cx)
     }
 }

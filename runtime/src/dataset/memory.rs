@@ -1,6 +1,6 @@
 //! Arrays whose rows are the samples.
 
-use super::{Context, Dataset};
+use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::Element;
@@ -174,12 +174,19 @@ impl<R: Rows> Dataset for TensorDataset<R> {
 
     #[inline]
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<R::Row<'a>, BoxError> {
-        Ok(self.rows.row(index))
+        if index < self.len { Ok(self.rows.row(index)) } else { Err(self.has_no(index)) }
     }
 
     #[inline]
     fn prefetch(&self, index: usize) {
         self.rows.prefetch(index);
+    }
+}
+
+impl<R: Rows> TensorDataset<R> {
+    #[cold]
+    fn has_no(&self, index: usize) -> BoxError {
+        OutOfRange { dataset: "TensorDataset", index, len: self.len }.into()
     }
 }
 

@@ -84,6 +84,31 @@ impl<'a> Columns<'a> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
 
+    /// Which field has this name; `None` if there is none. Fields are named by who declares them: those of a derived sample by
+    /// the struct's fields, those of a tuple by their place, `0`, `1`, …
+    ///
+    /// ```
+    /// use slotline::dataset::from_fn;
+    /// use slotline::{Loader, Sample};
+    ///
+    /// #[derive(Sample)]
+    /// struct Point {
+    ///     x: f32,
+    ///     label: i64,
+    /// }
+    ///
+    /// let points = from_fn(4, |i, _| Ok(Point { x: 0.5, label: i as i64 }));
+    /// let mut loader = Loader::builder(points).batch_size(4).build()?.untyped();
+    /// let batch = loader.epoch()?.next().expect("a batch")?;
+    /// let columns = batch.columns();
+    /// let labels = columns.position("label").and_then(|i| columns.get(i)).expect("there are labels");
+    /// assert_eq!(labels.typed::<i64>().expect("i64").as_slice(), [0, 1, 2, 3]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.field.name() == name)
+    }
+
     /// The memory of field `i`, with the shape that [`get`](Self::get) says; `None` if there is none.
     ///
     /// A pointer, since it is for code that the compiler does not see. Such code may write there as long as the batch lasts and

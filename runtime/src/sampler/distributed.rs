@@ -49,7 +49,7 @@ const NAME: &str = "DistributedSampler";
 /// epoch is that of the state then, and must not be set to another one for the rest of that pass.
 ///
 /// The random numbers of a sample are a function of its place in the list that is dealt out, so that they are the same for any
-/// number of replicas ([`places`](Sampler::places)). A sample that is repeated has a place, and numbers, of its own.
+/// number of replicas ([`places`](Sampler::places)), if all loaders have the same [`seed`](crate::loader::Builder::seed), too. A sample that is repeated has a place, and numbers, of its own.
 ///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
 /// all of them; without shuffle, as many for each sample of the share (and of what came before, in a pass that goes on from

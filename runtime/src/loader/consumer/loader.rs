@@ -122,6 +122,9 @@ impl<B: Output> Loader<B> {
 
     /// Starts a pass over the dataset. A pass before it that is not over is given up.
     ///
+    /// The pass borrows the loader. A loop that calls methods of what owns the loader, or counts steps and not epochs, takes
+    /// batches by [`begin_epoch`](Self::begin_epoch) and [`next_batch`](Self::next_batch).
+    ///
     /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
     /// in the first pass only), which [`Context::rng`] and the workers' seeds are made from, then what the sampler wants.
     /// If the pass cannot begin after that, for a timeout in a `worker_init`, the next call begins the same one and draws

@@ -45,6 +45,13 @@ pub enum Verdict {
         /// How much of the time workers had no slot to fill, on average.
         idle: f64,
     },
+    /// One sample, the [slowest](Stats::slowest), that takes most of the time by itself.
+    OneSample {
+        /// Its index; of an iterable dataset its number in what the worker reads.
+        index: usize,
+        /// How much of the time it took.
+        share: f64,
+    },
     /// Batches that are held elsewhere.
     Held {
         /// How much of the time the consumer waited for one to be given back.
@@ -120,6 +127,9 @@ impl Verdict {
         if starting > most {
             return Self::Starting { share: starting };
         }
+        if let Some(one) = Self::one_sample(stats, share).filter(|_| loaded + waited > most) {
+            return one;
+        }
         if stats.round_robin
             && waited > most
             && let Some(uneven) = Self::uneven(workers, share)
@@ -156,6 +166,15 @@ impl Verdict {
         }
     }
 
+    /// Whether one sample takes most of the time, and no other one takes half as long.
+    fn one_sample(stats: &Stats, share: impl Fn(Duration) -> f64) -> Option<Self> {
+        let mut slowest: Vec<_> = stats.slowest.iter().collect();
+        slowest.sort_by_key(|slow| std::cmp::Reverse(slow.time));
+        let (first, second) = (slowest.first()?, slowest.get(1).map_or(Duration::ZERO, |slow| slow.time));
+        let one = share(first.time) > 0.5 && second < first.time / 2 && stats.samples > first.samples;
+        one.then_some(Self::OneSample { index: first.index, share: share(first.time) })
+    }
+
     /// Whether one worker is busy all the time, and the others are not.
     fn uneven(workers: &[WorkerStats], share: impl Fn(Duration) -> f64) -> Option<Self> {
         let each = || workers.iter().map(|worker| share(worker.busy()));
@@ -190,6 +209,12 @@ impl fmt::Display for Verdict {
                  of the samples takes longer than theirs",
                 percent(*busy),
                 percent(*others)
+            ),
+            Self::OneSample { index, share } => write!(
+                f,
+                "held up by one sample: sample {index}, or one that was read just before it, took {:.0} % of the time by itself; \
+                 no option makes that shorter",
+                percent(*share)
             ),
             Self::SlowSamples { waited, idle } => write!(
                 f,
