@@ -92,13 +92,15 @@ fn blocking_sides_wait_for_each_other_and_for_the_end() {
     let ring = Ring::boxed(1, |_| 0);
     let (mut producer, mut consumer) = (ring.producer().unwrap(), ring.consumer().unwrap());
     thread::scope(|s| {
-        s.spawn(move || {
+        let other = s.spawn(move || {
             producer.push(1).unwrap();
             assert_eq!(producer.push(2).unwrap_err().reason, ClaimError::Closed);
         });
-        // Closed while the producer waits for the one slot, which is leased.
+        // Closed while the producer waits for the one slot, which is leased until it has seen that.
         let lease = consumer.next().unwrap();
         assert_eq!(*lease, 1);
         ring.close();
+        other.join().unwrap();
+        drop(lease);
     });
 }
