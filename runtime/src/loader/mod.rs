@@ -67,7 +67,8 @@
 //! | `Dataset::len`, `Sampler::len`, `order` and the like, what makes a user's iterator | comes out of `build`, `epoch`, `len` or `state`, where it was called; the next call begins anew |
 //! | `Dataset::fields`, `IterableDataset::fields` | comes out of `build`, before there are threads |
 //! | the `drop` of an error that nobody took, of a panic's payload, of an iterator, of a cursor, or of a batch that is dropped with the loader | nothing |
-//! | the `drop` of the dataset, or of memory from [`Builder::memory`] | comes out of dropping the loader, unless a worker was the last one to have it: then nothing |
+//! | the `drop` of the dataset, or of memory from [`Builder::memory`] | comes out of dropping the loader, unless a worker, or a batch that is kept, was the last one to have it: then nothing |
+//! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] has | an error of `build`, or of [growing](OnHeld::Grow); of the `drop`, nothing |
 //! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | ends the process, as everywhere in Rust. (A global allocator must not panic at all) |
 //!
 //! "Nothing" means that the loader goes on and nothing is lost; the panic hook has said what happened.
