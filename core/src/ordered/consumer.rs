@@ -99,13 +99,16 @@ impl Head {
     /// The ticket after this one.
     #[inline(always)]
     fn next<G: AnyRing>(self, ring: &G) -> Self {
-        let (shape, ticket) = (&ring.ring().shape, self.ticket.wrapping_add(1));
+        let shape = &ring.ring().shape;
         if self.slot + 1 < shape.depth {
-            Self { position: shape.next_slot(self.position), slot: self.slot + 1, ticket, ..self }
+            let (position, ticket) = (shape.next_slot(self.position), self.ticket.wrapping_add(1));
+            Self { position, slot: self.slot + 1, ticket, ..self }
         } else {
-            // A state has its lap above its status.
+            // A state has its lap above its status. The ticket is counted anew, as it wraps with the lap.
             let lap = shape.lap_near(self.ready >> 2, 1);
-            Self { position: shape.start_of(lap), slot: 0, ready: state(lap, Status::Ready), ticket }
+            let position = shape.start_of(lap);
+            let ticket = ring.ring().tickets_before(position);
+            Self { position, slot: 0, ready: state(lap, Status::Ready), ticket }
         }
     }
 
