@@ -44,17 +44,9 @@ where
     #[inline]
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<S, BoxError> {
         if index >= self.len {
-            return Err(self.has_no(index));
+            return Err(OutOfRange::error("from_fn", index, self.len));
         }
         (self.get)(index, cx)
-    }
-}
-
-impl<F> FnDataset<F> {
-    #[cold]
-    #[inline(never)]
-    fn has_no(&self, index: usize) -> BoxError {
-        OutOfRange { dataset: "from_fn", index, len: self.len }.into()
     }
 }
 

@@ -174,19 +174,15 @@ impl<R: Rows> Dataset for TensorDataset<R> {
 
     #[inline]
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<R::Row<'a>, BoxError> {
-        if index < self.len { Ok(self.rows.row(index)) } else { Err(self.has_no(index)) }
+        if index >= self.len {
+            return Err(OutOfRange::error("TensorDataset", index, self.len));
+        }
+        Ok(self.rows.row(index))
     }
 
     #[inline]
     fn prefetch(&self, index: usize) {
         self.rows.prefetch(index);
-    }
-}
-
-impl<R: Rows> TensorDataset<R> {
-    #[cold]
-    fn has_no(&self, index: usize) -> BoxError {
-        OutOfRange { dataset: "TensorDataset", index, len: self.len }.into()
     }
 }
 

@@ -194,7 +194,6 @@ impl<P: Storage> Inner<P> {
             self.abandon();
         }
         self.end();
-        dispose_each(std::mem::take(&mut self.pass.failures));
     }
 
     /// Nothing more of the pass is given.
@@ -202,6 +201,7 @@ impl<P: Storage> Inner<P> {
     pub(crate) fn end(&mut self) {
         self.pass.open = false;
         self.stats.end();
+        dispose_each(std::mem::take(&mut self.pass.failures));
     }
 
     /// Lets workers stop at their current sample, and begin nothing more.
@@ -356,7 +356,6 @@ impl<P: Storage> Drop for Inner<P> {
     fn drop(&mut self) {
         self.cancel.set(true);
         self.end();
-        dispose_each(std::mem::take(&mut self.pass.failures));
         if self.pool.is_lost() {
             return self.pool.forget();
         }

@@ -168,9 +168,7 @@ impl Verdict {
 
     /// Whether one sample takes most of the time, and no other one takes half as long.
     fn one_sample(stats: &Stats, share: impl Fn(Duration) -> f64) -> Option<Self> {
-        let mut slowest: Vec<_> = stats.slowest.iter().collect();
-        slowest.sort_by_key(|slow| std::cmp::Reverse(slow.time));
-        let (first, second) = (slowest.first()?, slowest.get(1).map_or(Duration::ZERO, |slow| slow.time));
+        let (first, second) = (stats.slowest.first()?, stats.slowest.get(1).map_or(Duration::ZERO, |slow| slow.time));
         let one = share(first.time) > 0.5 && second < first.time / 2 && stats.samples > first.samples;
         one.then_some(Self::OneSample { index: first.index, share: share(first.time) })
     }
