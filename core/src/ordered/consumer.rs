@@ -107,7 +107,8 @@ impl Head {
             // A state has its lap above its status. The ticket is counted anew, as it wraps with the lap.
             let lap = shape.lap_near(self.ready >> 2, 1);
             let position = shape.start_of(lap);
-            let ticket = ring.ring().tickets_before(position);
+            let first = shape.lap(ring.ring().start.load(Ordering::Relaxed));
+            let ticket = if lap == first { ring.ring().tickets_before(position) } else { self.ticket.wrapping_add(1) };
             Self { position, slot: 0, ready: state(lap, Status::Ready), ticket }
         }
     }
