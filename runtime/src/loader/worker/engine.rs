@@ -135,9 +135,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
         if self.bulk > 0 {
-            self.fill_many::<TIMED>(work, plan, task, rows, reader);
+            self.fill_many::<TIMED>(work, plan, task, rows, reader, activity);
         } else {
-            self.fill_rows::<false, TIMED>(work, plan, task, rows, reader);
+            self.fill_rows::<false, TIMED>(work, plan, task, rows, reader, activity);
         }
         activity.end();
     }
@@ -150,8 +150,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         task: Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
+        activity: &Activity,
     ) {
-        self.fill_rows::<true, TIMED>(work, plan, task, rows, reader);
+        self.fill_rows::<true, TIMED>(work, plan, task, rows, reader, activity);
     }
 
     /// Fills rows by bulk reads or one by one. Apart: bulk reads need the job in memory, else it lives in registers.
@@ -163,10 +164,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         task: Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
+        activity: &Activity,
     ) {
         let (end, by) = (rows.end, reader.by());
-        let mut job = self.job::<TIMED>(plan, task, rows, reader);
-        job.bulk = BULK;
+        let mut job = self.job::<TIMED>(plan, task, rows, reader, activity, BULK);
         let outcome = if C::STACKS || self.on_error.is_raise() {
             guarded(|| {
                 job.prefetch_first();
@@ -190,6 +191,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         task: Task<'a>,
         rows: Range<usize>,
         reader: &'a mut Reader,
+        activity: &'a Activity,
+        bulk: bool,
     ) -> MapJob<'a, D, TIMED> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
@@ -206,10 +209,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             first: task.first,
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
-            activity: &self.activities[reader.place],
+            activity,
             laps: if TIMED { reader.watch.laps() } else { None },
             cancel: &self.cancel,
-            bulk: self.bulk > 0,
+            bulk,
             single: self.single,
         }
     }
@@ -230,7 +233,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let cause = cause.at((at < end).then(|| task.indices.at(at)), plan.samples);
         let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
-            let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader);
+            let activity = &*self.activities[reader.place];
+            let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader, activity, self.bulk > 0);
             job.at = at;
             // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
