@@ -7,7 +7,7 @@ use crate::BoxError;
 use crate::loader::error::failure::Cause;
 
 /// Runs code of the user's: its error, or its panic in words.
-#[inline]
+#[inline(always)]
 pub(crate) fn guarded<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, Cause> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(outcome) => outcome.map_err(Cause::Error),
