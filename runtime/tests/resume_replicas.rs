@@ -1,6 +1,9 @@
 //! A pass that replicas share goes on with another number of them: no sample comes twice, but for those that make the shares
 //! equal, and none is lost, but for those that `drop_last` drops.
 
+#[path = "support/warnings.rs"]
+mod warnings;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::dataset::from_fn;
@@ -8,6 +11,7 @@ use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
 use slotline::sampler::DistributedSampler;
 use slotline::{Batch, Loader};
+use warnings::Warnings;
 
 #[derive(Clone, Debug)]
 struct What {
@@ -155,4 +159,26 @@ fn others_cannot_go_on_where_batches_were_passed_over() {
     let error = loader(&what, 2, 0).load_state(&state).unwrap_err();
     assert_eq!(error.field(), "sampler");
     assert!(error.to_string().contains("no batch was passed over"), "{error}");
+}
+
+/// Two passes that shuffle alike are what a forgotten `set_epoch` comes to.
+#[test]
+fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
+    let count = |shuffle, epochs: &[u64]| {
+        let warnings = Warnings::default();
+        let sampler = DistributedSampler::new(10, 2, 0).unwrap().shuffle(shuffle);
+        let epoch = sampler.epoch();
+        let numbers = from_fn(10, |index, _| Ok(index as i64));
+        let mut loader = Loader::builder(numbers).sampler(sampler).build().unwrap();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            for &number in epochs {
+                epoch.set(number);
+                loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+            }
+        });
+        warnings.take().iter().filter(|warning| warning.contains("set_epoch")).count()
+    };
+    assert_eq!(count(true, &[0, 1, 2]), 0);
+    assert_eq!(count(true, &[0, 0, 0, 1, 1]), 1);
+    assert_eq!(count(false, &[0, 0]), 0);
 }

@@ -85,7 +85,10 @@ use crate::tensor::{AnyTensorView, TensorView};
 ///
 /// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not keep to
 /// what `declare` said of another sample of the dataset, the batch is an error that names the sample.
-#[diagnostic::on_unimplemented(note = "the documentation of `slotline::sample` has a table of what is a sample")]
+#[diagnostic::on_unimplemented(
+    note = "numbers are `i64` or `u64` instead of `usize`, and text is `Text` instead of `String`",
+    note = "the documentation of `slotline::sample` has a table of what is a sample"
+)]
 pub trait Sample {
     /// What a batch of these looks like: that of another sample, or a type of your own.
     type Schema: Schema;
@@ -130,6 +133,7 @@ pub trait Sample {
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 #[diagnostic::on_unimplemented(
+    note = "what is stacked into one tensor has its element for a schema: `f32` for `[f32; 784]` or `Vec<f32>`",
     note = "the documentation of `slotline::sample::Schema` has a table of what is a schema"
 )]
 pub trait Schema {

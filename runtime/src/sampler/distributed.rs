@@ -28,7 +28,7 @@ const NAME: &str = "DistributedSampler";
 /// come. Every replica must be given the same seed, and the same epoch in each pass.
 ///
 /// As in torch a pass's permutation depends on seed and epoch only, and the epoch stays what it is until someone
-/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike. A loader owns its sampler, so the epoch can
+/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike (the second one logs a warning). A loader owns its sampler, so the epoch can
 /// also be set through a handle that was taken before:
 ///
 /// ```
@@ -68,6 +68,10 @@ pub struct DistributedSampler {
     resumed: Option<Resumed>,
     /// What the pass drawn last went on with.
     drawn: Deal,
+    /// The epoch of that pass.
+    drawn_epoch: Option<u64>,
+    /// Whether it was said that two passes had one epoch.
+    warned: bool,
 }
 
 /// A pass to go on with.
@@ -118,9 +122,19 @@ impl DistributedSampler {
         if rank >= num_replicas {
             return Err(SamplerError::Rank { sampler: NAME, rank, num_replicas });
         }
-        let (shuffle, drop_last, seed, epoch) = (true, false, 0, EpochHandle::default());
-        let (resumed, drawn) = (None, Deal::default());
-        Ok(Self { dataset_len, num_replicas: replicas, rank, shuffle, drop_last, seed, epoch, resumed, drawn })
+        Ok(Self {
+            dataset_len,
+            num_replicas: replicas,
+            rank,
+            shuffle: true,
+            drop_last: false,
+            seed: 0,
+            epoch: EpochHandle::default(),
+            resumed: None,
+            drawn: Deal::default(),
+            drawn_epoch: None,
+            warned: false,
+        })
     }
 
     /// Whether the dataset is permuted before it is dealt out; default true.
@@ -239,6 +253,13 @@ impl Sampler for DistributedSampler {
             self.draw(deal, order.u64_table())?
         }
         (self.resumed, self.drawn) = (None, deal);
+        if self.drawn_epoch.replace(epoch) == Some(epoch) && self.shuffle && !self.warned {
+            self.warned = true;
+            tracing::warn!(
+                epoch,
+                "{NAME}: two passes of one epoch have the same order; call set_epoch before each pass"
+            );
+        }
         Ok(())
     }
 

@@ -15,5 +15,8 @@ pub enum OnHeld {
     /// Only for loops that hand batches to other threads: a thread that keeps them all itself would wait for ever.
     Wait,
     /// [`Error::Held`](crate::loader::Error::Held), from each call until a batch is dropped. Then the next batch comes: nothing is lost.
+    ///
+    /// It comes when all memory is taken, so one batch more than [`hold`](crate::loader::Builder::hold) may be kept where that was
+    /// made even.
     Fail,
 }

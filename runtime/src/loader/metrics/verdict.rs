@@ -113,7 +113,7 @@ impl Verdict {
         let lost = (starting + waited + held + loaded).min(1.0);
         let workers = &stats.workers;
         let mean = |time: fn(&WorkerStats) -> Duration| {
-            let sum: f64 = workers.iter().map(|worker| share(time(worker))).sum();
+            let sum = workers.iter().fold(0.0, |sum, worker| sum + share(time(worker)));
             sum / workers.len().max(1) as f64
         };
         let (busy, idle) = (mean(WorkerStats::busy), mean(|worker| worker.waiting));
@@ -265,7 +265,11 @@ impl fmt::Display for Bound {
             (false, _) => write!(f, "{workers} of {workers} workers busy {busy:.0} %; ")?,
         }
         if workers >= cores {
-            write!(f, "there is one for each of {cores} cores: more help only where samples wait for something else")
+            write!(
+                f,
+                "there are {workers} for {cores} cores: more would help only if samples spend their time waiting, as for a \
+                 network"
+            )
         } else if enough <= workers {
             write!(f, "on average that is enough: a greater prefetch_factor may help")
         } else if workers == 0 {
@@ -326,13 +330,16 @@ mod tests {
         assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
         says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help until 3"]);
         says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help until 4 (4 cores)"]);
-        says(&stats(90, 0, [[95, 0, 0]; 4]), &["one for each of 4 cores"]);
+        says(&stats(90, 0, [[95, 0, 0]; 4]), &["4 for 4 cores"]);
+        says(&stats(90, 0, [[95, 0, 0]; 6]), &["6 for 4 cores"]);
         says(&stats(15, 0, [[60, 5, 30]; 2]), &["2 of 2 workers busy 65 %", "on average that is enough"]);
     }
 
     #[test]
     fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
         says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
+        let Verdict::Reading(bound) = stats(0, 40, []).verdict() else { panic!("nothing else took time") };
+        assert!(bound.resting.is_sign_positive(), "it is printed");
         says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
         let mut helped = stats(5, 80, [[15, 0, 0]; 2]);
         says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "until 4"]);
