@@ -40,6 +40,8 @@
 //! - `npy`: NumPy's `.npy` files, read or memory-mapped ([`source`]).
 //! - `half`: the types `f16` and `bf16` of the crate `half` as [elements](dtype::Element). Without it, data of these types
 //!   can be loaded and handed on as bytes.
+//! - `serde`: [`State`](loader::State), so that it can be saved and read back, and [`Stats`](loader::Stats) implement
+//!   serde's traits.
 
 #![cfg_attr(not(feature = "npy"), allow(rustdoc::broken_intra_doc_links))] // To what reads NumPy's files.
 

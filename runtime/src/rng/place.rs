@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use super::Generator;
 
 /// The most words that a generator is asked to pass over: that takes some ten minutes.
@@ -59,29 +57,36 @@ impl FromStr for Place {
     }
 }
 
-impl Serialize for Place {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+#[cfg(feature = "serde")]
+mod saved {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Place;
+
+    impl Serialize for Place {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str(self)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Place {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            /// `Parts` is how version 1 of states has it.
+            #[derive(Deserialize)]
+            #[serde(untagged, expecting = "a generator's place, as 42:1248")]
+            enum Saved {
+                Text(String),
+                Parts { seed: u64, drawn: u64 },
+            }
+            match Saved::deserialize(deserializer)? {
+                Saved::Text(text) => text.parse().map_err(serde::de::Error::custom),
+                Saved::Parts { seed, drawn } => Ok(Self { seed, drawn }),
+            }
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Place {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// `Parts` is how version 1 of states has it.
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a generator's place, as 42:1248")]
-        enum Saved {
-            Text(String),
-            Parts { seed: u64, drawn: u64 },
-        }
-        match Saved::deserialize(deserializer)? {
-            Saved::Text(text) => text.parse().map_err(serde::de::Error::custom),
-            Saved::Parts { seed, drawn } => Ok(Self { seed, drawn }),
-        }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "serde"))]
 mod tests {
     use super::*;
 

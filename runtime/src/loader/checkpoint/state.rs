@@ -4,8 +4,6 @@
 //! anything of that pass was drawn; a loader that goes on from there draws the pass again, which gives the same one, and
 //! loads what is left of it.
 
-use serde::{Deserialize, Serialize};
-
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::state::StateError;
@@ -25,12 +23,14 @@ const MOST_COUNTED: usize = usize::MAX / 2;
 ///
 /// [`Loader::state`] makes it, at any time, and [`Loader::load_state`] goes on from it. It
 /// is small (a few hundred bytes as JSON; of an iterable dataset some for each worker, and what its cursors save), and made
-/// to be stored: serde serialises it, with its version in it. It can be read back on any machine.
+/// to be stored: with the feature `serde` it implements `Serialize` and `Deserialize`. Its version is in it, and it can be read
+/// back on any machine.
 ///
 /// What it holds is how far the pass was **delivered**, that is, returned by `next`; errors in the places of batches count
 /// as delivered. Before the first pass, and after one that has come to its end (`next` said `None`), it is the start of the
 /// next pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     pub(crate) version: u32,
     pub(crate) kind: DatasetKind,
@@ -43,27 +43,29 @@ pub struct State {
     /// Delivered in this pass.
     pub(crate) batches: usize,
     /// Batches that are not delivered, of those below the highest number that is; ascending.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub(crate) missing: Vec<usize>,
     /// Skipped samples in what was delivered of this pass.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) bad_samples: usize,
     pub(crate) start: PassOrigin,
     /// Of an iterable dataset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub(crate) streams: Option<Streams>,
 }
 
 /// What is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub(crate) enum DatasetKind {
     Indexed,
     Iterable,
 }
 
 /// Where everything was that a pass is drawn from, before anything was drawn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct PassOrigin {
     /// The loader's own generator.
     pub(crate) generator: Option<Place>,
@@ -78,7 +80,8 @@ pub(crate) struct PassOrigin {
 }
 
 /// A sampler.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SavedSampler {
     pub(crate) name: String,
     /// What it saved of itself, if it can.
@@ -86,7 +89,8 @@ pub(crate) struct SavedSampler {
 }
 
 /// How far the workers of an iterable dataset were, in what was delivered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Streams {
     pub(crate) num_workers: usize,
     /// Samples delivered.
@@ -98,7 +102,8 @@ pub(crate) struct Streams {
 }
 
 /// How far one worker was.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Stream {
     /// Samples asked for.
     pub(crate) samples: usize,

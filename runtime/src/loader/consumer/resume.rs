@@ -183,6 +183,7 @@ impl<B: Output> Loader<B> {
     /// for nobody, what it had read.
     ///
     /// ```
+    /// # #[cfg(feature = "serde")] {
     /// use slotline::Loader;
     /// use slotline::dataset::from_fn;
     /// use slotline::loader::State;
@@ -204,6 +205,7 @@ impl<B: Output> Loader<B> {
     /// }
     /// # loader.load_state(&state)?;
     /// # assert_eq!(loader.epoch()?.next().expect("three batches")?.indices(), [0, 8, 9]);
+    /// # }
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     ///

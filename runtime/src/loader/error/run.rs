@@ -166,7 +166,8 @@ pub enum Error {
 }
 
 /// The thread that read a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum By {
     /// A worker, by its number.
     Worker(usize),

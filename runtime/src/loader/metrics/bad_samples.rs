@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{PoisonError, TryLockError};
 
-use serde::Serialize;
-
 use crate::fork::Process;
 use crate::loader::error::run::By;
 use crate::sync::{Mutex, MutexGuard};
 
 /// What was wrong with a sample that was skipped or replaced.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BadSample {
     /// Its index; of an iterable dataset its number in what the worker reads.

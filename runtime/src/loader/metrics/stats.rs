@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::bad_samples::BadSample;
@@ -26,8 +24,9 @@ use crate::loader::metrics::verdict::Verdict;
 /// - A thread's counters are there when it has finished what it fills: a sample that is stuck is not in them; for that there
 ///   is the [watchdog](crate::loader::Builder::watchdog).
 ///
-/// Times are serialised as seconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// With the feature `serde` it implements `Serialize`, where times are seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Passes begun.
@@ -57,17 +56,17 @@ pub struct Stats {
     /// Bytes that were taken for them.
     pub extra_bytes: u64,
     /// Within passes: from the call of `epoch` to their end, or until they were dropped.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub elapsed: Duration,
     /// Of `elapsed`, in `epoch`: until the pass before was at its end, the workers had run their `worker_init`, and the
     /// order was drawn.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub starting: Duration,
     /// Of `elapsed`, how long the consumer waited for batches.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
     /// Of `elapsed`, how long it waited until another thread gave batches back.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub held: Duration,
     /// How many finished batches the consumer found when it asked for one, on average.
     pub ready: f64,
@@ -91,31 +90,33 @@ pub struct Stats {
 }
 
 /// What one thread did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// Samples that it took on, those that failed among them.
     pub samples: u64,
     /// How long it was in the code of a sampler that draws as the pass goes (an iterator of indices, say), or waited for
     /// another thread that was.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
     /// How long it was in the dataset's code.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
     /// How long it wrote samples into their rows, or was in the collate function's code.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub writing: Duration,
     /// How long it waited for a slot, in a pass: everything that may be loaded ahead was.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
     /// How long it left batches to the consumer, which made them faster than they could have been passed on.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
 }
 
 /// A sample that took long, or several of which one did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Slow {
     /// Its index; of an iterable dataset its number in what the worker reads.
@@ -124,14 +125,15 @@ pub struct Slow {
     /// last one of them.
     pub samples: u64,
     /// What reading and writing it took.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
     /// Who read it.
     pub by: By,
 }
 
 /// A sample that a thread was found at for longer than the [watchdog](crate::loader::Builder::watchdog) minds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stuck {
     /// Its index; of an iterable dataset its number in what the worker reads.
@@ -141,7 +143,7 @@ pub struct Stuck {
     /// Who is, or was, at it.
     pub by: By,
     /// For how long, when it was found out.
-    #[serde(serialize_with = "seconds")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
 }
 
@@ -178,6 +180,7 @@ impl WorkerStats {
     }
 }
 
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

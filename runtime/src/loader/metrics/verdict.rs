@@ -3,14 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::loader::metrics::stats::{Stats, WorkerStats};
 
 /// What held a loop back: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
 ///
 /// It is told from counters alone. What it says of more workers supposes that they get cores of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Verdict {
     /// No batch was delivered.
@@ -72,7 +71,8 @@ pub enum Verdict {
 }
 
 /// What loads, and whether more of it would help.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Bound {
     /// How many workers there are.
