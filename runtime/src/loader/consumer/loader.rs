@@ -173,7 +173,7 @@ impl<B: Output> Loader<B> {
     /// assert_eq!(loader.next_epoch(), 3);
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
-    #[inline]
+    #[inline(always)] // As a call, a batch went through memory: 32 instructions.
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         match self.inner.next()? {
             Ok(lease) => Some(Ok(B::deliver(lease))),

@@ -77,7 +77,7 @@ impl<'a, B: Output> Pass<'a, B> {
 impl<B: Output> Iterator for Pass<'_, B> {
     type Item = Result<B::Item, Error>;
 
-    #[inline]
+    #[inline(always)] // As `Loader::next_batch`.
     fn next(&mut self) -> Option<Self::Item> {
         if self.refused.is_some() {
             return self.refused.take().map(Err);
