@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::{Index, Range};
 
-use crate::dtype::{DType, Element, bytes_of};
+use crate::dtype::{DType, Element, bytes_of, for_dtype};
 use crate::shape::{Shape, ShapeError, Strides};
 
 /// A read-only view of elements of type `T` in C order.
@@ -259,6 +259,13 @@ impl<'a, T: Element> From<TensorView<'a, T>> for AnyTensorView<'a> {
     }
 }
 
+impl PartialEq for AnyTensorView<'_> {
+    /// Compares dtype, shape and elements. Elements are compared as numbers: 0.0 is equal to -0.0, and a NaN to nothing.
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype == other.dtype && for_dtype!(self.dtype, T => self.typed::<T>() == other.typed::<T>())
+    }
+}
+
 impl fmt::Debug for AnyTensorView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         describe(f, "AnyTensorView", self.dtype, &self.shape)
@@ -281,6 +288,7 @@ pub(crate) fn no_such_row(i: usize, len: usize) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::{bf16, f16};
 
     #[test]
     fn rows_lose_the_first_dimension() {
@@ -328,6 +336,28 @@ mod tests {
     #[should_panic(expected = "index [0, 2] is outside of a tensor of shape [2, 2]")]
     fn an_index_out_of_range_panics() {
         let _ = TensorView::new(&[1, 2, 3, 4], &[2, 2]).unwrap()[[0, 2]];
+    }
+
+    #[test]
+    fn what_differs_in_dtype_shape_or_elements_is_not_equal() {
+        fn any<'a, T: Element>(data: &'a [T], shape: &[usize]) -> AnyTensorView<'a> {
+            TensorView::new(data, shape).unwrap().into()
+        }
+        let all = [any(&[1_i64], &[1]), any(&[1_u64], &[1]), any(&[1_i64], &[1, 1]), any(&[2_i64], &[1])];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all.iter().enumerate().all(|(j, b)| (a == b) == (i == j)));
+        }
+        fn numbers<T: Element>(of: impl Fn(u16) -> T, infinity: u16) {
+            let equal = |a, b| any(&[of(a)], &[]) == any(&[of(b)], &[]);
+            assert!(equal(0, 0x8000));
+            for number in [1, infinity, infinity | 0x8000] {
+                assert!(equal(number, number) && !equal(number, number ^ 0x8000));
+            }
+            assert!([infinity + 1, 0x7fff, infinity | 0x8001].iter().all(|&nan| !equal(nan, nan)));
+        }
+        numbers(|bits| f16::from_le_bytes(bits.to_le_bytes()), 0x7c00);
+        numbers(|bits| bf16::from_le_bytes(bits.to_le_bytes()), 0x7f80);
+        assert_ne!(any(&[f64::NAN], &[]), any(&[f64::NAN], &[]));
     }
 
     #[test]

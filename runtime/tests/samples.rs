@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use slotline::array::{AnyArray, Array};
 use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset, from_fn};
 use slotline::dtype::{DType, Element};
-use slotline::loader::BatchOf;
-use slotline::sample::{Columns, Fields, Lazy, Ragged, Row, Sample, Schema, Text};
+use slotline::loader::{BatchOf, BuildError};
+use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, Ragged, Row, Sample, Schema, Text};
 use slotline::tensor::{AnyTensorView, TensorView};
 use slotline::{BoxError, Loader};
 
@@ -334,6 +334,65 @@ fn no_array_is_written_into_the_fields_of_the_dataset_beside_it() {
     let mut loader = Loader::builder(stack).batch_size(2).build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
+}
+
+/// Numbers under names that are known at run time only; one that is not finite has no place.
+#[derive(Clone)]
+struct Record(Vec<(&'static str, f64)>);
+
+impl Sample for Record {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.named_run(self.0.iter().map(|&(name, number)| (name.to_owned(), number)));
+        for (name, _) in self.0.iter().filter(|(_, number)| !number.is_finite()) {
+            fields.fail(LayoutError::NoPlace { found: format!("an infinite {name}") });
+        }
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.write_run(|row| {
+            for (name, number) in self.0 {
+                match row.next_part() {
+                    Some(next) if next == name => row.write_one(number)?,
+                    next => return Err(format!("{name} in the place of {next:?}").into()),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn samples_with_names_known_at_run_time_are_one_part_of_a_tuple() {
+    let make =
+        || from_fn(LEN, |i, _| Ok((Record(vec![("a", i as f64), ("b", 0.5)]), Record(vec![("", 2.0)]), i as i64)));
+    load(make, &["0.a", "0.b", "1", "2"], |batch, range| {
+        let (first, second, last) = batch.tensors();
+        let number = |columns: &Columns<'_>, i| columns.get(i).unwrap().typed::<f64>().unwrap().as_slice()[0];
+        assert_eq!((first.len(), number(&first, 0), number(&first, 1)), (2, range.start as f64, 0.5));
+        assert_eq!((second.len(), number(&second, 0), last[[0]]), (1, 2.0, range.start as i64));
+    });
+}
+
+#[test]
+fn samples_with_other_names_than_the_first_or_none_are_errors() {
+    let load = |first: &[_], second: &[_]| {
+        let records = [Record(first.to_vec()), Record(second.to_vec())];
+        let dataset = from_fn(2, move |i, _| Ok((records[i].clone(), 1.0)));
+        let mut loader = Loader::builder(dataset).batch_size(2).build()?;
+        loader.epoch().unwrap().next().unwrap().map(|_| ()).map_err(BoxError::from)
+    };
+    let (a, b) = (("a", 1.0), ("b", 2.0));
+    assert!(load(&[a, b], &[a, b]).is_ok());
+    let error = |first: &[_], second: &[_]| load(first, second).unwrap_err().to_string();
+    assert!(error(&[a, b], &[b, a]).contains("b in the place of Some(\"a\")"));
+    assert!(error(&[a], &[a, b]).contains("b in the place of None"));
+    assert!(error(&[a, b], &[a]).contains("a part of 2 fields was declared, but the sample's has 1"));
+    for first in [&[][..], &[("a", f64::INFINITY)]] {
+        let error = load(first, first).unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(BuildError::Layout(LayoutError::NoPlace { .. }))), "{error}");
+    }
 }
 
 #[test]

@@ -248,6 +248,13 @@ impl<T: Element> From<Array<T>> for AnyArray {
     }
 }
 
+impl PartialEq for AnyArray {
+    /// Compares dtype, shape and elements, as [`AnyTensorView`] does.
+    fn eq(&self, other: &Self) -> bool {
+        self.view() == other.view()
+    }
+}
+
 impl fmt::Debug for AnyArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match (self.is_mapped(), self.is_pinned()) {

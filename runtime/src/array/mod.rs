@@ -5,14 +5,17 @@
 //!
 //! - `typed`: [`Array`], over a `Vec`.
 //! - `any`: [`AnyArray`], in memory, pinned or memory-mapped.
+//! - `stack`: tensors stacked into an [`AnyArray`].
 //! - `pinned`: copies in page-locked memory.
 //! - `storage`: who keeps an [`AnyArray`]'s bytes alive; the `unsafe` part.
 
 mod any;
 mod pinned;
+mod stack;
 mod storage;
 mod typed;
 
 pub use any::AnyArray;
 pub use pinned::PinMemoryError;
+pub use stack::StackError;
 pub use typed::Array;

@@ -153,9 +153,13 @@ impl Fields {
         self.end_run(first);
     }
 
-    /// As [`run`](Self::run), of parts of one field each that have names, which are kept for
-    /// [`Row::next_part`](super::Row::next_part). The name of a part that is all of the sample is empty.
-    pub(crate) fn named_run(&mut self, parts: impl Iterator<Item = (String, impl super::Sample)>) {
+    /// Adds the fields of a sample whose parts are known at run time only, as a run that a batch gives as one
+    /// ([`Dynamic`](super::Dynamic), which has an example).
+    ///
+    /// There must be a part, and each must be one field, such as a number or a tensor. The name that it has here is what
+    /// [`Row::next_part`](super::Row::next_part) gives when a sample is written. The name of a part that is all of the sample
+    /// is empty: its field is named as the sample is.
+    pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl super::Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {
             let place = self.list.len();
@@ -168,6 +172,9 @@ impl Fields {
                 field.part = Some(name);
             }
         }
+        if self.list.len() == first {
+            self.fail(LayoutError::NoPlace { found: "a sample without fields".to_owned() });
+        }
         self.end_run(first);
     }
 
@@ -178,8 +185,9 @@ impl Fields {
         }
     }
 
-    /// Notes that the sample can't be written into a batch.
-    pub(crate) fn fail(&mut self, error: LayoutError) {
+    /// Notes that the sample can't be written into a batch, whatever else it declares. Building the loader then fails with
+    /// this error; of several, the first one counts.
+    pub fn fail(&mut self, error: LayoutError) {
         self.error.get_or_insert(error);
     }
 
@@ -255,7 +263,7 @@ pub enum LayoutError {
         /// The field.
         field: String,
     },
-    /// Two parts of a value with the same way to them.
+    /// Two parts of a sample with the same name.
     #[error("two parts of a sample go by the name of field {field}, so that they can't be told apart; rename a key")]
     SameName {
         /// The name.
@@ -263,7 +271,7 @@ pub enum LayoutError {
     },
     /// A part of a sample whose size is its own, or nothing at all.
     #[error(
-        "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate with value::default_collate)"
+        "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate, or for values collate_values of slotline-value)"
     )]
     NoPlace {
         /// What it is, and where in the sample.

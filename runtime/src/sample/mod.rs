@@ -12,6 +12,7 @@
 //! | [`ArrayRow`], of a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`TensorView`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
 //! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
+//! | `Value` of the crate `slotline-value` | its numbers and tensors, one after the other | [`Columns`] |
 //! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
 //! | [`Text`] | up to a stated number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
@@ -152,6 +153,46 @@ pub trait Schema {
 pub type TensorsOf<'b, S> = <<S as Sample>::Schema as Schema>::Tensors<'b>;
 
 /// The schema of batches whose fields are known at run time only; they are read by their [`Columns`].
+///
+/// A sample with this schema declares its fields by [`Fields::named_run`], and writes them by [`Row::write_run`]:
+///
+/// ```
+/// use slotline::dataset::from_fn;
+/// use slotline::sample::{Dynamic, Fields, Row};
+/// use slotline::{BoxError, Loader, Sample};
+///
+/// /// A line of a table whose columns only its file knows.
+/// struct Record(Vec<(String, f64)>);
+///
+/// impl Sample for Record {
+///     type Schema = Dynamic;
+///
+///     fn declare(&self, fields: &mut Fields) {
+///         fields.named_run(self.0.iter().cloned());
+///     }
+///
+///     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+///         row.write_run(|row| {
+///             for (name, number) in self.0 {
+///                 if row.next_part() != Some(&name) {
+///                     return Err(format!("column {name} is not where the first record has it").into());
+///                 }
+///                 row.write_one(number)?;
+///             }
+///             Ok(())
+///         })
+///     }
+/// }
+///
+/// let record = |i: usize| Record(vec![("height".into(), i as f64), ("weight".into(), 0.5)]);
+/// let mut loader = Loader::builder(from_fn(4, move |index, _| Ok((record(index), index as i64)))).batch_size(4).build()?;
+/// let batch = loader.epoch()?.next().expect("a batch")?;
+/// let (record, labels) = batch.tensors();
+/// assert_eq!(record.field(1).expect("two columns").name(), "0.weight");
+/// assert_eq!(record.get(0).expect("two columns").typed::<f64>().expect("f64").as_slice(), [0.0, 1.0, 2.0, 3.0]);
+/// assert_eq!(labels.as_slice(), [0, 1, 2, 3]);
+/// # Ok::<(), BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Dynamic(());
 

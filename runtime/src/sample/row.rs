@@ -275,20 +275,25 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Writes a [run](super::Fields::run) of fields by `write`. It must be all of the run that begins here, if one does:
-    /// with one field less, what comes after it would be written into the rest of the run.
-    pub(crate) fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {
+    /// Writes a [run](super::Fields::named_run) of fields by `write`, and checks that it wrote the whole run that was declared
+    /// here: after one field less, the next part of the sample would be written into the rest of the run.
+    ///
+    /// # Errors
+    ///
+    /// What `write` fails with, or a [`Mismatch`] if it wrote another number of fields than the run has.
+    pub fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {
         let first = self.next;
         let declared = self.layout.columns.get(first).map_or(0, |column| column.field.run);
         write(self)?;
-        match self.next - first {
+        match self.next.saturating_sub(first) {
             found if declared != 0 && declared != found => Err(Mismatch::from(Problem::Run { declared, found }).into()),
             _ => Ok(()),
         }
     }
 
-    /// What the sample called the next field when it declared a [run](super::Fields::named_run) of named ones.
-    pub(crate) fn next_part(&self) -> Option<&'a str> {
+    /// The name that the next field was given in a [run](super::Fields::named_run); `None` if it was given none, or no field
+    /// is left. A sample compares it with its own part, since the dtype and shape of two parts may well be the same.
+    pub fn next_part(&self) -> Option<&'a str> {
         let layout = self.layout;
         layout.columns.get(self.next)?.field.part.as_deref()
     }
