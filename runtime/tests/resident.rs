@@ -18,11 +18,12 @@ const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
 const LEN: usize = 30_000;
 const ROWS: usize = 64;
 
-/// Bytes of memory that this process has now. The cheaper figures of `/proc/self/status` are off by some pages for each
-/// core.
+/// Bytes of memory that this process has now, but for its code: the system maps up to 16 pages of that at a time, and how
+/// many they are in a debug build depends on where the linker put which function. The cheaper figures of
+/// `/proc/self/status` are off by some pages for each core.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
 }
 
