@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use slotline::array::{AnyArray, Array};
 use slotline::dtype::DType;
-use slotline::value::{MAX_DEPTH, Value, default_collate, default_convert};
+use slotline_value::{MAX_DEPTH, Value, default_collate, default_convert};
 
 use crate::choices::Choices;
 

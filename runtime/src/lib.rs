@@ -22,10 +22,11 @@
 //! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
 //! - [`sampler`]: in which order; [`rng`]: torch's random numbers, and each sample's own.
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
-//! - [`mod@value`]: samples whose types are known at run time only, and torch's `default_collate` for them.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory behind the batches.
 //! - [`torch`](mod@torch): where everything of `torch.utils.data` is, and what differs.
+//!
+//! The crate `slotline-value` has samples whose types are known at run time only, and torch's `default_collate` for them.
 //!
 //! # Examples
 //!
@@ -65,7 +66,6 @@ pub mod sync;
 mod sync;
 pub mod tensor;
 mod tuples;
-pub mod value;
 mod wait;
 
 pub use self::dataset::{Dataset, WorkerInfo, worker_info};

@@ -255,8 +255,15 @@ fn a_batch_size_beyond_all_counting_is_one_batch_of_each_worker() {
     for workers in [0, 1, 2] {
         let dataset = iter_fn(|_| Ok((0..10_i64).map(Ok)));
         let builder = prefetch(Loader::iterable(dataset).batch_size(usize::MAX), workers, 1);
-        let mut loader = builder.collate_values().build().unwrap();
-        let lens: Vec<_> = loader.epoch().unwrap().map(|batch| batch.unwrap().as_tensor().unwrap().len()).collect();
+        let counted = builder.collate(|samples| {
+            let mut len = 0;
+            samples.for_each(|_| {
+                len += 1;
+                Ok(())
+            })?;
+            Ok(len)
+        });
+        let lens: Vec<_> = counted.build().unwrap().epoch().unwrap().map(Result::unwrap).collect();
         assert_eq!(lens, vec![10; workers.max(1)]);
     }
 }

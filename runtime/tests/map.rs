@@ -11,7 +11,6 @@ use slotline::dataset::{Context, Dataset, IterableDataset, TensorDataset, from_f
 use slotline::loader::{Budget, OnError};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Text;
-use slotline::value::Value;
 use slotline::{BoxError, Error, Loader};
 use support::{OneByOne, dawdle};
 
@@ -79,10 +78,17 @@ fn the_function_may_use_the_context_while_the_sample_borrows_from_its_own() {
         seen.push(text.as_str().len());
         Ok((*seen.last().unwrap() as i64, cx.position() as i64))
     });
-    let words = Words.map(|text, _| Ok(Value::from(text.as_str())));
-    let mut loader = Loader::builder(words).batch_size(20).num_workers(2).collate_values().build().unwrap();
+    let words = Loader::builder(Words.map(|text, _| Ok(text.as_str().as_bytes().to_vec()))).collate(|samples| {
+        let mut words = Vec::new();
+        samples.for_each(|word| {
+            words.push(word);
+            Ok(())
+        })?;
+        Ok(words)
+    });
+    let mut loader = words.batch_size(20).num_workers(2).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
-    assert!((0..20).all(|i| batch.at(i).unwrap().as_str() == Some(&*format!("word{i}"))));
+    assert!(batch.into_iter().eq((0..20).map(|i| format!("word{i}").into_bytes())));
     let mut loader = Loader::builder(lengths).batch_size(20).num_workers(2).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     let (lengths, positions) = batch.tensors();

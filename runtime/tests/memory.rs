@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use slotline::Loader;
+use slotline::array::{AnyArray, Array};
 use slotline::dataset::from_fn;
 use slotline::loader::Warning;
-use slotline::value::Value;
 
 /// A figure of this process's memory, in bytes.
 fn status(name: &str) -> usize {
@@ -88,25 +88,31 @@ fn child() {
     drop(loader);
     assert_eq!(status("VmLck"), 0);
     drop(Loader::builder(dataset()).build().unwrap());
-    pin_values(limit);
+    pin_arrays(limit);
     println!("child of limit {limit} is done");
 }
 
-/// Two tensors of two pages each, so that a limit may allow for one of them.
-fn pin_values(limit: u64) {
-    let value = Value::map([("a", vec![1.0_f64; 1_000].into()), ("b", vec![2_i64; 1_000].into())]);
-    let (locked, refused) = (status("VmLck"), [".a", ".b"][usize::from(limit >= 8_192)]);
-    match value.clone().pin_memory() {
-        Ok(pinned) => {
-            assert!(limit >= 16_384 && pinned.is_pinned() && pinned == value);
-            assert_eq!(status("VmLck") - locked, 16_384);
-        }
-        Err(error) => {
-            let text = error.to_string();
-            assert!(limit < 16_384 && text.contains(&format!("RLIMIT_MEMLOCK is {limit} bytes")), "{text}");
-            assert!(text.starts_with(&format!("the tensor at {refused} could not be pinned: 8192 bytes")), "{text}");
+/// Two arrays of two pages each, so that a limit may allow for one of them.
+fn pin_arrays(limit: u64) {
+    let arrays: [AnyArray; 2] = [
+        Array::new(vec![1.0_f64; 1_000], &[1_000]).unwrap().into(),
+        Array::new(vec![2_i64; 1_000], &[1_000]).unwrap().into(),
+    ];
+    let locked = status("VmLck");
+    let pinned: Vec<_> = arrays.iter().map(AnyArray::pin_memory).collect();
+    let fit = [8_192, 16_384].map(|most| limit >= most);
+    for ((array, pinned), fits) in arrays.iter().zip(&pinned).zip(fit) {
+        match pinned {
+            Ok(pinned) => assert!(fits && pinned.is_pinned() && pinned == array),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(!fits && text.starts_with("8192 bytes"), "{text}");
+                assert!(text.contains(&format!("RLIMIT_MEMLOCK is {limit} bytes")), "{text}");
+            }
         }
     }
+    assert_eq!(status("VmLck") - locked, 8_192 * fit.into_iter().filter(|fits| *fits).count());
+    drop(pinned);
     assert_eq!(status("VmLck"), locked);
 }
 

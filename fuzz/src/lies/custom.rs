@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use slotline::BoxError;
-use slotline::value::{Collation, CustomValue, Value, default_collate, default_convert};
+use slotline_value::{Collation, CustomValue, Value, default_collate, default_convert};
 
 use super::{Own, Script, Site, caught, discard};
 

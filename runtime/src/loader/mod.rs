@@ -125,7 +125,7 @@ mod spans;
 mod worker;
 
 pub use self::bad_samples::{Budget, OnError};
-pub use self::builder::{Builder, Values};
+pub use self::builder::Builder;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
 pub use self::collate::on_held::OnHeld;

@@ -1,8 +1,5 @@
 //! Bad samples where a function of the user's makes the batches.
 
-use slotline::dataset::from_fn;
-use slotline::value::Value;
-
 use super::*;
 
 fn indices(batch: &[Seen]) -> Vec<usize> {
@@ -95,18 +92,5 @@ fn a_batch_beyond_the_budget_is_an_error_even_if_the_function_made_it() {
     for (got, good) in got.iter().zip(&good) {
         let has_bad = indices(good).into_iter().any(bad);
         assert_eq!(got.as_ref().is_err_and(|said| said.contains(" bad of 0: sample ")), has_bad, "{got:?}");
-    }
-}
-
-#[test]
-fn values_are_collated_without_the_bad_ones_and_alone() {
-    let numbers = || from_fn(10, |i, _| if i % 4 == 1 { Err("no".into()) } else { Ok(Value::from(i as i64)) });
-    for workers in [0, 2] {
-        for (size, want) in [(Some(4), vec![3, 3, 1]), (None, vec![1; 7])] {
-            let builder = Loader::builder(numbers()).batch_size(size).num_workers(workers).on_error(SKIP);
-            let mut loader = builder.collate_values().build().unwrap();
-            let sizes = loader.epoch().unwrap().map(|batch| batch.unwrap().as_tensor().map_or(1, |t| t.len()));
-            assert_eq!(sizes.collect::<Vec<_>>(), want);
-        }
     }
 }

@@ -4,7 +4,6 @@ use slotline::dataset::from_fn;
 use slotline::loader::{BuildError, Overflow};
 use slotline::sample::Packed;
 use slotline::source::read_npy;
-use slotline::value::Value;
 use slotline::{Dataset, Error, Loader};
 
 use crate::child;
@@ -123,7 +122,7 @@ pub(crate) fn running(_: &[&str]) {
         let text = format!("{error}");
         assert!(text.contains("large.npy") && text.contains("memory"), "{text}");
     }
-    drop(Value::from(read_npy(&path).unwrap()));
+    drop(read_npy(&path).unwrap());
 }
 
 /// Has no memory for the order of a pass.

@@ -4,18 +4,19 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
 
-use super::collate::Collation;
-use super::{CollateError, Value};
-use crate::BoxError;
+use slotline::BoxError;
+
+use crate::collate::Collation;
+use crate::{CollateError, Value};
 
 /// A type that a [`Value`] may hold, and how it is collated, converted and pinned.
 ///
 /// All three have a default: such values can't be collated, convert to themselves, and pin to themselves. A
-/// [`Collator`](super::Collator) can have another function for the type.
+/// [`Collator`](crate::Collator) can have another function for the type.
 ///
 /// ```
 /// use slotline::BoxError;
-/// use slotline::value::{Collation, CustomValue, Value, default_collate};
+/// use slotline_value::{Collation, CustomValue, Value, default_collate};
 ///
 /// #[derive(Debug)]
 /// struct Sentence(Vec<i64>);
@@ -34,7 +35,7 @@ use crate::BoxError;
 ///
 /// let batch = default_collate([Value::custom(Sentence(vec![3, 1])), Value::custom(Sentence(vec![4]))])?;
 /// assert_eq!(batch, Value::map([("words", [3_i64, 1, 4].into()), ("ends", [2_i64, 3].into())]));
-/// # Ok::<(), slotline::value::CollateError>(())
+/// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
     /// One value of a batch of these, which is not empty. `collation` collates what is inside of them.
@@ -61,7 +62,7 @@ pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
     ///
     /// # Errors
     ///
-    /// Whatever went wrong; it becomes a [`PinError::Custom`](super::PinError::Custom) that names the place.
+    /// Whatever went wrong; it becomes a [`PinError::Custom`](crate::PinError::Custom) that names the place.
     fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
         Ok(self.into())
     }
@@ -108,20 +109,20 @@ impl Custom {
         self.as_any().downcast_ref()
     }
 
-    pub(super) fn as_any(&self) -> &dyn Any {
+    pub(crate) fn as_any(&self) -> &dyn Any {
         &*self.0
     }
 
     /// Collates a batch of which this is the first sample's.
-    pub(super) fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError> {
+    pub(crate) fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError> {
         self.0.collate(batch, collation)
     }
 
-    pub(super) fn convert(&self) -> Result<Value, BoxError> {
+    pub(crate) fn convert(&self) -> Result<Value, BoxError> {
         self.0.clone().convert()
     }
 
-    pub(super) fn pin_memory(&self) -> Result<Value, BoxError> {
+    pub(crate) fn pin_memory(&self) -> Result<Value, BoxError> {
         self.0.clone().pin_memory()
     }
 }
@@ -146,7 +147,7 @@ impl fmt::Debug for Custom {
 }
 
 /// The batch as what all of it should be.
-pub(super) fn all<'v, T: CustomValue>(
+pub(crate) fn all<'v, T: CustomValue>(
     batch: &[&'v Value],
     collation: &Collation<'_>,
 ) -> Result<Vec<&'v T>, CollateError> {

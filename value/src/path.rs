@@ -39,27 +39,27 @@ fn is_plain(key: &str) -> bool {
 
 /// A path while it is being walked: a list on the stack, so that only an error has to put it together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     last: Option<(&'a Place<'a>, To<'a>)>,
 }
 
 /// A step that borrows its key.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum To<'a> {
+pub(crate) enum To<'a> {
     Key(&'a str),
     Index(usize),
 }
 
 impl<'a> Place<'a> {
     /// The value itself.
-    pub(super) const TOP: Self = Self { last: None };
+    pub(crate) const TOP: Self = Self { last: None };
 
     /// A part of what is here.
-    pub(super) fn at(&'a self, to: To<'a>) -> Self {
+    pub(crate) fn at(&'a self, to: To<'a>) -> Self {
         Self { last: Some((self, to)) }
     }
 
-    pub(super) fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> Path {
         let mut steps = Vec::new();
         let mut place = self;
         while let Some((before, to)) = place.last {

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Custom, CustomValue, Items, Map, Named};
-use crate::array::AnyArray;
-use crate::dtype::Element;
-use crate::tensor::TensorView;
+use slotline::array::AnyArray;
+use slotline::dtype::Element;
+use slotline::tensor::TensorView;
+
+use crate::{Custom, CustomValue, Items, Map, Named};
 
 /// A value whose type is known at run time.
 ///
@@ -20,7 +21,7 @@ use crate::tensor::TensorView;
 /// itself), maps whatever the order of their keys. A custom value is equal to its clones only.
 ///
 /// ```
-/// use slotline::value::Value;
+/// use slotline_value::Value;
 ///
 /// let value = Value::map([("boxes", Value::list([[0.0, 0.5], [1.0, 2.0]])), ("name", "street".into())]);
 /// assert_eq!(value.get("boxes").unwrap().at(1).unwrap().typed::<f64>().unwrap().as_slice(), [1.0, 2.0]);
@@ -248,7 +249,7 @@ impl Value {
     }
 
     /// Takes the values right below out, if nobody else shares them.
-    pub(super) fn take_items(&mut self) -> Option<Vec<Value>> {
+    pub(crate) fn take_items(&mut self) -> Option<Vec<Value>> {
         match self {
             Self::Map(map) => map.values_mut().take_unique(),
             Self::Named(named) => named.fields_mut().values_mut().take_unique(),
@@ -259,7 +260,7 @@ impl Value {
 }
 
 /// What errors say that a value is: more than its kind where that may be what's wrong.
-pub(super) fn describe(value: &Value) -> String {
+pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Tensor(array) => format!("{} tensor of shape {:?}", array.dtype(), array.shape()),
         Value::Named(named) => {

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use super::stack::joined;
-use super::{Custom, CustomValue, Items, Map, Named, Value};
-use crate::array::{AnyArray, Array};
-use crate::dtype::Element;
-use crate::sample::{AnyRow, ArrayRow};
-use crate::shape::Shape;
-use crate::tensor::{AnyTensorView, TensorView};
-use crate::tuples::up_to_eight;
+use slotline::array::{AnyArray, Array};
+use slotline::dtype::Element;
+use slotline::sample::{AnyRow, ArrayRow};
+use slotline::tensor::{AnyTensorView, TensorView};
+
+use crate::{Custom, CustomValue, Items, Map, Named, Value};
 
 macro_rules! from {
     ($($type:ty, |$it:ident| $value:expr;)*) => {$(
@@ -74,6 +72,21 @@ impl<const N: usize> From<[&str; N]> for Value {
     }
 }
 
+/// An [`Element`] whose vectors, slices and arrays become tensors by `From`: every one, `f16` and `bf16` with the feature
+/// `half`.
+///
+/// It is a trait of this crate, so that the compiler can tell these from vectors of texts, which become lists.
+pub trait Scalar: Element {}
+
+macro_rules! scalars {
+    ($($type:ty),*) => { $(impl Scalar for $type {})* };
+}
+
+scalars!(bool, u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+
+#[cfg(feature = "half")]
+scalars!(half::f16, half::bf16);
+
 fn tensor<T: Element>(data: Vec<T>, shape: &[usize]) -> Value {
     Array::new(data, shape).expect("the shape of the data itself").into()
 }
@@ -91,22 +104,23 @@ macro_rules! dense {
 
 dense! {
     {T: Element} Array<T>, |it| AnyArray::from(it).into();
-    {T: Element} Vec<T>, |it| { let len = it.len(); tensor(it, &[len]) };
-    {T: Element} &[T], |it| tensor(it.to_vec(), &[it.len()]);
-    {T: Element, const N: usize} [T; N], |it| tensor(it.to_vec(), &[N]);
-    {T: Element, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
-    {T: Element, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
+    {T: Scalar} Vec<T>, |it| { let len = it.len(); tensor(it, &[len]) };
+    {T: Scalar} &[T], |it| tensor(it.to_vec(), &[it.len()]);
+    {T: Scalar, const N: usize} [T; N], |it| tensor(it.to_vec(), &[N]);
+    {T: Scalar, const N: usize} &[T; N], |it| tensor(it.to_vec(), &[N]);
+    {T: Scalar, const M: usize, const N: usize} [[T; M]; N], |it| tensor(it.as_flattened().to_vec(), &[N, M]);
     {T: Element} TensorView<'_, T>, |it| tensor(it.as_slice().to_vec(), it.shape());
     {T: Element} ArrayRow<'_, T>, |it| it.tensor().into();
 }
 
 impl From<AnyTensorView<'_>> for Value {
+    /// Copies the tensor.
+    ///
     /// # Panics
     ///
-    /// If there is no memory for a copy.
+    /// If there is no memory for the copy.
     fn from(view: AnyTensorView<'_>) -> Self {
-        let shape = Shape::new(view.shape()).expect("the shape of a tensor");
-        joined(view.dtype(), shape, std::iter::once(view)).expect("memory for a copy").into()
+        AnyArray::from(view).into()
     }
 }
 
@@ -126,12 +140,21 @@ macro_rules! tuples {
     )*};
 }
 
-up_to_eight!(tuples);
+tuples! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Kind;
+    use crate::Kind;
 
     #[test]
     fn numbers_become_what_holds_them_exactly() {
@@ -196,12 +219,12 @@ mod tests {
 
     #[test]
     fn rows_of_arrays_become_tensors() {
-        use crate::dataset::{Context, Dataset, TensorDataset};
+        use slotline::dataset::{Context, Dataset, TensorDataset};
 
         let array = || Array::new((0..12_i32).collect(), &[3, 2, 2]).unwrap();
         let typed = TensorDataset::new((array(), vec![5_i64, 6, 7])).unwrap();
         let any = TensorDataset::new(vec![AnyArray::from(array())]).unwrap();
-        let mut cx = Context::new(None);
+        let mut cx = Context::default();
         let row = Value::from([[4_i32, 5], [6, 7]]);
         assert_eq!(Value::from(typed.get(1, &mut cx).unwrap()), Value::tuple([row.clone(), 6.into()]));
         assert_eq!(Value::from(any.get(1, &mut cx).unwrap()), Value::tuple([row]));

@@ -1,19 +1,19 @@
 //! A value made anew, leaf by leaf.
 
-use super::path::{Place, To};
-use super::{Items, MAX_DEPTH, Path, Value};
+use crate::path::{Place, To};
+use crate::{Items, MAX_DEPTH, Path, Value};
 
 /// What to make of the parts of a value.
-pub(super) struct Rebuild<'f, E> {
+pub(crate) struct Rebuild<'f, E> {
     /// Makes something of a leaf.
-    pub(super) leaf: &'f dyn Fn(&Value, &Place<'_>) -> Result<Value, E>,
+    pub(crate) leaf: &'f dyn Fn(&Value, &Place<'_>) -> Result<Value, E>,
     /// What a tuple becomes.
-    pub(super) tuple: fn(Items) -> Value,
-    pub(super) too_deep: fn(Path) -> E,
+    pub(crate) tuple: fn(Items) -> Value,
+    pub(crate) too_deep: fn(Path) -> E,
 }
 
 impl<E> Rebuild<'_, E> {
-    pub(super) fn top(&self, value: &Value) -> Result<Value, E> {
+    pub(crate) fn top(&self, value: &Value) -> Result<Value, E> {
         self.value(value, &Place::TOP, 0)
     }
 

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::custom::all;
-use super::{CollateError, Collation, CustomValue, Kind, Value};
-use crate::BoxError;
+use slotline::BoxError;
+
+use crate::custom::all;
+use crate::{CollateError, Collation, CustomValue, Kind, Value};
 
 /// A function from a batch to one value.
-pub(super) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync;
+pub(crate) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync;
 
 /// `default_collate` with functions of one's own for some kinds or types of values, as torch's `collate_fn_map` gives.
 ///
@@ -18,14 +19,14 @@ pub(super) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, Bo
 /// empty, and a [`Collation`] to collate what is inside of them.
 ///
 /// ```
-/// use slotline::value::{Collator, Kind, Value};
+/// use slotline_value::{Collator, Kind, Value};
 ///
 /// // Texts as one text each batch, a line for each sample.
 /// let collator = Collator::new().with_kind(Kind::Text, |batch, collation| {
 ///     Ok(Value::from(collation.each(batch, Value::as_str)?.join("\n")))
 /// });
 /// assert_eq!(collator.collate([("one", 1), ("two", 2)])?, Value::list(["one\ntwo".into(), Value::from([1_i64, 2])]));
-/// # Ok::<(), slotline::value::CollateError>(())
+/// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Collator {
@@ -34,7 +35,7 @@ pub struct Collator {
 }
 
 impl Collator {
-    /// The one of [`default_collate`](super::default_collate), without functions of one's own.
+    /// The one of [`default_collate`](crate::default_collate), without functions of one's own.
     pub fn new() -> Self {
         Self::default()
     }
@@ -74,7 +75,7 @@ impl Collator {
     }
 
     /// The user's function for such a value, if there is one.
-    pub(super) fn function(&self, value: &Value) -> Option<&Function> {
+    pub(crate) fn function(&self, value: &Value) -> Option<&Function> {
         let by_type = match value {
             Value::Custom(custom) => self.types.get(&custom.as_any().type_id()).map(|(_, function)| function),
             _ => None,

@@ -1,23 +1,24 @@
 //! `default_collate`: a batch of values becomes one value.
 
-use super::collator::Collator;
-use super::path::{Place, To};
-use super::stack;
-use super::tree::describe;
-use super::{CollateError, Items, MAX_DEPTH, Path, Value};
-use crate::BoxError;
+use slotline::BoxError;
+use slotline::array::{AnyArray, StackError};
 
-/// Makes one value of the samples of a batch, as torch's `default_collate` does; the [module](super) says how.
+use crate::collator::Collator;
+use crate::path::{Place, To};
+use crate::tree::describe;
+use crate::{CollateError, Items, MAX_DEPTH, Path, Value};
+
+/// Makes one value of the samples of a batch, as torch's `default_collate` does; the [crate's documentation](crate) says how.
 ///
 /// ```
-/// use slotline::value::{Value, default_collate};
+/// use slotline_value::{Value, default_collate};
 ///
 /// let batch = default_collate([(1, "a"), (2, "b")])?;
 /// assert_eq!(batch, Value::list([Value::from([1_i64, 2]), Value::list(["a", "b"])]));
 ///
 /// let error = default_collate([vec![1, 2, 3], vec![4]]).unwrap_err().to_string();
 /// assert!(error.starts_with("sample 1: each tensor of a batch must be of equal size"));
-/// # Ok::<(), slotline::value::CollateError>(())
+/// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 ///
 /// # Errors
@@ -37,7 +38,7 @@ pub struct Collation<'a> {
 }
 
 impl<'a> Collation<'a> {
-    pub(super) fn new(collator: &'a Collator) -> Self {
+    pub(crate) fn new(collator: &'a Collator) -> Self {
         Self { collator, place: Place::TOP, depth: 0 }
     }
 
@@ -69,7 +70,7 @@ impl<'a> Collation<'a> {
             Value::Float(_) => Ok(self.each(batch, Value::as_float)?.into()),
             Value::Text(_) => self.each(batch, |value| value.as_str().map(|_| value)).map(Value::list),
             Value::Bytes(_) => self.each(batch, |value| value.as_bytes().map(|_| value)).map(Value::list),
-            Value::Tensor(_) => stack::tensors(&self.each(batch, Value::as_tensor)?, self),
+            Value::Tensor(_) => self.stack(&self.each(batch, Value::as_tensor)?),
             Value::Map(first) => {
                 let maps = self.each(batch, Value::as_map)?;
                 let columns = first.keys().map(|key| {
@@ -106,6 +107,24 @@ impl<'a> Collation<'a> {
             return Err(CollateError::TooDeep { path: self.path() });
         }
         Ok(Collation { depth: self.depth + 1, ..*self })
+    }
+
+    /// The tensor of a batch of tensors.
+    fn stack(&self, tensors: &[&AnyArray]) -> Result<Value, CollateError> {
+        let stacked = AnyArray::stack(tensors.iter().map(|tensor| tensor.view()));
+        stacked.map(Value::from).map_err(|error| match error {
+            StackError::Empty => CollateError::Empty,
+            StackError::DType { at: sample, expected, found } => {
+                CollateError::DType { path: self.path(), sample, expected, found }
+            }
+            StackError::Shape { at: sample, expected, found } => {
+                CollateError::Shape { path: self.path(), sample, expected, found }
+            }
+            StackError::Result(source) => CollateError::Stack { path: self.path(), source },
+            StackError::Memory { tensors: samples, bytes } => {
+                CollateError::Memory { path: self.path(), samples, bytes }
+            }
+        })
     }
 
     /// The list of batches that a batch of lists is.
@@ -158,7 +177,7 @@ impl<'a> Collation<'a> {
     }
 
     /// The error of a type that can't be collated.
-    pub(super) fn unsupported(&self, found: &str) -> CollateError {
+    pub(crate) fn unsupported(&self, found: &str) -> CollateError {
         CollateError::Unsupported { path: self.path(), found: found.to_owned() }
     }
 
@@ -168,5 +187,31 @@ impl<'a> Collation<'a> {
             Ok(known) => *known,
             Err(source) => CollateError::Custom { path: self.path(), what: describe(first), source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotline::array::Array;
+    use slotline::shape::ShapeError;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_larger_than_memory_is_an_error() {
+        let sample = Value::from(vec![0_u8; 1 << 24]);
+        let error = default_collate(vec![sample; 1 << 20]).unwrap_err();
+        assert!(matches!(&error, CollateError::Memory { bytes, .. } if *bytes == 1 << 44), "{error}");
+    }
+
+    #[test]
+    fn shapes_that_cant_be_counted_or_have_no_room_for_a_dimension_are_errors() {
+        let hollow = Value::from(Array::<u8>::new(vec![], &[0, isize::MAX as usize]).unwrap());
+        assert!(default_collate([&hollow]).is_ok());
+        let error = default_collate([&hollow, &hollow]).unwrap_err();
+        assert!(matches!(error, CollateError::Stack { source: ShapeError::TooLarge { .. }, .. }), "{error}");
+        let full = Value::from(Array::new(vec![1_u8], &[1; 8]).unwrap());
+        let error = default_collate([full]).unwrap_err();
+        assert!(matches!(error, CollateError::Stack { source: ShapeError::TooManyDims { .. }, .. }), "{error}");
     }
 }

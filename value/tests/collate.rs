@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use slotline::array::Array;
 use slotline::dataset::from_fn;
-use slotline::value::{
+use slotline::{BoxError, Loader};
+use slotline_value::{
     CollateError, Collation, Collator, CustomValue, Kind, MAX_DEPTH, PinError, Value, default_collate, default_convert,
 };
-use slotline::{BoxError, Loader};
 
 /// A tensor of this shape, its elements counted from `first`.
 fn tensor(first: i32, shape: &[usize]) -> Value {

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::slice::from_ref;
 
-use super::{MAX_DEPTH, Value};
-use crate::BoxError;
-use crate::dtype::Element;
-use crate::sample::{Dynamic, Fields, LayoutError, Row, Sample};
-use crate::shape::Shape;
-use crate::tensor::{AnyTensorView, TensorView};
+use slotline::BoxError;
+use slotline::dtype::Element;
+use slotline::sample::{Dynamic, Fields, LayoutError, Row, Sample};
+use slotline::shape::Shape;
+use slotline::tensor::{AnyTensorView, TensorView};
+
+use crate::{MAX_DEPTH, Value};
 
 /// A value whose leaves are not those that were declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} was declared, but the sample has {}; give every sample the same keys in the same order, or the loader a collate function (value::default_collate)",
+    "{} was declared, but the sample has {}; give every sample the same keys in the same order, or the loader a collate function (CollateValues::collate_values)",
     declared.as_deref().map_or_else(|| "no further field of this value".to_owned(), part),
     part(found)
 )]
@@ -30,11 +31,11 @@ fn part(name: &str) -> String {
 /// Numbers, truth values and tensors are the fields of a value, in order, each named by the way to it: `boxes.0.x`.
 ///
 /// Texts, bytes and custom values have no place of fixed size in a batch, nor has a value without any fields: such
-/// samples need a [collate function](super#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too, and one
+/// samples need a [collate function](crate#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too, and one
 /// where two fields get the same name (a key `a.b`, and `b` under `a`), which could not be told apart.
 ///
 /// A sample whose fields are not those of the first one, by name, dtype and shape, is an error that names them. A
-/// dataset that says its [`fields`](crate::Dataset::fields) itself must take them from an example, by [`Fields::of`].
+/// dataset that says its [`fields`](slotline::Dataset::fields) itself must take them from an example, by [`Fields::of`].
 impl Sample for Value {
     type Schema = Dynamic;
 
@@ -46,7 +47,7 @@ impl Sample for Value {
         });
         match found {
             Ok(()) if leaves.is_empty() => fields.fail(no_place("a value without numbers", "")),
-            Ok(()) => fields.named_run(leaves.into_iter()),
+            Ok(()) => fields.named_run(leaves),
             Err(error) => fields.fail(error),
         }
     }
@@ -111,5 +112,5 @@ fn below<'v, E: From<LayoutError>>(
 }
 
 fn number<T: Element>(value: &T) -> AnyTensorView<'_> {
-    TensorView::from_checked(from_ref(value), Shape::default()).into()
+    TensorView::with_shape(from_ref(value), Shape::default()).expect("one number").into()
 }

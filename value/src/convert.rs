@@ -1,21 +1,21 @@
 //! `default_convert`: what becomes of a sample that is not batched.
 
-use super::rebuild::Rebuild;
-use super::{CollateError, Value};
+use crate::rebuild::Rebuild;
+use crate::{CollateError, Value};
 
-/// Converts one sample as torch does when there is no batch: [`default_collate`](super::default_collate) without the
+/// Converts one sample as torch does when there is no batch: [`default_collate`](crate::default_collate) without the
 /// new first dimension.
 ///
 /// Arrays are tensors already, once they are in a [`Value`]. Tuples become lists; named tuples, maps and lists stay
 /// what they are, with what is in them converted; a custom value becomes what its
-/// [`convert`](super::CustomValue::convert) says; anything else is left as it is: an `Int` is no tensor.
+/// [`convert`](crate::CustomValue::convert) says; anything else is left as it is: an `Int` is no tensor.
 ///
 /// ```
-/// use slotline::value::{Value, default_convert};
+/// use slotline_value::{Value, default_convert};
 ///
 /// let converted = default_convert((1, ("a", [2.0, 3.0])))?;
 /// assert_eq!(converted, Value::list([Value::Int(1), Value::list([Value::from("a"), [2.0, 3.0].into()])]));
-/// # Ok::<(), slotline::value::CollateError>(())
+/// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 ///
 /// # Errors

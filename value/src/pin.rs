@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::rebuild::Rebuild;
-use super::{PinError, Value};
+use crate::rebuild::Rebuild;
+use crate::{PinError, Value};
 
 impl Value {
     /// This value with all its tensors in page-locked memory, as torch's `pin_memory` has it.
     ///
-    /// Each tensor that isn't pinned yet is copied to [pinned memory](crate::array::AnyArray::pin_memory) of its own;
+    /// Each tensor that isn't pinned yet is copied to [pinned memory](slotline::array::AnyArray::pin_memory) of its own;
     /// maps, tuples and lists are kept, with what is in them pinned; a custom value becomes what its
-    /// [`pin_memory`](super::CustomValue::pin_memory) says; anything else is left as it is.
+    /// [`pin_memory`](crate::CustomValue::pin_memory) says; anything else is left as it is.
     ///
     /// # Errors
     ///

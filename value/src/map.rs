@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
-use super::{Items, Value};
+use crate::{Items, Value};
 
 /// Values under keys, in the order in which the keys were given; a key is looked up in constant time.
 ///
@@ -49,18 +49,18 @@ impl Map {
     }
 
     /// Other values, one for each key, under the same keys.
-    pub(super) fn with_values(&self, values: Items) -> Self {
+    pub(crate) fn with_values(&self, values: Items) -> Self {
         debug_assert_eq!(self.len(), values.len());
         Self { keys: self.keys.clone(), values }
     }
 
     /// To be emptied only on the way to being dropped: there must be a value for each key.
-    pub(super) fn values_mut(&mut self) -> &mut Items {
+    pub(crate) fn values_mut(&mut self) -> &mut Items {
         &mut self.values
     }
 
     /// Whether the other one has the same keys in the same order.
-    pub(super) fn same_keys(&self, other: &Self) -> bool {
+    pub(crate) fn same_keys(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys) || self.keys().eq(other.keys())
     }
 }
@@ -103,17 +103,17 @@ impl Named {
     }
 
     /// Other values in the same fields.
-    pub(super) fn with_values(&self, values: Items) -> Self {
+    pub(crate) fn with_values(&self, values: Items) -> Self {
         Self { name: self.name.clone(), fields: self.fields.with_values(values) }
     }
 
     /// As [`Map::values_mut`].
-    pub(super) fn fields_mut(&mut self) -> &mut Map {
+    pub(crate) fn fields_mut(&mut self) -> &mut Map {
         &mut self.fields
     }
 
     /// Whether the other one is of the same type: same name, same fields in the same order.
-    pub(super) fn same_type(&self, other: &Self) -> bool {
+    pub(crate) fn same_type(&self, other: &Self) -> bool {
         self.name == other.name && self.fields.same_keys(&other.fields)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Items, MAX_DEPTH, Map, Named, Value};
+use crate::{Items, MAX_DEPTH, Map, Named, Value};
 
 /// A value so many containers deep.
 struct Shown<'a>(&'a Value, usize);

@@ -1,6 +1,7 @@
-//! Values whose types are known at run time only, with torch's `default_collate`, `default_convert` and pinning.
+//! Samples for [slotline] whose types are known at run time only, with torch's `default_collate`, `default_convert` and
+//! pinning.
 //!
-//! A [`Sample`](crate::sample::Sample) has a type, and writes itself into a batch's memory. Where the parts of a sample
+//! A [`Sample`](slotline::sample::Sample) has a type, and writes itself into a batch's memory. Where the parts of a sample
 //! are only known when it is read (from JSON, from another language), it is a [`Value`]: a tree of numbers, texts,
 //! tensors, maps, tuples, lists and types of your own. [`default_collate`] makes one value of a batch of them:
 //!
@@ -17,7 +18,7 @@
 //!
 //! ```
 //! use slotline::array::Array;
-//! use slotline::value::{Value, default_collate};
+//! use slotline_value::{Value, default_collate};
 //!
 //! let sample = |label: i64| {
 //!     Value::map([
@@ -30,15 +31,15 @@
 //! assert_eq!(batch.get("pixels").unwrap().as_tensor().unwrap().shape(), [2, 2, 2]);
 //! assert_eq!(batch.get("label").unwrap().typed::<i64>().unwrap().as_slice(), [3, 5]);
 //! assert_eq!(batch.get("file"), Some(&Value::list(["3.png", "5.png"])));
-//! # Ok::<(), slotline::value::CollateError>(())
+//! # Ok::<(), slotline_value::CollateError>(())
 //! ```
 //!
 //! # In a loader
 //!
-//! [`Builder::collate_values`](crate::loader::Builder::collate_values) makes values of samples (everything that is
-//! `Into<Value>`: numbers, texts, arrays, tensors, tuples of these) and collates them.
+//! [`collate_values`](CollateValues::collate_values), an option of the [`Builder`](slotline::loader::Builder), makes values of
+//! samples (everything that is `Into<Value>`: numbers, texts, arrays, tensors, tuples of these) and collates them.
 //!
-//! A value of numbers and tensors is also a [`Sample`](crate::sample::Sample) by itself, which needs no collate
+//! A value of numbers and tensors is also a [`Sample`](slotline::sample::Sample) by itself, which needs no collate
 //! function: its leaves are the fields of the batch, with names such as `boxes.0.x`. Every sample must then have the
 //! leaves of the first one, in the same order.
 //!
@@ -61,7 +62,14 @@
 //! but are collated, converted, pinned or made a sample to a depth of [`MAX_DEPTH`] only; a deeper one is an error,
 //! never an overflow of the stack. (Custom values with values in them are their author's to keep shallow.) A batch
 //! whose tensors together need more memory than there is becomes an error, too.
+//!
+//! # Features
+//!
+//! - `half`, off by default: numbers and elements of the types `f16` and `bf16` of the crate `half`.
 
+#![forbid(unsafe_code)]
+
+mod builder;
 mod collate;
 mod collator;
 mod compare;
@@ -76,14 +84,15 @@ mod path;
 mod pin;
 mod rebuild;
 mod sample;
-mod stack;
 mod tree;
 
+pub use self::builder::{CollateValues, Values};
 pub use self::collate::{Collation, default_collate};
 pub use self::collator::Collator;
 pub use self::convert::default_convert;
 pub use self::custom::{Custom, CustomValue};
 pub use self::error::{CollateError, PinError};
+pub use self::from::Scalar;
 pub use self::items::Items;
 pub use self::map::{Map, Named};
 pub use self::path::{Path, Step};

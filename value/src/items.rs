@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::Value;
+use crate::Value;
 
 /// Values in a row, as a tuple or a list has them; reads as a slice.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ impl Items {
     }
 
     /// The values, if nobody else shares them. Nothing is left here in any case.
-    pub(super) fn take_unique(&mut self) -> Option<Vec<Value>> {
+    pub(crate) fn take_unique(&mut self) -> Option<Vec<Value>> {
         self.0.take().and_then(Arc::into_inner)
     }
 }

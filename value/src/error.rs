@@ -1,10 +1,11 @@
 //! Why values could not be collated, converted or pinned.
 
-use super::{MAX_DEPTH, Path};
-use crate::BoxError;
-use crate::array::PinMemoryError;
-use crate::dtype::DType;
-use crate::shape::ShapeError;
+use slotline::BoxError;
+use slotline::array::PinMemoryError;
+use slotline::dtype::DType;
+use slotline::shape::ShapeError;
+
+use crate::{MAX_DEPTH, Path};
 
 /// Why samples could not be made a batch, or a sample could not be converted.
 ///

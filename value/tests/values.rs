@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use slotline::array::Array;
-use slotline::dataset::{TensorDataset, from_fn};
+use slotline::dataset::{TensorDataset, from_fn, iter_fn};
 use slotline::dtype::DType;
-use slotline::loader::BuildError;
-use slotline::value::{CollateError, CustomValue, Value, default_collate, default_convert};
+use slotline::loader::{Budget, BuildError, OnError};
 use slotline::{Error, Loader};
+use slotline_value::{CollateError, CollateValues, CustomValue, Value, default_collate, default_convert};
 
 /// A tensor of two elements, counted from `first`.
 fn pair(first: i32) -> Value {
@@ -293,4 +293,26 @@ fn collate_values_pins_what_it_makes_if_asked_to() {
     assert!(loader.warnings().is_empty(), "{:?}", loader.warnings());
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     assert!(batch.is_pinned());
+}
+
+#[test]
+fn values_are_collated_without_the_bad_ones_and_alone() {
+    let numbers = || from_fn(10, |i, _| if i % 4 == 1 { Err("no".into()) } else { Ok(Value::from(i as i64)) });
+    let skip = OnError::Skip(Budget::Samples(usize::MAX));
+    for workers in [0, 2] {
+        for (size, want) in [(Some(4), vec![3, 3, 1]), (None, vec![1; 7])] {
+            let builder = Loader::builder(numbers()).batch_size(size).num_workers(workers).on_error(skip);
+            let mut loader = builder.collate_values().build().unwrap();
+            let sizes = loader.epoch().unwrap().map(|batch| batch.unwrap().as_tensor().map_or(1, |t| t.len()));
+            assert_eq!(sizes.collect::<Vec<_>>(), want);
+        }
+    }
+}
+
+#[test]
+fn a_batch_size_beyond_all_counting_is_one_batch_of_all_values() {
+    let dataset = iter_fn(|_| Ok((0..10_i64).map(Ok)));
+    let mut loader = Loader::iterable(dataset).batch_size(usize::MAX).collate_values().build().unwrap();
+    let batches: Vec<Value> = loader.epoch().unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches, [(0..10).collect::<Vec<i64>>().into()]);
 }
