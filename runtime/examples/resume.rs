@@ -1,6 +1,6 @@
 //! Training that is interrupted and goes on with exactly the next batch.
 //!
-//! `cargo run --example resume`
+//! `cargo run --example resume --features serde`
 
 use std::fs;
 
@@ -43,16 +43,25 @@ fn main() -> Result<(), BoxError> {
         }
     }
 
-    // Ten steps; the state is stored beside the model's checkpoint.
-    let mut found = Vec::new();
+    // The state is saved every five steps, beside the model's checkpoint.
+    let (mut found, mut saved) = (Vec::new(), 0);
     {
         let mut loader = loader(2)?;
         let mut pass = loader.epoch()?;
-        for batch in pass.by_ref().take(10) {
+        // Not `for`, which would borrow the pass that is asked for its state.
+        while let Some(batch) = pass.next() {
             found.push(contents(&batch?));
+            if found.len() % 5 == 0 {
+                fs::write(&file, serde_json::to_string(&pass.state())?)?;
+                saved = found.len();
+            }
+            if found.len() == 12 {
+                break; // The process is killed here, say.
+            }
         }
-        fs::write(&file, serde_json::to_string(&pass.state())?)?;
-    } // The process ends here, say, with batches made that nobody took.
+    }
+    // What came after the state is done again.
+    found.truncate(saved);
 
     // A new process.
     let mut loader = loader(1)?;

@@ -161,7 +161,7 @@ fn others_cannot_go_on_where_batches_were_passed_over() {
     assert!(error.to_string().contains("no batch was passed over"), "{error}");
 }
 
-/// Two passes that shuffle alike are what a forgotten `set_epoch` comes to.
+/// Two passes that shuffle alike are what comes of a forgotten epoch.
 #[test]
 fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
     let count = |shuffle, epochs: &[u64]| {
@@ -176,7 +176,7 @@ fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
                 loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
             }
         });
-        warnings.take().iter().filter(|warning| warning.contains("set_epoch")).count()
+        warnings.take().iter().filter(|warning| warning.contains("set the epoch")).count()
     };
     assert_eq!(count(true, &[0, 1, 2]), 0);
     assert_eq!(count(true, &[0, 0, 0, 1, 1]), 1);

@@ -17,7 +17,7 @@ use crate::{CollateError, Items, MAX_DEPTH, Path, Value};
 /// assert_eq!(batch, Value::list([Value::from([1_i64, 2]), Value::list(["a", "b"])]));
 ///
 /// let error = default_collate([vec![1, 2, 3], vec![4]]).unwrap_err().to_string();
-/// assert!(error.starts_with("sample 1: each tensor of a batch must be of equal size"));
+/// assert!(error.starts_with("element 1: each tensor of a batch must be of equal size"));
 /// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 ///

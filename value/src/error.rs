@@ -28,7 +28,7 @@ pub enum CollateError {
         found: String,
     },
     /// A sample has something else than the first one.
-    #[error("{}: expected {expected}, as in sample 0, found {found}; the samples of a batch must be alike", place(*sample, path))]
+    #[error("{}: expected {expected}, as in element 0, found {found}; the samples of a batch must be alike", place(*sample, path))]
     Mixed {
         /// The place.
         path: Path,
@@ -41,7 +41,7 @@ pub enum CollateError {
     },
     /// A tensor of another shape than the first sample's.
     #[error(
-        "{}: each tensor of a batch must be of equal size, but this one is {found:?} and sample 0 has {expected:?}; resize or pad them",
+        "{}: each tensor of a batch must be of equal size, but this one is {found:?} and element 0 has {expected:?}; resize or pad them",
         place(*sample, path)
     )]
     Shape {
@@ -56,7 +56,7 @@ pub enum CollateError {
     },
     /// A tensor of another dtype than the first sample's.
     #[error(
-        "{}: each tensor of a batch must be of one dtype, but this one is {found} and sample 0 has {expected}; convert them",
+        "{}: each tensor of a batch must be of one dtype, but this one is {found} and element 0 has {expected}; convert them",
         place(*sample, path)
     )]
     DType {
@@ -70,7 +70,7 @@ pub enum CollateError {
         found: DType,
     },
     /// A map lacks a key that the first sample has.
-    #[error("{}: there is no key {key:?}, which sample 0 has", place(*sample, path))]
+    #[error("{}: there is no key {key:?}, which element 0 has", place(*sample, path))]
     MissingKey {
         /// The place of the map.
         path: Path,
@@ -81,7 +81,7 @@ pub enum CollateError {
     },
     /// A list or tuple of another length than the first sample's.
     #[error(
-        "{}: each element in list of batch should be of equal size, but this one has {found} and sample 0 has {expected}",
+        "{}: each element in list of batch should be of equal size, but this one has {found} and element 0 has {expected}",
         place(*sample, path)
     )]
     Length {
@@ -165,5 +165,5 @@ fn at(path: &Path) -> String {
 }
 
 fn place(sample: usize, path: &Path) -> String {
-    if path.steps().is_empty() { format!("sample {sample}") } else { format!("sample {sample}, at {path}") }
+    if path.steps().is_empty() { format!("element {sample}") } else { format!("element {sample}, at {path}") }
 }

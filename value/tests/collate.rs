@@ -37,15 +37,15 @@ fn tensors_are_stacked_along_a_new_first_dimension() {
 #[test]
 fn tensors_of_unequal_shape_are_an_error_with_both_shapes() {
     let error = failure([tensor(0, &[2, 3]), tensor(0, &[2, 3]), tensor(0, &[3, 2])]);
-    assert!(error.starts_with("sample 2: each tensor of a batch must be of equal size"), "{error}");
-    assert!(error.contains("this one is [3, 2] and sample 0 has [2, 3]"), "{error}");
+    assert!(error.starts_with("element 2: each tensor of a batch must be of equal size"), "{error}");
+    assert!(error.contains("this one is [3, 2] and element 0 has [2, 3]"), "{error}");
 }
 
 #[test]
 fn tensors_of_unequal_dtype_are_an_error_with_both_dtypes() {
     let error = failure([Value::map([("x", [1_i32].into())]), Value::map([("x", [1_i64].into())])]);
-    assert!(error.starts_with("sample 1, at .x: "), "{error}");
-    assert!(error.contains("this one is i64 and sample 0 has i32"), "{error}");
+    assert!(error.starts_with("element 1, at .x: "), "{error}");
+    assert!(error.contains("this one is i64 and element 0 has i32"), "{error}");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn numbers_of_different_kinds_are_an_error_whichever_comes_first() {
             assert!(matches!(error, CollateError::Mixed { sample: 1, .. }), "{i} {j} {error}");
         }
     }
-    assert!(failure([Value::from(1), 2.5.into()]).contains("expected int, as in sample 0, found float"));
+    assert!(failure([Value::from(1), 2.5.into()]).contains("expected int, as in element 0, found float"));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn texts_and_bytes_stay_a_list() {
     assert_eq!(default_collate(["a", "b"]).unwrap(), Value::list(["a", "b"]));
     let bytes = [Value::bytes(*b"x"), Value::bytes(*b"yz")];
     assert_eq!(default_collate(&bytes).unwrap(), Value::list(bytes));
-    assert!(failure([Value::from("a"), Value::bytes(*b"a")]).contains("expected text, as in sample 0, found bytes"));
+    assert!(failure([Value::from("a"), Value::bytes(*b"a")]).contains("expected text, as in element 0, found bytes"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn maps_are_collated_by_the_keys_of_the_first_one() {
     assert_eq!(batch.as_map().unwrap().keys().collect::<Vec<_>>(), ["z", "a"]);
 
     let error = failure([Value::list([second]), Value::list([first])]);
-    assert_eq!(error, "sample 1, at [0]: there is no key \"more\", which sample 0 has");
+    assert_eq!(error, "element 1, at [0]: there is no key \"more\", which element 0 has");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn named_tuples_are_collated_by_field_and_keep_their_name() {
     let pixel = Value::named("Pixel", [("x", 1.into()), ("y", 2.5.into())]);
     let error = failure([point(1, 0.5), pixel]);
     assert!(
-        error.contains("expected named tuple Point (x, y), as in sample 0, found named tuple Pixel (x, y)"),
+        error.contains("expected named tuple Point (x, y), as in element 0, found named tuple Pixel (x, y)"),
         "{error}"
     );
     let solid = Value::named("Point", [("x", 1.into()), ("y", 2.5.into()), ("z", 2.5.into())]);
@@ -110,7 +110,7 @@ fn named_tuples_are_collated_by_field_and_keep_their_name() {
 fn tuples_become_a_list_as_in_torch() {
     let batch = default_collate([(1, "a", true), (2, "b", false)]).unwrap();
     assert_eq!(batch, Value::list([[1_i64, 2].into(), Value::list(["a", "b"]), [true, false].into()]));
-    assert!(failure([Value::tuple([1]), Value::list([1])]).contains("expected tuple, as in sample 0, found list"));
+    assert!(failure([Value::tuple([1]), Value::list([1])]).contains("expected tuple, as in element 0, found list"));
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn lists_are_transposed() {
 #[test]
 fn lists_and_tuples_of_unequal_length_are_an_error() {
     let error = failure([Value::list([1, 2]), Value::list([1])]);
-    assert!(error.starts_with("sample 1: each element in list of batch should be of equal size"), "{error}");
-    assert!(error.contains("this one has 1 and sample 0 has 2"), "{error}");
+    assert!(error.starts_with("element 1: each element in list of batch should be of equal size"), "{error}");
+    assert!(error.contains("this one has 1 and element 0 has 2"), "{error}");
     let nested = |items: &[i64]| Value::map([("a b", Value::tuple(items.iter().copied()))]);
     let error = failure([nested(&[1]), nested(&[1]), nested(&[1, 2])]);
-    assert!(error.starts_with(r#"sample 2, at ["a b"]: each element in list"#), "{error}");
+    assert!(error.starts_with(r#"element 2, at ["a b"]: each element in list"#), "{error}");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn containers_nest_in_each_other() {
 fn an_error_says_which_sample_and_where_in_it() {
     let sample = |last: Value| Value::map([("boxes", Value::list([1.into(), last]))]);
     let error = failure([sample(2.into()), sample(3.into()), sample(4.into()), sample("5".into())]);
-    assert!(error.starts_with("sample 3, at .boxes[1]: expected int, as in sample 0, found text"), "{error}");
+    assert!(error.starts_with("element 3, at .boxes[1]: expected int, as in element 0, found text"), "{error}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_type_that_cannot_be_collated_is_an_error_that_names_it() {
         "default_collate: batch must contain tensors, arrays, numbers, maps or lists; found collate::Opaque at .x";
     assert!(error.starts_with(expected), "{error}");
     let error = failure([Value::custom(Opaque), 1.into()]);
-    assert!(error.contains("expected collate::Opaque, as in sample 0, found int"), "{error}");
+    assert!(error.contains("expected collate::Opaque, as in element 0, found int"), "{error}");
 }
 
 /// A type that collates, converts and pins in its own way.
@@ -228,7 +228,7 @@ fn a_custom_type_collates_itself_and_what_is_in_it() {
     assert_eq!((&graph.nodes, graph.edges), (&Value::from([[1_i64, 2], [3, 4]]), 8));
 
     let error = failure([(0, Graph::value(&[1, 2], 3)), (0, Graph::value(&[3], 5))]);
-    assert!(error.starts_with("sample 1, at [1].nodes: each tensor of a batch must be of equal size"), "{error}");
+    assert!(error.starts_with("element 1, at [1].nodes: each tensor of a batch must be of equal size"), "{error}");
     let error = default_collate([(0, Graph::value(&[1], 3)), (0, Graph::value(&[3], -5))]).unwrap_err();
     assert_eq!(error.to_string(), "collate::Graph at [1] could not be collated or converted: edges below zero");
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "edges below zero");
@@ -243,7 +243,7 @@ fn a_collator_takes_a_function_for_a_type_instead_of_its_own() {
     let batch = collator.collate([(Value::custom(Opaque), Graph::value(&[], 2)); 1]).unwrap();
     assert_eq!(batch, Value::list([Value::from("1 of them"), [2_i64].into()]));
     let mixed = collator.collate([Value::custom(Opaque), Graph::value(&[], 2)]).unwrap_err().to_string();
-    assert!(mixed.contains("expected collate::Opaque, as in sample 0, found collate::Graph"), "{mixed}");
+    assert!(mixed.contains("expected collate::Opaque, as in element 0, found collate::Graph"), "{mixed}");
     assert!(default_collate([Value::custom(Opaque)]).is_err(), "other collators know nothing of it");
 }
 

@@ -8,10 +8,13 @@ use super::Text;
 /// The batch has the sample's name with `Batch` behind it, its visibility, and its fields: under each name what a batch
 /// of that field is, as the [table](super) has it. Whatever the sample borrows, a batch borrows from its slot only.
 ///
+/// That struct is what [`Batch::tensors`](crate::Batch::tensors) returns. The type of the batch names the sample itself, with
+/// `'static` for its lifetimes: `Batch<Face<'static>>`.
+///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
 /// use slotline::sample::Text;
-/// use slotline::{BoxError, Loader, Sample};
+/// use slotline::{Batch, BoxError, Loader, Sample};
 ///
 /// #[derive(Sample)]
 /// #[sample(batch = "Faces")] // instead of FaceBatch
@@ -45,7 +48,10 @@ use super::Text;
 /// let album = Album(vec![ada, alan]);
 /// let mut loader = Loader::builder(album).batch_size(2).build()?;
 /// for batch in loader.epoch()? {
-///     let batch = batch?;
+///     step(&batch?);
+/// }
+///
+/// fn step(batch: &Batch<Face<'static>>) {
 ///     let faces: Faces<'_> = batch.tensors();
 ///     assert_eq!(faces.pixels.shape(), [2, 64]);
 ///     assert_eq!((faces.name.get(1), faces.place.1[[1]]), ("Alan", -0.7));

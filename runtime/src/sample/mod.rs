@@ -87,7 +87,7 @@ use crate::tensor::{AnyTensorView, TensorView};
 /// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not keep to
 /// what `declare` said of another sample of the dataset, the batch is an error that names the sample.
 #[diagnostic::on_unimplemented(
-    note = "numbers are `i64` or `u64` instead of `usize`, and text is `Text` instead of `String`",
+    note = "numbers are `i64` or `u64` instead of `usize`; text is `Text`, which borrows from the dataset or its `Context`, instead of `String`",
     note = "the documentation of `slotline::sample` has a table of what is a sample"
 )]
 pub trait Sample {
@@ -135,6 +135,7 @@ pub trait Sample {
 /// ```
 #[diagnostic::on_unimplemented(
     note = "what is stacked into one tensor has its element for a schema: `f32` for `[f32; 784]` or `Vec<f32>`",
+    note = "a struct with `derive(Sample)` is its own schema, with `'static` for its lifetimes: `Batch<Window<'static>>`",
     note = "the documentation of `slotline::sample::Schema` has a table of what is a schema"
 )]
 pub trait Schema {

@@ -257,7 +257,8 @@ impl Sampler for DistributedSampler {
             self.warned = true;
             tracing::warn!(
                 epoch,
-                "{NAME}: two passes of one epoch have the same order; call set_epoch before each pass"
+                "{NAME}: two passes of one epoch have the same order; before each pass set the epoch, by the handle \
+                 that `epoch` returns"
             );
         }
         Ok(())

@@ -33,7 +33,12 @@ pub struct Tag {
     pub(crate) epoch: u32,
 }
 
-impl<S: Schema> Batch<S> {
+impl<S> Batch<S> {
+    #[inline]
+    pub(crate) fn new(lease: Lease<Region>) -> Self {
+        Self { lease, schema: PhantomData }
+    }
+
     /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
     /// there are no batches ([`batch_size(None)`](crate::loader::Builder::batch_size)), `[…]` and `[]`.
     ///
@@ -43,15 +48,11 @@ impl<S: Schema> Batch<S> {
     /// none were known, since it said none and was empty when the loader was built. In a forked process, if the memory was
     /// [given](crate::loader::Builder::memory).
     #[inline]
-    pub fn tensors(&self) -> S::Tensors<'_> {
+    pub fn tensors(&self) -> S::Tensors<'_>
+    where
+        S: Schema,
+    {
         S::tensors(&mut self.columns())
-    }
-}
-
-impl<S> Batch<S> {
-    #[inline]
-    pub(crate) fn new(lease: Lease<Region>) -> Self {
-        Self { lease, schema: PhantomData }
     }
 
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of

@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) says to fail, or more could not
     /// be had. Each call says so until a batch is dropped; then the next one comes.
-    #[error("more than {hold} batches are kept, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
+    #[error("more batches are kept than hold({hold}) allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
     Held {
         /// The batch that was kept longest.
         task: usize,

@@ -96,7 +96,7 @@ impl fmt::Display for Warning {
             ),
             Self::Kept { hold, bytes } => write!(
                 f,
-                "more than {hold} batches are kept while another one is asked for: each more takes {bytes} bytes, which are counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have the memory for n from the start"
+                "more batches are kept than hold({hold}) has memory for: each more takes {bytes} bytes, which are counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have the memory for n from the start"
             ),
             Self::UnknownCores => {
                 f.write_str("affinity does nothing: the system does not say which cores this process may use")

@@ -273,9 +273,9 @@ impl fmt::Display for Bound {
         } else if enough <= workers {
             write!(f, "on average that is enough: a greater prefetch_factor may help")
         } else if workers == 0 {
-            write!(f, "num_workers starts others, and would help until {enough} ({cores} cores)")
+            write!(f, "workers would help, up to {enough} ({cores} cores), or more if samples spend their time waiting")
         } else {
-            write!(f, "more workers would help until {enough} ({cores} cores)")
+            write!(f, "more workers would help, up to {enough} ({cores} cores)")
         }
     }
 }
@@ -326,10 +326,10 @@ mod tests {
     fn busy_workers_bind_it_and_as_many_are_asked_for_as_the_loop_could_use() {
         // The work of 1.9 s is to be done in the half second that the loop takes for itself.
         let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
-        says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help until 4 (4 cores)"]);
+        says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help, up to 4 (4 cores)"]);
         assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
-        says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help until 3"]);
-        says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help until 4 (4 cores)"]);
+        says(&stats(30, 0, [[0, 95, 0], [0, 95, 0]]), &["bound by writing", "would help, up to 3"]);
+        says(&stats(99, 0, [[90, 5, 0]; 2]), &["would help, up to 4 (4 cores)"]);
         says(&stats(90, 0, [[95, 0, 0]; 4]), &["4 for 4 cores"]);
         says(&stats(90, 0, [[95, 0, 0]; 6]), &["6 for 4 cores"]);
         says(&stats(15, 0, [[60, 5, 30]; 2]), &["2 of 2 workers busy 65 %", "on average that is enough"]);
@@ -337,12 +337,12 @@ mod tests {
 
     #[test]
     fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
-        says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help until 4"]);
+        says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help, up to 4"]);
         let Verdict::Reading(bound) = stats(0, 40, []).verdict() else { panic!("nothing else took time") };
         assert!(bound.resting.is_sign_positive(), "it is printed");
-        says(&stats(0, 40, []), &["bound by reading", "would help until 1 "]);
+        says(&stats(0, 40, []), &["bound by reading", "would help, up to 1 "]);
         let mut helped = stats(5, 80, [[15, 0, 0]; 2]);
-        says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "until 4"]);
+        says(&helped, &["the loop's own thread did most of it while it would have waited, 80 %", "up to 4"]);
         helped.workers.iter_mut().for_each(|worker| worker.resting = percent(70));
         says(&helped, &["the loop's own thread did most of it, 80 %", "faster than workers could"]);
     }
