@@ -181,4 +181,18 @@ fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
     assert_eq!(count(true, &[0, 1, 2]), 0);
     assert_eq!(count(true, &[0, 0, 0, 1, 1]), 1);
     assert_eq!(count(false, &[0, 0]), 0);
+
+    // Going on in the middle of a pass is no second pass.
+    let warnings = Warnings::default();
+    let numbers = from_fn(10, |index, _| Ok(index as i64));
+    let mut loader = Loader::builder(numbers).sampler(DistributedSampler::new(10, 2, 0).unwrap()).build().unwrap();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut pass = loader.epoch().unwrap();
+        pass.next().unwrap().unwrap();
+        let state = pass.state();
+        drop(pass);
+        loader.load_state(&state).unwrap();
+        loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+    });
+    assert!(warnings.take().is_empty());
 }

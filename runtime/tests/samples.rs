@@ -10,7 +10,7 @@ use slotline::dtype::{DType, Element};
 use slotline::loader::{BatchOf, BuildError};
 use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, Ragged, Row, Sample, Schema, Text};
 use slotline::tensor::{AnyTensorView, TensorView};
-use slotline::{BoxError, Loader};
+use slotline::{Batch, BoxError, Loader};
 
 const LEN: usize = 11;
 const BATCH: usize = 4;
@@ -393,6 +393,70 @@ fn samples_with_other_names_than_the_first_or_none_are_errors() {
         let error = load(first, first).unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(BuildError::Layout(LayoutError::NoPlace { .. }))), "{error}");
     }
+    let error = load(&[a, b, a], &[]).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(BuildError::Layout(LayoutError::SameName { .. }))), "{error}");
+}
+
+/// A sample of known fields only at run time, that declares and writes as it is told to.
+struct Dishonest(fn(&mut Fields), fn(&mut Row<'_>) -> Result<(), BoxError>);
+
+impl Sample for Dishonest {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.0(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.1(row)
+    }
+}
+
+/// The first batch of such samples with a number behind each, or the error in its place.
+fn dishonest(
+    declare: fn(&mut Fields),
+    write: fn(&mut Row<'_>) -> Result<(), BoxError>,
+) -> Result<Batch<(Dynamic, i64)>, BoxError> {
+    let dataset = from_fn(2, move |i, _| Ok((Dishonest(declare, write), i as i64)));
+    let mut loader = Loader::builder(dataset).build()?;
+    loader.epoch()?.next().unwrap().map_err(BoxError::from)
+}
+
+#[test]
+fn a_part_that_is_not_one_field_is_an_error() {
+    let error = dishonest(|fields| fields.named_run([("pair".to_owned(), (1_i64, 2_i64))]), |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains(r#"part "pair" of a sample must be one field, and has 2"#), "{error}");
+    let inner = |fields: &mut Fields| fields.named_run([("inner".to_owned(), Record(vec![("a", 1.0)]))]);
+    let error = dishonest(inner, |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains(r#"part "inner""#), "{error}");
+}
+
+#[test]
+fn a_run_that_is_written_where_none_was_declared_is_an_error() {
+    let error = dishonest(|fields| fields.fixed(DType::I64, &[]), |row| row.write_run(|row| Ok(row.write_one(1_i64)?)));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("a part of 0 fields was declared, but the sample's has 1"), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "the batch has 3 fields, of which its schema took 2 and then no more")]
+fn a_sample_with_a_field_beside_its_run_does_not_pass_it_off_as_the_next_ones() {
+    let declare = |fields: &mut Fields| {
+        fields.named_run([("a".to_owned(), 1_i64)]);
+        fields.fixed(DType::I64, &[]);
+    };
+    let write = |row: &mut Row<'_>| {
+        row.write_run(|row| Ok(row.write_one(1_i64)?))?;
+        Ok(row.write_one(333_i64)?)
+    };
+    let _ = dishonest(declare, write).unwrap().tensors();
+}
+
+#[test]
+#[should_panic(expected = "the batch has 2 fields, of which its schema took 2 and then one more")]
+fn a_sample_without_a_run_leaves_nothing_to_the_next_one() {
+    let write = |row: &mut Row<'_>| Ok(row.write_one(1_i64)?);
+    let _ = dishonest(|fields| fields.fixed(DType::I64, &[]), write).unwrap().tensors();
 }
 
 #[test]

@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
+use slotline::dataset::from_fn;
 use slotline::loader::{Batch, Budget, By, Error, OnError};
+use slotline::rng::rand_core::Rng;
+use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Loader};
 use support::{LONG, Latch, OneByOne, items};
 use tracing::span;
@@ -261,6 +264,27 @@ fn a_subscriber_that_panics_at_messages_stops_nothing() {
             });
         }
     }
+}
+
+#[test]
+fn a_sampler_whose_warning_panics_draws_the_same() {
+    let _subscriber = subscriber();
+    let run = || {
+        let sampler = DistributedSampler::new(LEN, 1, 0).unwrap();
+        let dataset = from_fn(LEN, |index, cx| Ok((index as i64, cx.rng().next_u32())));
+        let mut loader = Loader::builder(dataset).sampler(sampler).seed(7).build().unwrap();
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            loader.epoch().unwrap().for_each(|batch| numbers.push(batch.unwrap().tensors().1[[0]]));
+        }
+        numbers
+    };
+    within("a sampler".to_owned(), move || {
+        let expected = run();
+        aim(Some(("message", Call::Event, 1000)));
+        assert_eq!(run(), expected);
+        assert!(aim(None) < 1000, "there was a message");
+    });
 }
 
 #[test]

@@ -52,6 +52,10 @@ impl AnyArray {
     ///
     /// The tensors are iterated twice, first to check them.
     ///
+    /// # Panics
+    ///
+    /// If a clone of the iterator gives other tensors than the iterator did.
+    ///
     /// ```
     /// use slotline::array::{AnyArray, Array};
     ///
@@ -91,7 +95,7 @@ impl AnyArray {
         if !usize::try_from(bytes).is_ok_and(has_room) {
             return Err(refused());
         }
-        joined(first.dtype(), shape, tensors).map_err(|_| refused())
+        joined(first.dtype(), shape, tensors.take(len)).map_err(|_| refused())
     }
 }
 
@@ -116,14 +120,17 @@ fn joined<'v>(
     for_dtype!(dtype, T => typed::<T>(shape, parts))
 }
 
+/// What was checked.
+const CLONES: &str = "tensors of one dtype and shape, each time that they are iterated";
+
 fn typed<'v, T: Element>(
     shape: Shape,
     parts: impl Iterator<Item = AnyTensorView<'v>>,
 ) -> Result<AnyArray, TryReserveError> {
     let mut data = Vec::new();
     data.try_reserve_exact(shape.elements().unwrap_or(usize::MAX))?;
-    parts.for_each(|part| data.extend_from_slice(part.typed::<T>().expect("parts of one dtype").as_slice()));
-    Ok(Array::with_shape(data, shape).expect("as many elements as the shape has").into())
+    parts.for_each(|part| data.extend_from_slice(part.typed::<T>().expect(CLONES).as_slice()));
+    Ok(Array::with_shape(data, shape).expect(CLONES).into())
 }
 
 #[cfg(test)]

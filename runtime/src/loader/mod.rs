@@ -147,5 +147,6 @@ pub use self::metrics::stats::{Slow, Stats, Stuck, WorkerStats};
 pub use self::metrics::verdict::{Bound, Verdict};
 #[doc(hidden)]
 pub use self::spans::PassSpan;
+pub(crate) use self::spans::tell;
 pub use self::worker::cancel::Stopper;
 pub use self::worker::threads::GRACE;

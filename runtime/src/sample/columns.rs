@@ -229,10 +229,29 @@ impl<'a> Columns<'a> {
         unsafe { std::slice::from_raw_parts(self.slot.add(INDICES).cast(), self.rows) }
     }
 
+    /// Panics if a schema took less than all fields: what comes after it would be read from the wrong ones.
+    #[inline]
+    pub(crate) fn finish(&self) {
+        if self.next != self.columns.len() {
+            self.no_such_field()
+        }
+    }
+
+    #[cold]
+    fn no_such_field(&self) -> ! {
+        let (fields, taken) = (self.columns.len(), self.next);
+        panic!(
+            "the batch has {fields} fields, of which its schema took {taken} and then {}: the schema of a sample must take the \
+             fields that the sample declares, and of a part without a fixed number of them one run (Fields::named_run)",
+            if taken < fields { "no more" } else { "one more" },
+        );
+    }
+
     #[inline]
     fn advance(&mut self) -> &'a Column {
+        let Some(column) = self.columns.get(self.next) else { self.no_such_field() };
         self.next += 1;
-        &self.columns[self.next - 1]
+        column
     }
 
     /// Where this column's tensor is, its shape, and how many elements that makes. `Layout::new` made sure that there is

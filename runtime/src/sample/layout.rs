@@ -1,5 +1,6 @@
 //! What samples declare, and where that puts each field in a slot's memory.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::spill::Spill;
@@ -156,9 +157,11 @@ impl Fields {
     /// Adds the fields of a sample whose parts are known at run time only, as a run that a batch gives as one
     /// ([`Dynamic`](super::Dynamic), which has an example).
     ///
-    /// There must be a part, and each must be one field, such as a number or a tensor. The name that it has here is what
-    /// [`Row::next_part`](super::Row::next_part) gives when a sample is written. The name of a part that is all of the sample
-    /// is empty: its field is named as the sample is.
+    /// There must be a part, each must be one field, such as a number or a tensor, and their names must differ. The name that
+    /// a part has here is what [`Row::next_part`](super::Row::next_part) gives when a sample is written. The name of a part that
+    /// is all of the sample is empty: its field is named as the sample is.
+    ///
+    /// A sample has one run, or none, and no fields beside it: its batch is what the run has.
     pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl super::Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {
@@ -168,12 +171,21 @@ impl Fields {
             } else {
                 self.named(&name, &part)
             }
-            if let Some(field) = self.list.get_mut(place) {
-                field.part = Some(name);
+            match &mut self.list[place..] {
+                [field] if field.run == 0 => field.part = Some(name),
+                fields => {
+                    let error = LayoutError::Part { name, fields: fields.len() };
+                    self.fail(error);
+                }
             }
         }
         if self.list.len() == first {
             self.fail(LayoutError::NoPlace { found: "a sample without fields".to_owned() });
+        }
+        let mut names = HashSet::new();
+        let twice = self.list[first..].iter().find(|field| !names.insert(field.part.as_deref()));
+        if let Some(field) = twice.map(|field| field.name.clone()) {
+            self.fail(LayoutError::SameName { field });
         }
         self.end_run(first);
     }
@@ -268,6 +280,16 @@ pub enum LayoutError {
     SameName {
         /// The name.
         field: String,
+    },
+    /// A part of a [run](Fields::named_run) that is not one field.
+    #[error(
+        "part {name:?} of a sample must be one field, and has {fields}, or is a run itself; add its fields one by one"
+    )]
+    Part {
+        /// Its name.
+        name: String,
+        /// How many fields it has.
+        fields: usize,
     },
     /// A part of a sample whose size is its own, or nothing at all.
     #[error(

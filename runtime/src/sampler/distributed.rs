@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::saved::{Saved, put};
 use super::{Order, Places, Sampler, SamplerError, make_room};
 use crate::BoxError;
+use crate::loader::tell;
 use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
 /// How errors call this sampler.
@@ -28,7 +29,7 @@ const NAME: &str = "DistributedSampler";
 /// come. Every replica must be given the same seed, and the same epoch in each pass.
 ///
 /// As in torch a pass's permutation depends on seed and epoch only, and the epoch stays what it is until someone
-/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike (the second one logs a warning). A loader owns its sampler, so the epoch can
+/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike (the second shuffled one logs a warning). A loader owns its sampler, so the epoch can
 /// also be set through a handle that was taken before:
 ///
 /// ```
@@ -255,11 +256,13 @@ impl Sampler for DistributedSampler {
         (self.resumed, self.drawn) = (None, deal);
         if self.drawn_epoch.replace(epoch) == Some(epoch) && self.shuffle && !self.warned {
             self.warned = true;
-            tracing::warn!(
-                epoch,
-                "{NAME}: two passes of one epoch have the same order; before each pass set the epoch, by the handle \
+            tell(|| {
+                tracing::warn!(
+                    epoch,
+                    "{NAME}: two passes of one epoch have the same order; before each pass set the epoch, by the handle \
                  that `epoch` returns"
-            );
+                )
+            });
         }
         Ok(())
     }
@@ -317,6 +320,7 @@ impl Sampler for DistributedSampler {
             return Err(saved.impossible("num_replicas", replicas, reason));
         }
         self.epoch.set(epoch);
+        self.drawn_epoch = None;
         self.resumed = (deal.position > 0).then_some(Resumed { epoch, deal });
         Ok(())
     }

@@ -52,7 +52,10 @@ impl<S> Batch<S> {
     where
         S: Schema,
     {
-        S::tensors(&mut self.columns())
+        let mut columns = self.columns();
+        let tensors = S::tensors(&mut columns);
+        columns.finish();
+        tensors
     }
 
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
