@@ -233,23 +233,13 @@ impl<'a> Columns<'a> {
     #[inline]
     pub(crate) fn finish(&self) {
         if self.next != self.columns.len() {
-            self.no_such_field()
+            other_fields(self.columns.len(), self.next)
         }
-    }
-
-    #[cold]
-    fn no_such_field(&self) -> ! {
-        let (fields, taken) = (self.columns.len(), self.next);
-        panic!(
-            "the batch has {fields} fields, of which its schema took {taken} and then {}: the schema of a sample must take the \
-             fields that the sample declares, and of a part without a fixed number of them one run (Fields::named_run)",
-            if taken < fields { "no more" } else { "one more" },
-        );
     }
 
     #[inline]
     fn advance(&mut self) -> &'a Column {
-        let Some(column) = self.columns.get(self.next) else { self.no_such_field() };
+        let Some(column) = self.columns.get(self.next) else { other_fields(self.columns.len(), self.next) };
         self.next += 1;
         column
     }
@@ -309,4 +299,15 @@ impl fmt::Debug for Columns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.columns.iter().map(|column| column.field.to_string())).finish()
     }
+}
+
+/// A schema took other fields than there are. By value: what gives its address away stays in memory.
+#[cold]
+#[inline(never)]
+fn other_fields(fields: usize, taken: usize) -> ! {
+    panic!(
+        "the batch has {fields} fields, of which its schema took {taken} and then {}: the schema of a sample must take the \
+         fields that the sample declares, and of a part without a fixed number of them one run (Fields::named_run)",
+        if taken < fields { "no more" } else { "one more" },
+    )
 }
