@@ -432,13 +432,6 @@ fn a_part_that_is_not_one_field_is_an_error() {
 }
 
 #[test]
-fn a_run_that_is_written_where_none_was_declared_is_an_error() {
-    let error = dishonest(|fields| fields.fixed(DType::I64, &[]), |row| row.write_run(|row| Ok(row.write_one(1_i64)?)));
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("a part of 0 fields was declared, but the sample's has 1"), "{error}");
-}
-
-#[test]
 #[should_panic(expected = "the batch has 3 fields, of which its schema took 2 and then no more")]
 fn a_sample_with_a_field_beside_its_run_does_not_pass_it_off_as_the_next_ones() {
     let declare = |fields: &mut Fields| {

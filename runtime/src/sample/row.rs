@@ -280,14 +280,14 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     ///
-    /// What `write` fails with, or a [`Mismatch`] if it wrote another number of fields than the run has, or no run begins
-    /// here.
+    /// What `write` fails with, or a [`Mismatch`] if it wrote another number of fields than the run has. Where no run was
+    /// declared (a dataset may list its fields itself), the number is not checked.
     pub fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {
         let first = self.next;
         let declared = self.layout.columns.get(first).map_or(0, |column| column.field.run);
         write(self)?;
         match self.next.saturating_sub(first) {
-            found if declared != found => Err(Mismatch::from(Problem::Run { declared, found }).into()),
+            found if declared != 0 && declared != found => Err(Mismatch::from(Problem::Run { declared, found }).into()),
             _ => Ok(()),
         }
     }
