@@ -229,17 +229,9 @@ impl<'a> Columns<'a> {
         unsafe { std::slice::from_raw_parts(self.slot.add(INDICES).cast(), self.rows) }
     }
 
-    /// Panics if a schema took less than all fields: what comes after it would be read from the wrong ones.
-    #[inline]
-    pub(crate) fn finish(&self) {
-        if self.next != self.columns.len() {
-            other_fields(self.columns.len(), self.next)
-        }
-    }
-
     #[inline]
     fn advance(&mut self) -> &'a Column {
-        let Some(column) = self.columns.get(self.next) else { other_fields(self.columns.len(), self.next) };
+        let Some(column) = self.columns.get(self.next) else { no_more_fields(self.columns.len()) };
         self.next += 1;
         column
     }
@@ -301,13 +293,12 @@ impl fmt::Debug for Columns<'_> {
     }
 }
 
-/// A schema took other fields than there are. By value: what gives its address away stays in memory.
+/// By value: what gives its address away stays in memory.
 #[cold]
 #[inline(never)]
-fn other_fields(fields: usize, taken: usize) -> ! {
+fn no_more_fields(fields: usize) -> ! {
     panic!(
-        "the batch has {fields} fields, of which its schema took {taken} and then {}: the schema of a sample must take the \
-         fields that the sample declares, and of a part without a fixed number of them one run (Fields::named_run)",
-        if taken < fields { "no more" } else { "one more" },
+        "the batch has {fields} fields, and its schema takes more; a part of a sample without a fixed number of fields must \
+         declare them as a run (Fields::named_run)"
     )
 }

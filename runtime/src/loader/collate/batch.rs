@@ -52,10 +52,7 @@ impl<S> Batch<S> {
     where
         S: Schema,
     {
-        let mut columns = self.columns();
-        let tensors = S::tensors(&mut columns);
-        columns.finish();
-        tensors
+        S::tensors(&mut self.columns())
     }
 
     /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
