@@ -1,22 +1,17 @@
 //! Law 4: what a loader takes is what it says. Alone in its process, as it looks at the whole process's memory.
 #![cfg(target_os = "linux")]
 
+#[path = "support/locks.rs"]
+mod locks;
 mod support;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use locks::{is_done, limit_locks, run_children, status};
 use slotline::Loader;
 use slotline::array::{AnyArray, Array};
 use slotline::dataset::from_fn;
 use slotline::loader::Warning;
-
-/// A figure of this process's memory, in bytes.
-fn status(name: &str) -> usize {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.trim_start_matches(':').trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
-}
 
 /// What comes on top of the ceiling: the stacks of a few threads as far as they are used, code that is run for the
 /// first time, and what the allocator keeps.
@@ -51,27 +46,10 @@ fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
     }
 }
 
-/// Set in the child process, to how many bytes it may lock.
-const CHILD: &str = "SLOTLINE_TEST_LOCK_LIMIT";
-
-/// Limits this process, and gives up the privilege to lock more than the limit.
-fn limit_locks(bytes: u64) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: the call reads the struct it is given.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
-    // SAFETY: changes nothing but this process's user.
-    unsafe {
-        if libc::geteuid() == 0 {
-            assert_eq!(libc::setuid(65_534), 0);
-        }
-    }
-}
-
 #[test]
 #[ignore = "the next test runs it, in processes of their own"]
 fn child() {
-    let Some(limit) = std::env::var(CHILD).ok().and_then(|limit| limit.parse().ok()) else { return };
-    limit_locks(limit);
+    let Some(limit) = limit_locks() else { return };
     let dataset = || from_fn(100, |index, _| Ok([index as f32; 1_000]));
     let mut loader = Loader::builder(dataset()).batch_size(10).pin_memory(true).build().unwrap();
     if limit < 80_000 {
@@ -89,7 +67,7 @@ fn child() {
     assert_eq!(status("VmLck"), 0);
     drop(Loader::builder(dataset()).build().unwrap());
     pin_arrays(limit);
-    println!("child of limit {limit} is done");
+    println!("{}", is_done(limit));
 }
 
 /// Two arrays of two pages each, so that a limit may allow for one of them.
@@ -118,21 +96,5 @@ fn pin_arrays(limit: u64) {
 
 #[test]
 fn memory_that_cannot_be_locked_is_a_warning_that_names_the_limit() {
-    // SAFETY: the call fills the struct it is given.
-    let (hard, privileged) = unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);
-        (limit.rlim_max, libc::geteuid() == 0)
-    };
-    for limit in [0_u64, 8_192, 4 << 20] {
-        if limit > hard && !privileged {
-            continue;
-        }
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let command = command.args(["--exact", "child", "--ignored", "--nocapture"]).env(CHILD, limit.to_string());
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains(&format!("child of limit {limit} is done")), "{text}");
-    }
+    run_children([0, 8_192, 4 << 20]);
 }

@@ -1,0 +1,55 @@
+//! For tests of memory that the system refuses to lock. Each runs its file's test `child` in processes of their own, since it
+//! limits, and counts, what a whole process locks.
+
+use std::process::Command;
+
+/// Set in the child process, to how many bytes it may lock.
+const CHILD: &str = "SLOTLINE_TEST_LOCK_LIMIT";
+
+/// A figure of this process's memory, in bytes.
+pub(crate) fn status(name: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
+}
+
+/// In a child process, limits it, and gives up the privilege to lock more than the limit, which it returns.
+pub(crate) fn limit_locks() -> Option<u64> {
+    let bytes = std::env::var(CHILD).ok().and_then(|limit| limit.parse().ok())?;
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the call reads the struct it is given.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
+    // SAFETY: changes nothing but this process's user.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(65_534), 0);
+        }
+    }
+    Some(bytes)
+}
+
+/// What a child says at its end.
+pub(crate) fn is_done(limit: u64) -> String {
+    format!("child of limit {limit} is done")
+}
+
+/// Runs the test `child` with each of these limits that this process may set.
+pub(crate) fn run_children(limits: [u64; 3]) {
+    // SAFETY: the call fills the struct it is given.
+    let (hard, privileged) = unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);
+        (limit.rlim_max, libc::geteuid() == 0)
+    };
+    for limit in limits {
+        if limit > hard && !privileged {
+            continue;
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let command = command.args(["--exact", "child", "--ignored", "--nocapture"]).env(CHILD, limit.to_string());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains(&is_done(limit)), "{text}");
+    }
+}
