@@ -1,6 +1,5 @@
 //! Values as samples that need no collate function: their leaves are the fields.
 
-use std::collections::HashSet;
 use std::slice::from_ref;
 
 use slotline::BoxError;
@@ -40,10 +39,10 @@ impl Sample for Value {
     type Schema = Dynamic;
 
     fn declare(&self, fields: &mut Fields) {
-        let (mut names, mut leaves) = (HashSet::new(), Vec::new());
+        let mut leaves = Vec::new();
         let found = each_leaf(self, &mut |name, leaf| {
             leaves.push((name.to_owned(), leaf));
-            if names.insert(name.to_owned()) { Ok(()) } else { Err(LayoutError::SameName { field: name.to_owned() }) }
+            Ok(())
         });
         match found {
             Ok(()) if leaves.is_empty() => fields.fail(no_place("a value without numbers", "")),

@@ -183,8 +183,8 @@ impl Fields {
             self.fail(LayoutError::NoPlace { found: "a sample without fields".to_owned() });
         }
         let mut names = HashSet::new();
-        let twice = self.list[first..].iter().find(|field| !names.insert(field.part.as_deref()));
-        if let Some(field) = twice.map(|field| field.name.clone()) {
+        let mut parts = self.list[first..].iter().filter_map(|field| field.part.as_deref());
+        if let Some(field) = parts.find(|name| !names.insert(*name)).map(str::to_owned) {
             self.fail(LayoutError::SameName { field });
         }
         self.end_run(first);
