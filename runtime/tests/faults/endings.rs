@@ -43,13 +43,14 @@ fn at_the_end(gone: &Gone, run: impl Fn() + Send + 'static) {
     });
 }
 
-/// Builds a loader of this kind with so many workers, which call `work` for each sample, begins a pass, and leaves it. It says
-/// `gone` when the dataset is.
+/// Builds a loader of this kind with this number of workers, which call `work` for each sample, takes one batch of a pass, calls
+/// `before_leaving`, and drops the pass. `gone` is set when the dataset is dropped.
 fn begin(
     kind: &str,
     workers: usize,
     gone: &Gone,
     work: impl Fn(usize) + Clone + Send + Sync + 'static,
+    before_leaving: impl FnOnce(),
 ) -> (Box<dyn Any + Send>, Stopper) {
     let told = gone.telltale();
     let get = Arc::new(move |index: usize| {
@@ -64,7 +65,10 @@ fn begin(
         ($loader:expr) => {{
             let mut loader = $loader.unwrap();
             let stopper = loader.stopper();
-            assert!(loader.epoch().unwrap().next().unwrap().is_ok());
+            let mut pass = loader.epoch().unwrap();
+            assert!(pass.next().unwrap().is_ok());
+            before_leaving();
+            drop(pass);
             (Box::new(loader), stopper)
         }};
     }
@@ -95,14 +99,15 @@ pub(crate) fn own(words: &[&str]) {
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
     let (given, gone) = (Latch::default(), Gone::default());
     let (taken, samples) = (given.clone(), Arc::new(AtomicUsize::new(0)));
-    let (loader, _) = begin(words[0], 1, &gone, move |_| {
-        // The first one is what the pass is left after.
+    let work = move |_| {
+        // The first sample is the batch that is taken. The worker is at the second one before the pass is dropped, as it would not
+        // get to it afterwards.
         if samples.fetch_add(1, SeqCst) == 1 {
             taken.wait();
             assert!(drop_loader());
         }
-    });
-    given.until_waiting(1);
+    };
+    let (loader, _) = begin(words[0], 1, &gone, work, || given.until_waiting(1));
     *LOADER.lock().unwrap() = Some(loader);
     given.open();
     gone.until();
@@ -116,11 +121,12 @@ pub(crate) fn own_local(words: &[&str]) {
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
     let (gone, over) = (Gone::default(), Gone::default());
     let ends = over.clone();
-    let (loader, stopper) = begin(words[0], 1, &gone, move |_| {
+    let work = move |_| {
         at_the_end(&ends, || {
             assert!(drop_loader());
-        });
-    });
+        })
+    };
+    let (loader, stopper) = begin(words[0], 1, &gone, work, || ());
     *LOADER.lock().unwrap() = Some(loader);
     stopper.stop();
     over.until();
@@ -132,10 +138,11 @@ pub(crate) fn own_local(words: &[&str]) {
 pub(crate) fn slow_locals(words: &[&str]) {
     let (latch, gone, over) = (Latch::default(), Gone::default(), Gone::default());
     let (ends, held) = (over.clone(), latch.clone());
-    let (loader, _) = begin(words[0], 13, &gone, move |_| {
+    let work = move |_| {
         let held = held.clone();
         at_the_end(&ends, move || held.wait());
-    });
+    };
+    let (loader, _) = begin(words[0], 13, &gone, work, || ());
     drop(loader);
     assert!(gone.is_gone() && !over.is_gone(), "the workers let go of everything, and are not over");
     latch.until_waiting(1);
