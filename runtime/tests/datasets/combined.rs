@@ -1,0 +1,364 @@
+//! Datasets made of other datasets, through a loader: the samples are those of the parts, whatever the workers do.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use slotline::array::Array;
+use slotline::dataset::{
+    ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, from_fn,
+    random_split,
+};
+use slotline::loader::{Batch, BatchOf};
+use slotline::rng::rand_core::Rng;
+use slotline::rng::{Generator, SampleRng};
+use slotline::sample::{Fields, Ragged, Text};
+use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::{BoxError, Dataset, Error, Loader};
+use crate::support::{Item, dawdle, items, pixels};
+
+/// Has every batch of shuffled passes looked at, by no worker and by several, and checks that each index came once.
+#[track_caller]
+fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)) {
+    for (workers, part_size) in [(0, 3), (1, 8), (3, 1), (4, 2)] {
+        let loader = Loader::builder(make()).batch_size(8).shuffle(true).seed(5);
+        let mut loader = loader.num_workers(workers).part_size(part_size).build().unwrap();
+        for _ in 0..2 {
+            let mut seen = Vec::new();
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                seen.extend_from_slice(batch.indices());
+                look(&batch);
+            }
+            seen.sort_unstable();
+            assert!(seen.iter().copied().eq(0..make().len() as i64) && !seen.is_empty());
+        }
+    }
+}
+
+/// The items of a batch of which sample `index` must be item `of(index)`.
+#[track_caller]
+fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
+    let columns = batch.columns();
+    let (numbers, bytes) = (columns.get(0).unwrap(), columns.get(1).unwrap());
+    let want: Vec<usize> = batch.indices().iter().map(|&index| of(index as usize)).collect();
+    assert!(numbers.typed::<i64>().unwrap().as_slice().iter().copied().eq(want.iter().map(|&i| i as i64)));
+    assert!(bytes.typed::<u8>().unwrap().as_slice().iter().copied().eq(want.iter().flat_map(|&i| pixels(i)).flatten()));
+}
+
+/// Items of which number `i` is item `first + i`; slow at times.
+fn from(first: usize, len: usize) -> impl Dataset + for<'a> support::DatasetOf<'a, Item> {
+    from_fn(len, move |index, cx| {
+        dawdle(index, cx);
+        Ok((index as i64 + first as i64, pixels(index + first), cx.rng().next_u64()))
+    })
+}
+
+#[test]
+fn a_subset_has_the_samples_of_its_indices() {
+    let chosen: Vec<usize> = (0..90).map(|i| i * 37 % 50).collect(); // some twice
+    let of = |chosen: &[usize]| Subset::new(from(0, 50), chosen.iter().copied()).unwrap();
+    each_pass(|| of(&chosen), |batch| items_are(batch, |index| chosen[index]));
+    each_pass(|| Subset::new(of(&chosen), 10..60).unwrap(), |batch| items_are(batch, |index| chosen[10 + index]));
+}
+
+#[test]
+fn the_parts_of_a_split_have_the_samples_of_the_whole() {
+    let parts = random_split(from(0, 60), &[0.5, 0.5], &mut Generator::from_seed(1)).unwrap();
+    for part in parts {
+        let chosen: Vec<usize> = part.indices().collect();
+        each_pass(|| part.clone(), |batch| items_are(batch, |index| chosen[index]));
+    }
+}
+
+#[test]
+fn concatenated_datasets_come_one_after_the_other() {
+    let all = || ConcatDataset::new([(0, 7), (7, 0), (7, 20), (27, 1)].map(|(first, len)| Arc::new(from(first, len))));
+    each_pass(|| all().unwrap(), |batch| items_are(batch, |index| index));
+    let two = || from(0, 13).concat(items(30, |_, _| Ok(()))).unwrap();
+    each_pass(two, |batch| items_are(batch, |index| if index < 13 { index } else { index - 13 }));
+    // Of the same samples, but of different types: whole, some, and some of each.
+    let rows = |n: usize| TensorDataset::new((Array::new(vec![n as u8; n * 2], &[n, 2]).unwrap(), vec![n as i64; n]));
+    let mixed = || {
+        let some = Subset::new(rows(9).unwrap(), [8, 0]).unwrap();
+        rows(3).unwrap().concat(some).unwrap().concat(ConcatDataset::new(vec![rows(4).unwrap()]).unwrap()).unwrap()
+    };
+    each_pass(mixed, |batch| {
+        let (bytes, numbers) = batch.tensors();
+        for (row, &index) in batch.indices().iter().enumerate() {
+            let want = [3, 3, 3, 9, 9, 4, 4, 4, 4][index as usize];
+            assert_eq!((bytes.row(row).as_slice(), numbers.as_slice()[row]), (&[want as u8; 2][..], want));
+        }
+    });
+}
+
+/// Samples that borrow from the context: a text and a row of numbers, in memory that the thread keeps.
+struct Borrowed {
+    word: &'static str,
+}
+
+impl Dataset for Borrowed {
+    type Sample<'a> = (Text<'a>, Ragged<'a, u16>);
+
+    fn len(&self) -> usize {
+        40
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let [text, row] = cx.parts();
+        let (text, row) = (text.local::<String>(), row.buffer::<u16>(index % 6));
+        text.clear();
+        text.extend([self.word, &index.to_string()]);
+        row.fill(index as u16);
+        Ok((Text::new(text, 20), Ragged::new(row, 5)))
+    }
+}
+
+#[test]
+fn stacked_samples_may_borrow_from_their_contexts() {
+    let stack = || StackDataset::new((Borrowed { word: "left" }, from(100, 40), Borrowed { word: "right" })).unwrap();
+    each_pass(stack, |batch| {
+        let ((left, ones), (numbers, _, _), (right, others)) = batch.tensors();
+        for (row, &index) in batch.indices().iter().enumerate() {
+            assert_eq!((left.get(row), right.get(row)), (&*format!("left{index}"), &*format!("right{index}")));
+            assert_eq!(numbers.as_slice()[row], index + 100);
+            for ragged in [&ones, &others] {
+                assert_eq!(ragged.row(row), vec![index as u16; index as usize % 6]);
+            }
+        }
+    });
+}
+
+/// Also that a stack in a stack draws differently from all others.
+#[test]
+fn stacked_datasets_draw_independent_numbers_that_no_worker_changes() {
+    let noise = || {
+        from_fn(50, |index, cx| {
+            dawdle(index, cx);
+            Ok(cx.rng().next_u64())
+        })
+    };
+    let stack =
+        || StackDataset::new((StackDataset::new((noise(), noise())).unwrap(), noise(), Arc::new(noise()))).unwrap();
+    let mut runs = Vec::new();
+    each_pass(stack, |batch| {
+        let ((a, b), c, d) = batch.tensors();
+        let words: Vec<u64> = [a, b, c, d].iter().flat_map(|tensor| tensor.as_slice()).copied().collect();
+        runs.push((batch.epoch(), batch.task(), batch.indices().to_vec(), words));
+    });
+    let (first, others) = runs.split_at(2 * 7);
+    assert!(others.chunks(first.len()).all(|run| run == first) && others.len() == 3 * first.len());
+    let mut words: Vec<u64> = first.iter().flat_map(|(.., words)| words).copied().collect();
+    words.sort_unstable();
+    words.dedup();
+    assert_eq!(words.len(), 2 * 50 * 4);
+    // A subset, or datasets one after the other, draw what the pass gives them.
+    let seed = Generator::from_seed(9).random_i64() as u64;
+    let of = Subset::new(noise(), 10..12).unwrap().concat(noise()).unwrap();
+    let mut loader = Loader::builder(of).batch_size(4).seed(9).build().unwrap();
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    assert!(batch.tensors().as_slice().iter().copied().eq((0..4).map(|i| SampleRng::new(seed, 0, i).next_u64())));
+}
+
+/// Counts prefetches, and knows its fields.
+struct Counted(Arc<AtomicUsize>);
+
+impl Dataset for Counted {
+    type Sample<'a> = [u8; 3];
+
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<[u8; 3], BoxError> {
+        Ok([index as u8; 3])
+    }
+
+    fn prefetch(&self, index: usize) {
+        assert!(index < 10);
+        self.0.fetch_add(100 + index, Relaxed);
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(Fields::of(&[0_u8; 3]))
+    }
+}
+
+#[test]
+fn prefetching_and_fields_reach_the_parts() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let one = || Counted(Arc::clone(&count));
+    let check = |asked: usize, fields: Option<Fields>, want: Fields| {
+        assert_eq!(count.swap(0, Relaxed), asked);
+        assert_eq!(fields, Some(want));
+    };
+    let fields = || Fields::of(&[0_u8; 3]);
+    let subset = Subset::new(one(), [7, 8]).unwrap();
+    [0, 1, 2].iter().for_each(|&index| subset.prefetch(index));
+    check(107 + 108, subset.fields(), fields());
+    let concat = ConcatDataset::new(vec![one(), one()]).unwrap();
+    [3, 13, 20].iter().for_each(|&index| concat.prefetch(index));
+    check(103 + 103, concat.fields(), fields());
+    let pair = one().concat(subset).unwrap();
+    [4, 11].iter().for_each(|&index| pair.prefetch(index));
+    check(104 + 108, pair.fields(), fields());
+    let stack = StackDataset::new((one(), one())).unwrap();
+    stack.prefetch(5);
+    check(2 * 105, stack.fields(), Fields::of(&([0_u8; 3], [0_u8; 3])));
+    let unknown = StackDataset::new((one(), from_fn(10, |index, _| Ok(index as i64)))).unwrap();
+    assert!(unknown.fields().is_none());
+}
+
+#[test]
+fn parts_that_do_not_fit_are_errors_that_name_them() {
+    let some = |len| from_fn(len, |index, _| Ok(index as i64));
+    let error = Subset::new(some(10), [3, 9, 10, 11]).unwrap_err();
+    assert_eq!(error, SubsetError::Index { place: 2, index: 10, len: 10 });
+    assert!(Subset::new(some(0), []).unwrap().is_empty());
+    assert_eq!(StackDataset::new(()).unwrap_err(), StackError::Empty);
+    let error = StackDataset::new((some(3), some(3), some(2))).unwrap_err();
+    assert_eq!(error, StackError::Length { first: 3, place: 3, other: 2 });
+    assert!(error.to_string().contains("size mismatch between datasets: the first has 3 samples, number 3 has 2"));
+}
+
+/// An order with an index too many.
+struct TooFar;
+
+impl Sampler for TooFar {
+    fn len(&self) -> usize {
+        3
+    }
+
+    fn memory(&self) -> usize {
+        12
+    }
+
+    fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        order.u32_table().extend([0, 2, 1]);
+        Ok(())
+    }
+}
+
+/// Loads the three batches of `TooFar`'s pass over a dataset of 2, of which the second must be an error.
+#[track_caller]
+fn the_index_2_is_missing<D: Dataset>(dataset: D, name: &'static str) {
+    assert_eq!(dataset.len(), 2);
+    let error = dataset.get(2, &mut Context::default()).err().unwrap();
+    assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: name, index: 2, len: 2 }));
+    let mut loader = Loader::builder(dataset).sampler(TooFar).num_workers(2).build().unwrap();
+    let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|e| e.to_string())).collect();
+    assert!(batches[0].is_ok() && batches[2].is_ok() && batches.len() == 3);
+    let error = batches[1].as_ref().unwrap_err();
+    assert!(error.contains(&format!("{name}: index 2 is not below its length, 2; check the sampler")), "{error}");
+}
+
+#[test]
+fn an_index_that_a_dataset_lacks_is_its_batchs_error() {
+    let some = |len| from_fn(len, |index, _| Ok(index as i64));
+    the_index_2_is_missing(Subset::new(some(10), [5, 6]).unwrap(), "Subset");
+    the_index_2_is_missing(ConcatDataset::new([some(1), some(1)]).unwrap(), "ConcatDataset");
+}
+
+#[test]
+fn a_sample_that_fails_in_a_part_fails_its_batch_only() {
+    let failing = from_fn(8, |index, _| if index == 5 { Err("broken".into()) } else { Ok(index as i64) });
+    let stack = StackDataset::new((failing, from_fn(8, |index, _| Ok(index as f32)))).unwrap();
+    let subset = Subset::new(stack, (0..8).rev()).unwrap();
+    let mut loader = Loader::builder(subset).batch_size(2).num_workers(2).build().unwrap();
+    let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|e| e.to_string())).collect();
+    assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
+    let error = batches[1].as_ref().unwrap_err();
+    assert!(error.contains("broken") && error.contains('2'), "{error}");
+}
+
+/// Reads whole batches, and notes what it was asked for.
+struct Bulk {
+    asked: Arc<Mutex<Vec<Vec<usize>>>>,
+    /// Puts so many more, or fewer, than it was asked for.
+    off_by: isize,
+}
+
+impl Dataset for Bulk {
+    type Sample<'a> = (i64, u64);
+
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
+        if index == 7 && self.off_by == 0 { Err("seven".into()) } else { Ok((index as i64, cx.rng().next_u64())) }
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.asked.lock().unwrap().push(indices.to_vec());
+        let count = indices.len().saturating_add_signed(self.off_by);
+        for place in 0..count {
+            cx.go_to(place);
+            put(self.get(indices[place.min(indices.len() - 1)], cx)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_dataset_that_reads_many_is_asked_for_whole_batches_and_gives_the_same_as_one_by_one() {
+    for workers in [0, 2] {
+        let asked = Arc::default();
+        let bulk = Bulk { asked: Arc::clone(&asked), off_by: 0 };
+        let subset = Subset::new(bulk, (0..10).rev()).unwrap();
+        let mut loader = Loader::builder(subset).batch_size(4).seed(3).num_workers(workers).build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().collect();
+        let mut asked = asked.lock().unwrap().clone();
+        asked.sort();
+        assert_eq!(asked, [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]], "in the dataset's own indices");
+        // The third sample of the first batch is number 7, and index 2 of the subset.
+        assert!(matches!(outcomes[0], Err(Error::Sample { index: 2, position: 2, task: 0, .. })), "{:?}", outcomes[0]);
+        let one_by_one = from_fn(10, |index, cx| Ok((9 - index as i64, cx.rng().next_u64())));
+        let mut loader = Loader::builder(one_by_one).batch_size(4).seed(3).build().unwrap();
+        for (got, want) in outcomes.iter().zip(loader.epoch().unwrap()).skip(1) {
+            let (got, want) = (got.as_ref().unwrap(), want.unwrap());
+            assert_eq!(got.tensors().0.as_slice(), want.tensors().0.as_slice());
+            assert_eq!(got.tensors().1.as_slice(), want.tensors().1.as_slice(), "each sample has its own numbers");
+        }
+    }
+}
+
+#[test]
+fn a_bulk_read_that_puts_too_few_or_too_many_is_an_error() {
+    for (off_by, message) in
+        [(-1, "was asked for 4 samples and put only 3"), (1, "was asked for 4 samples and put more")]
+    {
+        let bulk = Bulk { asked: Default::default(), off_by };
+        let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();
+        let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_collate_function_has_a_bulk_read_by_for_each_and_without_batches_there_is_none() {
+    let asked = Arc::default();
+    let bulk = || Bulk { asked: Arc::clone(&asked), off_by: 0 };
+    let collate = |samples: &mut slotline::loader::Samples<'_, Bulk>| {
+        let mut sum = 0;
+        samples.for_each(|(number, _)| {
+            sum += number;
+            Ok(())
+        })?;
+        Ok(sum)
+    };
+    let mut loader = Loader::builder(bulk()).batch_size(5).collate(collate).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap(), 10);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+    let mut loader = Loader::builder(bulk()).batch_size(None).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}

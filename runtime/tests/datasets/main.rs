@@ -1,0 +1,24 @@
+//! Datasets, samples and files: what they give, with a loader and without one.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(feature = "npy")]
+mod files;
+
+#[cfg(feature = "npy")]
+mod any_bytes;
+#[cfg(feature = "npy")]
+mod bad_files;
+mod combined;
+mod derive;
+mod foreign_arrays;
+#[cfg(feature = "npy")]
+mod good_files;
+mod iterable_datasets;
+mod map;
+mod own_memory;
+mod ragged;
+mod samples;
+mod sizes;
+mod splits;

@@ -1,0 +1,18 @@
+//! What the parts of `random_split` are; that they are torch's is in `tests/torch/parity.rs`.
+
+use std::sync::Arc;
+
+use slotline::Dataset;
+use slotline::dataset::{from_fn, random_split};
+use slotline::rng::Generator;
+
+#[test]
+fn the_parts_share_the_dataset_and_their_samples_are_its() {
+    let dataset = Arc::new(from_fn(100, |index, _| Ok(index as i64)));
+    let parts = random_split(Arc::clone(&dataset), &[0.1, 0.2, 0.7], &mut Generator::from_seed(3)).unwrap();
+    assert!(parts.iter().all(|part| Arc::ptr_eq(&**part.dataset(), &dataset)));
+    assert_eq!(parts.iter().map(Dataset::len).collect::<Vec<_>>(), [10, 20, 70]);
+    let mut all: Vec<usize> = parts.iter().flat_map(|part| part.indices().collect::<Vec<_>>()).collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..100));
+}

@@ -1,0 +1,177 @@
+//! What the builder refuses, what it makes do with, and what it warns of.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use slotline::dataset::{TensorDataset, from_fn};
+use slotline::loader::{Affinity, BuildError, Builder, Error, Warning};
+use slotline::sampler::{SamplerError, SequentialSampler};
+use slotline::{Dataset, Loader};
+use crate::support::items;
+
+fn ten() -> Builder<impl Dataset> {
+    Loader::builder(items(10, |_, _| Ok(())))
+}
+
+#[test]
+fn an_option_that_must_be_positive_is_named_when_it_is_0() {
+    for (builder, name) in [
+        (ten().batch_size(0), "batch_size"),
+        (ten().num_workers(1).prefetch_factor(0), "prefetch_factor"),
+        (ten().hold(0), "hold"),
+        (ten().part_size(0), "part_size"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(matches!(error, BuildError::Zero { option } if option == name), "{error}");
+        assert_eq!(error.to_string(), format!("{name} is 0; give a positive number"));
+    }
+}
+
+#[test]
+fn options_that_exclude_each_other_are_named_with_what_to_do() {
+    let error = ten().shuffle(true).sampler(SequentialSampler::new(3)).build().unwrap_err().to_string();
+    assert_eq!(error, "sampler and shuffle exclude each other; a sampler decides the order; drop shuffle");
+    let error = ten().timeout(Duration::from_secs(1)).build().unwrap_err().to_string();
+    assert!(error.contains("timeout and num_workers = 0 exclude each other"), "{error}");
+}
+
+#[test]
+fn a_batch_size_beyond_the_dataset_takes_no_more_memory_than_the_dataset() {
+    for (size, part_size) in [(10, 1), (11, 4), (usize::MAX, usize::MAX), (usize::MAX, 1)] {
+        for workers in [0, 2] {
+            let builder = ten().batch_size(size).part_size(part_size).num_workers(workers);
+            let mut loader = builder.build().unwrap();
+            assert!(loader.memory_ceiling() < 100_000, "{}", loader.memory_ceiling());
+            assert_eq!((loader.len(), loader.batch_size()), (Some(1), size));
+            let lens: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).collect();
+            assert_eq!(lens, [10]);
+            let whole =
+                ten().batch_size(size).drop_last(true).num_workers(workers).build().unwrap().epoch().unwrap().count();
+            assert_eq!(whole, usize::from(size == 10));
+        }
+    }
+    let mut loader = ten().batch_size(usize::MAX).collate(|samples| Ok(samples.len())).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(Result::unwrap).collect::<Vec<_>>(), [10]);
+}
+
+#[test]
+fn absurd_numbers_of_slots_and_threads_are_refused() {
+    for (builder, name) in [
+        (ten().num_workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),
+        (ten().num_workers(usize::MAX), "num_workers"),
+        (ten().num_workers(usize::MAX).prefetch_factor(usize::MAX), "num_workers"),
+        (ten().hold(usize::MAX), "hold"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
+    }
+}
+
+/// Says these fields, so that no sample of theirs must ever exist.
+struct Huge(usize, &'static [usize]);
+
+impl Dataset for Huge {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get<'a>(&'a self, _: usize, _: &'a mut slotline::dataset::Context) -> Result<i64, slotline::BoxError> {
+        Err("there is none".into())
+    }
+
+    fn fields(&self) -> Option<slotline::sample::Fields> {
+        let mut fields = slotline::sample::Fields::new();
+        fields.fixed(slotline::dtype::DType::F64, self.1);
+        Some(fields)
+    }
+}
+
+#[test]
+fn a_batch_beyond_the_machines_address_space_is_an_error_that_names_the_field() {
+    for shape in [&[1 << 40, 1 << 21][..], &[usize::MAX, 0], &[1 << 31, 0, 1 << 31], &[1; 8], &[1; 20]] {
+        let error = Loader::builder(Huge(64, shape)).batch_size(64).build().unwrap_err();
+        assert!(matches!(error, BuildError::Layout(_)), "{shape:?}: {error}");
+    }
+    let error = Loader::builder(Huge(64, &[1 << 40, 1 << 21])).batch_size(64).build().unwrap_err().to_string();
+    assert!(error.contains("64 rows of field 0: f64 [1099511627776, 2097152]"), "{error}");
+    // More samples than can be counted in bytes, though none has any.
+    let error = Loader::builder(Huge(usize::MAX, &[0])).batch_size(usize::MAX).build().unwrap_err().to_string();
+    assert!(error.contains("make batch_size smaller"), "{error}");
+    // Nothing at all is no problem.
+    let mut loader = Loader::builder(Huge(4, &[5, 0])).batch_size(2).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_err()).count(), 2);
+}
+
+#[test]
+fn more_memory_than_the_machine_has_is_an_error_with_the_numbers() {
+    for (workers, expected) in [(0, 2_usize), (2, 6)] {
+        // 64 TiB a batch, and 2⁶² bytes.
+        for shape in [&[1 << 37][..], &[1 << 53]] {
+            let error = Loader::builder(Huge(64, shape)).batch_size(64).num_workers(workers).build().unwrap_err();
+            let BuildError::Memory { slots, batch, bytes, available } = error else { panic!("{error}") };
+            assert_eq!((slots, bytes), (expected, batch as u128 * expected as u128));
+            assert!(batch >= 64 * 8 * shape[0] && available > 0 && bytes > u128::from(available));
+            let text = BuildError::Memory { slots, batch, bytes, available }.to_string();
+            assert!(text.contains(&bytes.to_string()) && text.contains(&available.to_string()), "{text}");
+        }
+    }
+    // The order of a pass counts, too.
+    for len in [1 << 50, usize::MAX] {
+        let error = Loader::builder(Huge(len, &[])).shuffle(true).build().unwrap_err();
+        assert!(matches!(error, BuildError::OrderMemory { bytes, available } if bytes as u64 > available), "{error}");
+    }
+}
+
+#[test]
+fn a_dataset_of_any_length_can_be_read_one_after_the_other() {
+    let mut loader =
+        Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).batch_size(4096).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.remaining(), Some(usize::MAX.div_ceil(4096)));
+    assert!(pass.next().unwrap().unwrap().tensors().as_slice().iter().copied().eq(0..4096));
+    drop(pass);
+    // Here each sample is a batch of its own, and there are more of them than a ring can count with its flags.
+    let mut loader = Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).build().unwrap();
+    let error = loader.epoch().err().unwrap();
+    assert!(matches!(error, Error::TooManyBatches { tasks: usize::MAX }), "{error}");
+    assert!(loader.epoch().is_err(), "and again");
+}
+
+#[test]
+fn an_unknown_core_is_an_error_and_known_ones_are_taken() {
+    let error = ten().num_workers(2).affinity(Affinity::Cores(vec![0, usize::MAX])).build().unwrap_err();
+    assert!(matches!(&error, BuildError::NoSuchCore { core: usize::MAX, usable } if usable.contains('0')), "{error}");
+    let error = ten().num_workers(2).affinity(Affinity::Cores(vec![])).build().unwrap_err();
+    assert!(matches!(error, BuildError::Zero { .. }) && error.to_string().contains("affinity"), "{error}");
+    let error = ten().num_workers(2).affinity(Affinity::Cores(vec![usize::MAX])).build().unwrap_err();
+    let first = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
+    let mut loader = ten().num_workers(3).affinity(Affinity::Cores(vec![first])).build().unwrap();
+    assert!(!loader.warnings().iter().any(|warning| matches!(warning, Warning::NotBound { .. })));
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 10);
+}
+
+#[test]
+fn more_workers_than_cores_is_a_warning() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let loader = ten().num_workers(cores + 1).build().unwrap();
+    assert_eq!(loader.warnings(), [Warning::ManyWorkers { workers: cores + 1, cores }]);
+    assert!(loader.warnings()[0].to_string().contains(&format!("num_workers is {}", cores + 1)));
+    assert!(ten().num_workers(cores).build().unwrap().warnings().is_empty());
+}
+
+#[test]
+fn an_empty_dataset_has_no_batches_in_order_and_cannot_be_shuffled() {
+    let empty = || TensorDataset::new(Vec::<i64>::new()).unwrap();
+    for workers in [0, 2] {
+        let mut loader = Loader::builder(empty()).batch_size(4).num_workers(workers).build().unwrap();
+        assert!(loader.is_empty());
+        for _ in 0..3 {
+            assert_eq!(loader.epoch().unwrap().count(), 0);
+        }
+    }
+    let error = Loader::builder(empty()).shuffle(true).build().unwrap_err();
+    assert!(matches!(error, BuildError::Sampler(SamplerError::EmptyDataset { .. })), "{error}");
+    assert!(error.source().is_none() && error.to_string().contains("the dataset is empty"));
+}

@@ -1,0 +1,373 @@
+//! Law 5, the first half: what goes wrong in a sample or in a collate function has one outcome, which names the place,
+//! and the next batch still comes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::dtype::DType;
+use slotline::loader::{BuildError, By, Error};
+use slotline::sample::{Fields, Ragged, Row, Sample, Text};
+use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::{BoxError, Loader};
+use crate::support::{Got, Run, items};
+
+const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
+
+/// Index, position and task of a sample's error or panic, who it was by, and what it said.
+fn parts(error: &Error) -> (usize, usize, usize, By, String) {
+    match error {
+        Error::Sample { index, position, task, by, source } => (*index, *position, *task, *by, source.to_string()),
+        Error::Panic { index, position, task, by, message } => (*index, *position, *task, *by, message.clone()),
+        other => panic!("{other} is about no sample"),
+    }
+}
+
+/// Runs two passes in which `bad` samples fail by `fail`, and checks each batch and each error.
+fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
+    for (workers, part_size, in_order) in [
+        (0, None, true),
+        (0, Some(3), true),
+        (1, Some(1), true),
+        (2, None, true),
+        (2, Some(1), true),
+        (3, Some(3), false),
+    ] {
+        let dataset = items(RUN.len, move |index, _| if bad(index) { fail(index) } else { Ok(()) });
+        let dataset = Known(dataset);
+        let mut builder = RUN.over(dataset).num_workers(workers).in_order(in_order);
+        if let Some(part_size) = part_size {
+            builder = builder.part_size(part_size);
+        }
+        let mut loader = builder.build().unwrap();
+        for expected in RUN.expected(2) {
+            let mut seen = 0;
+            for outcome in loader.epoch().unwrap() {
+                match outcome {
+                    Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.task()]),
+                    Err(error) => {
+                        assert_eq!(matches!(error, Error::Panic { .. }), panics);
+                        let (index, position, task, by, said) = parts(&error);
+                        let row = expected[task].indices.iter().position(|&index| bad(index as usize)).unwrap();
+                        assert_eq!((index as i64, position), (expected[task].indices[row], task * 8 + row));
+                        assert!(by == By::Consumer || matches!(by, By::Worker(id) if id < workers), "{by}");
+                        assert_eq!(said, format!("no {index}"));
+                        let text = error.to_string();
+                        assert!(text.contains(&format!("sample {index} of batch {task} ")), "{text}");
+                        assert!(text.contains(&by.to_string()) && text.contains(&said), "{text}");
+                    }
+                }
+                seen += 1;
+            }
+            assert_eq!(seen, expected.len(), "each batch came, or its error did");
+        }
+    }
+}
+
+/// Says its fields itself, so that no sample is read for them.
+struct Known<D>(D);
+
+impl<D: Dataset> Dataset for Known<D> {
+    type Sample<'a> = D::Sample<'a>;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        self.0.get(index, cx)
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(Fields::of(&(0_i64, [[0_u8; 3]; 2], 0_u64)))
+    }
+}
+
+#[test]
+fn an_error_names_the_sample_and_the_next_batch_comes() {
+    let fail = |index| Err(format!("no {index}").into());
+    check(|index| index == 0, fail, false);
+    check(|index| index % 16 == 9, fail, false);
+    check(|index| index == 39, fail, false);
+    check(|_| true, fail, false);
+}
+
+#[test]
+fn a_panic_names_the_sample_and_the_next_batch_comes() {
+    let fail = |index| panic!("no {index}");
+    check(|index| index == 0, fail, true);
+    check(|index| index % 16 == 9, fail, true);
+    check(|_| true, fail, true);
+}
+
+/// Panics once more when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a bomb was dropped");
+    }
+}
+
+#[test]
+fn whatever_a_panic_carries_the_workers_live_on() {
+    for workers in [0, 1, 2] {
+        let dataset = items(8, |index, _| match index {
+            1 => panic!("a literal"),
+            2 => panic!("a String of {index}"),
+            3 => std::panic::panic_any(7_u32),
+            5 => std::panic::panic_any(Bomb),
+            _ => Ok(()),
+        });
+        let mut loader = Loader::builder(dataset).num_workers(workers).help(false).build().unwrap();
+        for _ in 0..3 {
+            let said: Vec<_> = loader.epoch().unwrap().map(|batch| batch.err().map(|error| parts(&error).4)).collect();
+            let said: Vec<_> = said.iter().map(Option::as_deref).collect();
+            let mute = Some("a panic without a message");
+            assert_eq!(said, [None, Some("a literal"), Some("a String of 2"), mute, None, mute, None, None]);
+        }
+    }
+}
+
+type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
+
+/// A sample that writes itself as it is told.
+struct Odd(Write);
+
+impl Sample for Odd {
+    type Schema = (i32, u8);
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.named("numbers", &[0_i32; 3]);
+        fields.named("text", &Text::new("", 4));
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.0(row)
+    }
+}
+
+#[test]
+fn a_sample_other_than_declared_is_an_error_that_says_both() {
+    let cases: [(Write, &str); 13] = [
+        (|row| [1_i32, 2].write(row), "numbers: i32 [3] was declared, but the sample has i32 [2]"),
+        (|row| [1_i64, 2, 3].write(row), "numbers: i32 [3] was declared, but the sample has i64 [3]"),
+        (|row| [[1_i32, 2, 3]].write(row), "the sample has i32 [1, 3]"),
+        (|row| Ok(row.write(&[1_i32, 2], &[3])?), "numbers: i32 [3] was declared, but the sample has i32 [2]"),
+        (|row| Ok(row.write::<i32>(&[], &[1; 9])?), "numbers: i32 [3]"),
+        (
+            |row| Ragged::new(&[1_i32, 2, 3], 3).write(row),
+            "declared of fixed shape, but the sample writes it otherwise",
+        ),
+        (|row| [1_i32, 2, 3].write(row), "2 fields were declared, but the sample wrote 1"),
+        (|row| ([1_i32, 2, 3], [1_u8; 4]).write(row), "text: u8 up to [4] was declared ragged"),
+        (
+            |row| ([1_i32, 2, 3], Text::new("five!", 9)).write(row),
+            "the sample has 5 elements; declare a greater maximum",
+        ),
+        (
+            |row| ([1_i32, 2, 3], Text::new("four", 4), 1_u8).write(row),
+            "2 fields were declared, but the sample wrote 3",
+        ),
+        (|_| Ok(()), "2 fields were declared, but the sample wrote 0"),
+        (|_| Err("it would not decode".into()), "it would not decode"),
+        // An error that the sample keeps to itself.
+        (
+            |row| {
+                assert!(row.write(&[1_i32, 2], &[3]).is_err());
+                assert!(Ragged::new(&[1_i32], 1).write(row).is_err());
+                Text::new("four", 4).write(row).err();
+                Ok(())
+            },
+            "2 fields were declared, but the sample wrote 0",
+        ),
+    ];
+    for (i, (write, expected)) in cases.into_iter().enumerate() {
+        let good: Write = |row| ([1_i32, 2, 3], Text::new("ok", 2)).write(row);
+        let dataset = from_fn(6, move |index, _| Ok(Odd(if index == 3 { write } else { good })));
+        let mut loader = Loader::builder(dataset).batch_size(2).num_workers(i % 2).build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ())).collect();
+        assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
+        let error = outcomes[1].as_ref().unwrap_err();
+        assert!(matches!(error, Error::Sample { index: 3, position: 3, task: 1, .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_sample_that_reads_its_batch_otherwise_than_it_wrote_it_panics_and_no_more() {
+    struct Liar;
+    impl Sample for Liar {
+        type Schema = bool;
+        fn declare(&self, fields: &mut Fields) {
+            fields.fixed(DType::U8, &[]);
+        }
+        fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+            7_u8.write(row)
+        }
+    }
+    let mut loader = Loader::builder(from_fn(2, |_, _| Ok(Liar))).build().unwrap();
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(batch.tensors()))).is_err());
+        assert_eq!(batch.columns().get(0).unwrap().bytes(), [7]);
+    }
+}
+
+#[test]
+fn the_fields_that_a_dataset_says_are_used_and_kept_to() {
+    let unread = |index, _: &mut Context| if index == 0 { Err("never read".into()) } else { Ok(()) };
+    let mut loader = Loader::builder(Known(items(3, unread))).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
+
+    struct Lies;
+    impl Dataset for Lies {
+        type Sample<'a> = (i64, f32);
+        fn len(&self) -> usize {
+            2
+        }
+        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<(i64, f32), BoxError> {
+            Ok((index as i64, 0.5))
+        }
+        fn fields(&self) -> Option<Fields> {
+            Some(Fields::of(&(0_i64, 0_f64)))
+        }
+    }
+    let mut loader = Loader::builder(Lies).build().unwrap();
+    for batch in loader.epoch().unwrap() {
+        let error = batch.err().unwrap().to_string();
+        assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
+    }
+}
+
+#[test]
+fn no_readable_sample_at_build_is_an_error_and_a_later_one_will_do() {
+    let error = Loader::builder(items(20, |index, _| Err(format!("no {index}").into()))).build().unwrap_err();
+    assert!(matches!(&error, BuildError::Probe { index: 15, source } if source.to_string() == "no 15"), "{error}");
+    let error = Loader::builder(items(2, |_, _| panic!("no"))).build().unwrap_err();
+    assert!(
+        matches!(&error, BuildError::Probe { index: 1, source } if source.to_string() == "panicked: no"),
+        "{error}"
+    );
+    let bad = |index, _: &mut Context| if index < 9 { Err("no".into()) } else { Ok(()) };
+    assert_eq!(Loader::builder(items(20, bad)).build().unwrap().epoch().unwrap().filter(Result::is_ok).count(), 11);
+}
+
+/// Draws these indices, and says this length.
+struct Fixed(Vec<u64>, usize);
+
+impl Sampler for Fixed {
+    fn len(&self) -> usize {
+        self.1
+    }
+
+    fn memory(&self) -> usize {
+        self.0.len() * 8
+    }
+
+    fn order(&mut self, _: &mut slotline::rng::Generator, order: &mut Order) -> Result<(), SamplerError> {
+        order.u64_table().extend(&self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_index_beyond_the_dataset_is_that_samples_failure() {
+    let array = slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
+    for workers in [0, 2] {
+        let sampler = Fixed(vec![2, 3, 0, u64::MAX], 4);
+        let mut loader = Loader::builder(array.clone()).sampler(sampler).num_workers(workers).build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|b| b.tensors()[[0]])).collect();
+        assert!(matches!(
+            outcomes[..],
+            [Ok(12), Err(Error::Sample { index: 3, .. }), Ok(10), Err(Error::Sample { .. })]
+        ));
+    }
+}
+
+#[test]
+fn a_sampler_may_draw_less_than_it_said_and_more_only_where_batches_can_hold_it() {
+    let dataset = || items(10, |_, _| Ok(()));
+    let tasks = |drawn: u64, said, batch_size| {
+        let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), said)).batch_size(batch_size);
+        let mut loader = builder.build().unwrap();
+        let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
+        pass.map_err(|error| error.to_string())
+    };
+    assert_eq!(tasks(3, 8, 4), Ok(vec![3]));
+    assert_eq!(tasks(10, 8, 4), Ok(vec![4, 4, 2]));
+    assert_eq!(tasks(2, 8, 100), Ok(vec![2]));
+    let error = tasks(10, 8, 100).unwrap_err();
+    assert!(error.contains("the pass has 10 samples, and had 8 when the loader was built"), "{error}");
+}
+
+#[test]
+fn a_collate_functions_error_or_panic_names_the_sample_it_was_at() {
+    for workers in [0, 2] {
+        let before = AtomicUsize::new(usize::MAX);
+        let dataset = items(15, |index, _| if index == 7 { Err("no 7".into()) } else { Ok(()) });
+        let builder = Loader::builder(dataset).batch_size(3).num_workers(workers).collate(move |samples| {
+            let task = samples.index().unwrap() / 3;
+            before.store(task, Ordering::Relaxed);
+            if task == 1 {
+                // Before it has read any.
+                return Err("no batch 1".into());
+            }
+            let mut sum = 0;
+            while let Some(sample) = samples.next() {
+                sum += sample?.0;
+                assert!(task != 3 || samples.len() != 1, "no batch 3");
+            }
+            Ok(sum)
+        });
+        let mut loader = builder.build().unwrap();
+        for _ in 0..3 {
+            let mut pass = loader.epoch().unwrap();
+            assert_eq!(pass.next().unwrap().unwrap(), 1 + 2);
+            let error = pass.next().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Sample { index: 3, position: 3, task: 1, .. }), "{error}");
+            let error = pass.next().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Sample { index: 7, position: 7, task: 2, .. }), "{error}");
+            let error = pass.next().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Panic { index: 10, position: 10, task: 3, .. }), "{error}");
+            assert_eq!(pass.next().unwrap().unwrap(), 12 + 13 + 14);
+            assert!(pass.next().is_none());
+        }
+    }
+}
+
+/// Cannot bear to be asked ahead for sample 20.
+struct Shy;
+
+impl Dataset for Shy {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        40
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+
+    fn prefetch(&self, index: usize) {
+        assert_ne!(index, 20, "not that one");
+    }
+}
+
+#[test]
+fn a_panic_in_prefetch_counts_as_one_in_the_sample_that_is_read_just_then() {
+    for (workers, task, index) in [(0, 3, 12), (2, 5, 20)] {
+        let mut loader = Loader::builder(Shy).batch_size(4).num_workers(workers).build().unwrap();
+        for _ in 0..2 {
+            let outcomes = loader.epoch().unwrap().enumerate();
+            let failed = outcomes.filter_map(|(place, outcome)| match outcome {
+                Ok(batch) => {
+                    assert_eq!(batch.tensors().as_slice()[3], place as i64 * 4 + 3);
+                    None
+                }
+                Err(error) => Some((place, parts(&error).2, parts(&error).0)),
+            });
+            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)]);
+        }
+    }
+}

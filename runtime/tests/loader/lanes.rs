@@ -1,0 +1,356 @@
+//! Lane loaders when things go wrong: collate functions and cursors that fail in every way, values whose drop panics, and
+//! numbers that must not depend on how far ahead workers are asked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use slotline::dataset::{Context, IterableDataset, from_fn, iter_fn};
+use slotline::loader::{Collated, OnHeld};
+use slotline::rng::rand_core::Rng;
+use slotline::{BoxError, Loader, WorkerInfo};
+use crate::support::prefetch;
+
+#[test]
+fn batches_are_numbered_as_they_come_however_many_requests_were_in_vain() {
+    for sizes in [&[0, 4, 20][..], &[20, 4, 0], &[1, 1, 1], &[0], &[7, 0, 3, 9]] {
+        for drop_last in [false, true] {
+            let mut first = None;
+            for factor in 1..5 {
+                let dataset = iter_fn(move |worker: Option<WorkerInfo>| {
+                    let (id, len) = worker.map_or((0, 1), |worker| (worker.id(), sizes[worker.id()]));
+                    Ok((0..len).map(move |i| Ok(100 * id as i64 + i)))
+                });
+                let builder = Loader::iterable(dataset).batch_size(3).drop_last(drop_last);
+                let mut loader = builder.num_workers(sizes.len()).prefetch_factor(factor).build().unwrap();
+                for _ in 0..2 {
+                    let batches = loader.epoch().unwrap().map(Result::unwrap);
+                    let got: Vec<_> =
+                        batches.map(|batch| (batch.task(), batch.tensors().as_slice().to_vec())).collect();
+                    assert!(got.iter().map(|&(task, _)| task).eq(0..got.len()), "{got:?}");
+                    assert_eq!(got, *first.get_or_insert_with(|| got.clone()), "{sizes:?}, prefetch_factor {factor}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_collate_function_takes_of_a_batch_before_it_fails_does_not_shift_the_next_ones() {
+    for workers in [0, 1, 2] {
+        for take in 0..5 {
+            for panics in [false, true] {
+                let builder = Loader::iterable(iter_fn(|_| Ok((0..10_i64).map(Ok)))).batch_size(4);
+                let builder = prefetch(builder, workers, 2).collate(move |samples| {
+                    let mut numbers = Vec::new();
+                    while numbers.len() < take
+                        && let Some(sample) = samples.next()
+                    {
+                        numbers.push(sample?);
+                    }
+                    match numbers[..] {
+                        [0 | 8, ..] => Ok(numbers),
+                        _ if panics => panic!("the second one"),
+                        _ => Err("the second one".into()),
+                    }
+                });
+                let mut loader = builder.build().unwrap();
+                let firsts = loader.epoch().unwrap().map(|batch| batch.ok().map(|numbers| numbers[0]));
+                let each = if take == 0 { [None; 3] } else { [Some(0), None, Some(8)] };
+                let want: Vec<_> = each.iter().flat_map(|&first| vec![first; workers.max(1)]).collect();
+                // An endless pass is cut short.
+                assert_eq!(firsts.take(50).collect::<Vec<_>>(), want, "{workers} workers, {take} taken");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_does_not_fit_does_not_shift_the_next_batches() {
+    let dataset = || iter_fn(|_| Ok((0..10_i64).map(|i| Ok(vec![i; if i == 4 { 3 } else { 1 }]))));
+    for workers in [0, 1] {
+        let mut loader = prefetch(Loader::iterable(dataset()).batch_size(3), workers, 2).build().unwrap();
+        let got: Vec<_> = loader
+            .epoch()
+            .unwrap()
+            .map(|batch| match batch {
+                Ok(batch) => Ok(batch.tensors().as_slice().to_vec()),
+                Err(error) => Err(error.to_string().contains("sample 4 of batch 1")),
+            })
+            .collect();
+        assert_eq!(got, [Ok(vec![0, 1, 2]), Err(true), Ok(vec![6, 7, 8]), Ok(vec![9])]);
+    }
+}
+
+#[test]
+fn after_an_error_of_the_dataset_the_next_batch_begins_with_the_next_sample_and_after_a_panic_there_is_none() {
+    for (panics, want) in [(false, vec![Some(3), None, Some(3), Some(1)]), (true, vec![Some(3), None])] {
+        for workers in [0, 1] {
+            let dataset = iter_fn(move |_| {
+                Ok((0..9_i64).map(move |i| match i {
+                    4 if panics => panic!("four"),
+                    4 => Err("four".into()),
+                    i => Ok(i),
+                }))
+            });
+            let mut loader = prefetch(Loader::iterable(dataset).batch_size(3), workers, 2).build().unwrap();
+            let lens: Vec<_> = loader.epoch().unwrap().map(|batch| batch.ok().map(|batch| batch.len())).collect();
+            assert_eq!(lens, want);
+        }
+    }
+}
+
+/// Panics when it is dropped while armed.
+#[derive(Debug)]
+struct Bomb(Arc<AtomicBool>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0.load(SeqCst) && !std::thread::panicking() {
+            panic!("a bomb");
+        }
+    }
+}
+
+/// Leaves a pass half-way with bombs in the rings, and then counts the batches of a whole one.
+fn batches_after_bombs(armed: &AtomicBool, mut loader: Loader<Collated<Bomb>>) -> usize {
+    let mut left = loader.epoch().unwrap();
+    drop(left.next().unwrap().unwrap());
+    // Else there may be nothing yet to be thrown away.
+    while !left.is_ready() {
+        std::thread::yield_now();
+    }
+    armed.store(true, SeqCst);
+    drop(left);
+    let mut panics = 0;
+    while catch_unwind(AssertUnwindSafe(|| drop(loader.epoch()))).is_err() {
+        panics += 1;
+    }
+    assert!(panics > 0, "something was thrown away");
+    armed.store(false, SeqCst);
+    loader.epoch().unwrap().map(Result::unwrap).count()
+}
+
+#[test]
+fn a_panic_while_a_pass_is_thrown_away_comes_out_of_epoch_and_nothing_waits_for_what_was_thrown_away() {
+    for workers in [1, 2] {
+        let armed = Arc::new(AtomicBool::new(false));
+        let bomb = || {
+            let armed = armed.clone();
+            move || Ok(Bomb(armed.clone()))
+        };
+        let (make, builder) = (bomb(), Loader::iterable(iter_fn(|_| Ok((0..9_i64).map(Ok)))));
+        let loader = builder.num_workers(workers).collate(move |_| make()).build().unwrap();
+        assert_eq!(batches_after_bombs(&armed, loader), 9 * workers);
+        let (make, builder) = (bomb(), Loader::builder(from_fn(9, |i, _| Ok(i as i64))));
+        let loader = builder.num_workers(workers).collate(move |_| make()).round_robin(true).build().unwrap();
+        assert_eq!(batches_after_bombs(&armed, loader), 9);
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_what_is_made_at_the_end_of_a_dataset_costs_no_worker() {
+    for workers in [0, 1, 2] {
+        let builder = Loader::iterable(iter_fn(|_| Ok((0..5_i64).map(Ok)))).batch_size(2).drop_last(true);
+        let builder = prefetch(builder, workers, 2).collate(|samples| {
+            let mut len = 0;
+            while let Some(sample) = samples.next() {
+                sample?;
+                len += 1;
+            }
+            Ok(Bomb(Arc::new(AtomicBool::new(len < 2))))
+        });
+        let mut loader = builder.build().unwrap();
+        for _ in 0..2 {
+            assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 2 * workers.max(1));
+        }
+    }
+}
+
+/// An error that panics when it is dropped.
+#[derive(Debug)]
+struct BadError(#[allow(dead_code)] Bomb);
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("bad")
+    }
+}
+
+impl std::error::Error for BadError {}
+
+#[test]
+fn a_panic_in_the_drop_of_a_second_error_of_a_batch_costs_no_worker() {
+    for workers in [0, 1, 2] {
+        // The function fails before the sample that cannot be read, so that the batch has two errors.
+        let armed = || BadError(Bomb(Arc::new(AtomicBool::new(true))));
+        let dataset = iter_fn(move |_| Ok((0..4_i64).map(move |i| if i == 1 { Err(armed().into()) } else { Ok(i) })));
+        let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
+        let mut loader = builder.collate(|_| Err::<(), _>("no batch".into())).build().unwrap();
+        for _ in 0..3 {
+            let outcomes = loader.epoch().unwrap().map(|outcome| outcome.unwrap_err().to_string());
+            assert_eq!(outcomes.filter(|error| error.contains("no batch")).count(), 2 * workers.max(1));
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_a_cursor_is_nobody_elses() {
+    for workers in [0, 1, 2] {
+        let dataset = iter_fn(|_| {
+            let bomb = Bomb(Arc::new(AtomicBool::new(true)));
+            Ok((0..5_i64).map(move |i| {
+                let _ = &bomb;
+                Ok(i)
+            }))
+        });
+        // Reading a sample for the fields has nothing of this.
+        let builder = prefetch(Loader::iterable(dataset), workers, 2).collate(|samples| Ok(samples.next().is_some()));
+        let mut loader = builder.build().unwrap();
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
+        assert!(loader.epoch().unwrap().next().unwrap().unwrap());
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
+        assert!(loader.epoch().unwrap().next().unwrap().unwrap());
+        // Dropped with a cursor on its way.
+        drop(loader);
+    }
+}
+
+/// Puts another context in the place of its own, again and again.
+struct Swapper;
+
+impl IterableDataset for Swapper {
+    type Sample<'a> = u64;
+    type Cursor = (usize, Context);
+
+    fn iter(&self, _: Option<WorkerInfo>) -> Result<(usize, Context), BoxError> {
+        Ok((0, Context::default()))
+    }
+
+    fn next<'a>(&'a self, at: &'a mut (usize, Context), cx: &'a mut Context) -> Result<Option<u64>, BoxError> {
+        at.0 += 1;
+        let word = cx.rng().next_u64();
+        if at.0.is_multiple_of(2) {
+            std::mem::swap(cx, &mut at.1);
+        }
+        Ok((at.0 <= 20).then_some(word))
+    }
+}
+
+#[test]
+fn random_numbers_are_those_of_the_pass_whatever_a_dataset_does_with_the_context() {
+    let mut loader = Loader::iterable(Swapper).batch_size(20).seed(7).build().unwrap();
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..3 {
+        let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+        seen.extend(batch.tensors().as_slice().iter().copied());
+    }
+    assert_eq!(seen.len(), 60);
+}
+
+#[test]
+fn a_batch_size_beyond_all_counting_is_one_batch_of_each_worker() {
+    for workers in [0, 1, 2] {
+        let dataset = iter_fn(|_| Ok((0..10_i64).map(Ok)));
+        let builder = prefetch(Loader::iterable(dataset).batch_size(usize::MAX), workers, 1);
+        let counted = builder.collate(|samples| {
+            let mut len = 0;
+            samples.for_each(|_| {
+                len += 1;
+                Ok(())
+            })?;
+            Ok(len)
+        });
+        let lens: Vec<_> = counted.build().unwrap().epoch().unwrap().map(Result::unwrap).collect();
+        assert_eq!(lens, vec![10; workers.max(1)]);
+    }
+}
+
+#[test]
+fn only_iterable_datasets_are_said_to_be_longer_than_they_say() {
+    use slotline::loader::Warning;
+    use slotline::rng::Generator;
+    use slotline::sampler::{Order, Sampler, SamplerError};
+
+    /// One index more in each pass.
+    struct Growing(usize);
+
+    impl Sampler for Growing {
+        fn len(&self) -> usize {
+            self.0
+        }
+
+        fn memory(&self) -> usize {
+            0
+        }
+
+        fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+            *order = Order::Range(self.0);
+            self.0 += 1;
+            Ok(())
+        }
+    }
+
+    let mut loader =
+        Loader::builder(from_fn(9, |i, _| Ok(i as i64))).sampler(Growing(4)).round_robin(true).build().unwrap();
+    for epoch in 0..3 {
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 4 + epoch);
+    }
+    assert_eq!(loader.warnings(), []);
+    let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok))).with_len(3);
+    let mut loader = Loader::iterable(dataset).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5);
+    assert!(matches!(loader.warnings(), [Warning::Overlong { samples: 4, len: 3 }]));
+}
+
+#[test]
+fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind() {
+    for workers in [0, 1, 2, 8] {
+        for (factor, hold, in_order) in [(1, 1, true), (3, 4, true), (2, 2, false)] {
+            let map = || prefetch(Loader::builder(from_fn(37, |i, _| Ok(i as i64))), workers, factor);
+            let dataset = iter_fn(|worker: Option<WorkerInfo>| {
+                Ok(worker.map_or(0..37, |worker| worker.share(37)).map(|i| Ok(i as i64)))
+            });
+            /// What is kept must stay as it is while the passes go on, and come to its end on another thread.
+            macro_rules! leave {
+                ($builder:expr) => {{
+                    let builder = $builder.batch_size(3).hold(hold).in_order(in_order);
+                    let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
+                    let (sender, receiver) = std::sync::mpsc::channel();
+                    let drops = std::thread::spawn(move || receiver.into_iter().for_each(drop));
+                    for round in 0..60 {
+                        let mut pass = loader.epoch().unwrap();
+                        let mut kept = std::collections::VecDeque::new();
+                        for batch in pass.by_ref().take(round % 17) {
+                            let batch = batch.unwrap();
+                            let numbers = batch.tensors().as_slice().to_vec();
+                            kept.push_back((batch, numbers));
+                            assert!(kept.iter().all(|(batch, numbers)| batch.tensors().as_slice() == numbers));
+                            if kept.len() > hold
+                                && let Some((batch, _)) = kept.pop_front()
+                            {
+                                sender.send(batch).unwrap();
+                            }
+                        }
+                        if round % 3 == 0 {
+                            std::mem::forget(pass);
+                        }
+                        kept.into_iter().for_each(|(batch, _)| sender.send(batch).unwrap());
+                    }
+                    let mut seen: Vec<i64> = loader
+                        .epoch()
+                        .unwrap()
+                        .flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec())
+                        .collect();
+                    seen.sort_unstable();
+                    assert!(seen.into_iter().eq(0..37), "{workers} workers, prefetch_factor {factor}");
+                    drop(sender);
+                    drops.join().unwrap();
+                }};
+            }
+            leave!(prefetch(Loader::iterable(dataset), workers, factor));
+            leave!(map().round_robin(true));
+            leave!(map().sampler_iter(|| 0..37));
+        }
+    }
+}

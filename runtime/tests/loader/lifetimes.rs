@@ -1,0 +1,457 @@
+//! Law 5, the second half: batches, passes and loaders may end in any order, on any thread, half-way or never, and
+//! nothing is lost by it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak, mpsc};
+
+use slotline::dataset::from_fn;
+use slotline::loader::{Error, OnHeld};
+use slotline::{Batch, Dataset, Loader};
+use crate::support::{Got, How, Run, dawdle, items, pass, prefetch};
+
+const RUN: Run = Run { len: 45, batch_size: 4, drop_last: false, shuffle: true, seed: 11 };
+
+fn fine() -> impl Dataset {
+    items(RUN.len, |_, _| Ok(()))
+}
+
+#[test]
+fn batches_outlive_the_pass_and_the_loader_on_any_thread_in_any_order() {
+    for workers in [0, 2] {
+        let mut loader = RUN.over(fine()).num_workers(workers).hold(12).build().unwrap();
+        let mut batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
+        drop(loader);
+        let expected = RUN.expected(1).remove(0);
+        batches.rotate_left(5);
+        batches.swap(0, 3);
+        let threads: Vec<_> = batches
+            .into_iter()
+            .map(|batch| {
+                let expected = expected[batch.task()].clone();
+                std::thread::spawn(move || assert_eq!(Got::from(&batch), expected))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn batches_of_one_pass_stay_as_they_are_during_the_next() {
+    // As they arrive a batch may be kept for as long as one likes: the others use the other slots.
+    let mut loader = RUN.over(fine()).num_workers(2).hold(5).in_order(false).build().unwrap();
+    let expected = RUN.expected(3);
+    let kept: Vec<_> = loader.epoch().unwrap().take(4).map(Result::unwrap).collect();
+    for later in &expected[1..] {
+        let mut got = pass(&mut loader);
+        got.sort_by_key(|got| got.task);
+        assert_eq!(got, *later);
+        assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.task()]));
+    }
+}
+
+#[test]
+fn a_batch_that_is_kept_is_in_nobodys_way() {
+    for workers in [0, 2] {
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        let expected = RUN.expected(4);
+        let kept = loader.epoch().unwrap().next().unwrap().unwrap();
+        for later in &expected[1..] {
+            assert_eq!(pass(&mut loader), *later);
+            assert_eq!(Got::from(&kept), expected[0][0]);
+        }
+        assert_eq!(loader.stats().extra_batches, 0);
+    }
+}
+
+#[test]
+fn keeping_too_many_is_an_error_until_one_is_dropped_and_nothing_is_lost() {
+    for (workers, hold, in_order) in [(0, 1, true), (0, 3, true), (2, 1, true), (2, 2, false), (0, 2, false)] {
+        for which in 0..3 {
+            let builder = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order);
+            let mut loader = builder.on_held(OnHeld::Fail).build().unwrap();
+            let (ahead, most) = (workers.max(1), loader.most_held());
+            assert_eq!(loader.depth(), (ahead + hold).next_multiple_of(2));
+            assert_eq!(most, loader.depth() - ahead);
+            let mut pass = loader.epoch().unwrap();
+            let mut held: Vec<_> = (0..=most).map(|_| pass.next().unwrap().unwrap()).collect();
+            let oldest = held.iter().map(|batch| batch.task()).min().unwrap();
+            for _ in 0..3 {
+                let error = pass.next().unwrap().err().unwrap();
+                assert!(
+                    matches!(error, Error::Held { task, epoch: 0, hold, source: None } if (task, hold) == (oldest, most))
+                );
+                assert!(error.to_string().contains(&format!("hold({})", most + 1)), "{error}");
+            }
+            let mut got: Vec<Got> = held.iter().map(Got::from).collect();
+            drop(held.remove(which * most / 2));
+            let next = pass.next().unwrap().unwrap();
+            got.push(Got::from(&next));
+            assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
+            held.clear();
+            drop(next);
+            got.extend(pass.map(|batch| Got::from(&batch.unwrap())));
+            if !in_order {
+                got.sort_by_key(|got| got.task);
+            }
+            assert_eq!(got, RUN.expected(1)[0]);
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
+    for (workers, in_order) in [(0, true), (2, true), (2, false)] {
+        let builder = prefetch(RUN.over(fine()), workers, 1).in_order(in_order);
+        let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
+        let depth = loader.depth();
+        let (sender, receiver) = mpsc::sync_channel::<Batch<_>>(depth);
+        let mut got: Vec<Got> = std::thread::scope(|scope| {
+            let trainer = scope.spawn(move || {
+                let mut got = Vec::new();
+                for batch in receiver {
+                    // Long enough for the loader's thread to run out of slots and sleep.
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    got.push(Got::from(&batch));
+                }
+                got
+            });
+            for batch in loader.epoch().unwrap() {
+                sender.send(batch.unwrap()).unwrap();
+            }
+            drop(sender);
+            trainer.join().unwrap()
+        });
+        got.sort_by_key(|got| if in_order { 0 } else { got.task });
+        assert_eq!(got, RUN.expected(1)[0]);
+    }
+}
+
+#[test]
+fn a_leaked_batch_costs_its_memory() {
+    for workers in [0, 2] {
+        let expected = RUN.expected(3);
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
+        let most = loader.most_held();
+        for _ in 0..=most {
+            std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
+        }
+        assert!(loader.epoch().unwrap().map(|batch| batch.unwrap().task()).eq(0..expected[0].len()));
+        assert_eq!(loader.stats().extra_batches, 1);
+
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        for _ in 0..=most {
+            std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
+        }
+        // It says so in every pass, and ends as ever.
+        for _ in 0..3 {
+            assert!(matches!(loader.epoch().unwrap().next(), Some(Err(Error::Held { task: 0, .. }))));
+        }
+    }
+}
+
+#[test]
+fn a_leaked_pass_is_given_up_by_the_next() {
+    for workers in [0, 2] {
+        let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
+        let expected = RUN.expected(3);
+        for (epoch, expected) in expected.iter().enumerate() {
+            let mut left = loader.epoch().unwrap();
+            if epoch < 2 {
+                assert_eq!(Got::from(&left.next().unwrap().unwrap()), expected[0]);
+                std::mem::forget(left);
+            } else {
+                assert!(left.map(|batch| Got::from(&batch.unwrap())).eq(expected.iter().cloned()));
+            }
+        }
+    }
+}
+
+/// Some samples of the first passes fail, each in its own way; those of the last are all good.
+fn failing_at_first(passes: u32) -> impl Dataset {
+    items(RUN.len, move |index, cx| {
+        dawdle(index, cx);
+        match (index + cx.epoch() as usize) % 7 {
+            _ if cx.epoch() >= passes || cx.worker().is_none() && cx.position() == 0 => Ok(()),
+            0 => panic!("no {index}"),
+            3 => Err("no".into()),
+            _ => Ok(()),
+        }
+    })
+}
+
+#[test]
+fn a_pass_left_at_any_batch_leaves_no_failure_behind_for_the_next() {
+    let tasks = RUN.len.div_ceil(RUN.batch_size) as u32;
+    for in_order in [true, false] {
+        for (workers, part_size) in [(0, Some(1)), (1, Some(1)), (2, None), (2, Some(1)), (3, Some(3))] {
+            let how = How { workers, part_size, prefetch: 3, ..How::default() };
+            let mut loader = how.set(RUN.over(failing_at_first(tasks + 1))).in_order(in_order).build().unwrap();
+            let expected = RUN.expected(tasks + 2);
+            for seen in 0..=tasks {
+                let mut left = loader.epoch().unwrap();
+                for outcome in left.by_ref().take(seen as usize) {
+                    match outcome {
+                        Ok(batch) => assert_eq!(Got::from(&batch), expected[seen as usize][batch.task()]),
+                        Err(error) => assert!(matches!(error, Error::Sample { .. } | Error::Panic { .. }), "{error}"),
+                    }
+                }
+                assert_eq!(left.remaining(), Some((tasks - seen) as usize));
+            }
+            let mut got = pass(&mut loader);
+            got.sort_by_key(|got| got.task);
+            assert_eq!(got, expected[tasks as usize + 1], "{how:?}");
+        }
+    }
+}
+
+/// A part fails, and the consumer gives the pass up before anybody has begun the rest of that batch.
+#[test]
+fn a_failure_in_a_batch_that_was_only_begun_does_not_come_back_in_the_next_pass() {
+    let run = Run { len: 64, batch_size: 64, drop_last: false, shuffle: false, seed: 0 };
+    for in_order in [true, false] {
+        let begun = Arc::new(AtomicBool::new(false));
+        let told = begun.clone();
+        let dataset = items(run.len, move |index, cx| {
+            if cx.epoch() == 0 && cx.worker().is_some() {
+                told.store(true, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                return Err(format!("no {index}").into());
+            }
+            Ok(())
+        });
+        let mut loader = run.over(dataset).num_workers(1).part_size(1).in_order(in_order).build().unwrap();
+        let left = loader.epoch().unwrap();
+        while !begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(left);
+        // Round the whole ring, so as to come by the slot of that batch.
+        for expected in &run.expected(6)[1..] {
+            assert_eq!(pass(&mut loader), *expected);
+        }
+    }
+}
+
+#[test]
+fn thousands_of_short_passes_go_by() {
+    let run = Run { len: 6, batch_size: 2, drop_last: false, shuffle: true, seed: 5 };
+    let expected = run.expected(3000);
+    for workers in [0, 1, 3] {
+        let mut loader = run.over(items(run.len, |_, _| Ok(()))).num_workers(workers).build().unwrap();
+        for (epoch, expected) in expected.iter().enumerate() {
+            let left = loader.epoch().unwrap().take(epoch % 4).map(|batch| Got::from(&batch.unwrap()));
+            assert!(left.eq(expected[..(epoch % 4).min(3)].iter().cloned()));
+        }
+    }
+}
+
+#[test]
+fn an_empty_pass_is_over_at_once_and_the_loader_goes_on() {
+    for workers in [0, 2] {
+        let builder = Loader::builder(items(5, |_, _| Ok(()))).batch_size(8).drop_last(true).num_workers(workers);
+        let mut loader = builder.build().unwrap();
+        for _ in 0..20 {
+            assert!(loader.is_empty() && loader.epoch().unwrap().next().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_loader_dropped_in_the_middle_of_a_pass_leaves_its_batches_whole() {
+    for workers in [0, 1, 3] {
+        for seen in 0..4 {
+            let mut loader = RUN
+                .over(items(RUN.len, |index, cx| {
+                    dawdle(index, cx);
+                    Ok(())
+                }))
+                .num_workers(workers)
+                .hold(4)
+                .build()
+                .unwrap();
+            let mut pass = loader.epoch().unwrap();
+            let held: Vec<_> = pass.by_ref().take(seen).map(Result::unwrap).collect();
+            std::mem::forget(pass);
+            drop(loader);
+            assert!(held.iter().map(Got::from).eq(RUN.expected(1)[0][..seen].iter().cloned()));
+        }
+    }
+}
+
+#[test]
+fn two_loaders_side_by_side_do_not_disturb_each_other() {
+    let other = Run { seed: 77, shuffle: true, ..RUN };
+    let mut first = RUN.over(fine()).num_workers(2).build().unwrap();
+    let mut second = other.over(fine()).num_workers(1).build().unwrap();
+    let (expected, others) = (RUN.expected(2), other.expected(2));
+    for epoch in 0..2 {
+        let pairs = first.epoch().unwrap().zip(second.epoch().unwrap());
+        for (task, (a, b)) in pairs.enumerate() {
+            assert_eq!(Got::from(&a.unwrap()), expected[epoch][task]);
+            assert_eq!(Got::from(&b.unwrap()), others[epoch][task]);
+        }
+    }
+}
+
+#[test]
+fn a_loader_moves_to_another_thread_between_passes() {
+    let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
+    let expected = RUN.expected(2);
+    assert_eq!(pass(&mut loader), expected[0]);
+    let mut loader = std::thread::spawn(move || {
+        assert_eq!(pass(&mut loader), expected[1]);
+        loader
+    })
+    .join()
+    .unwrap();
+    assert_eq!(pass(&mut loader), RUN.expected(3)[2]);
+}
+
+/// Counts how many there are.
+struct Counted(Arc<AtomicUsize>, Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(made: &Arc<AtomicUsize>, dropped: &Arc<AtomicUsize>) -> Self {
+        made.fetch_add(1, Ordering::SeqCst);
+        Self(made.clone(), dropped.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let before = self.1.fetch_add(1, Ordering::SeqCst);
+        assert!(before < self.0.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn what_a_collate_function_makes_is_dropped_exactly_once() {
+    for (workers, in_order) in [(0, true), (2, true), (2, false)] {
+        let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let alive = || made.load(Ordering::SeqCst) - dropped.load(Ordering::SeqCst);
+        let (counter, drops) = (made.clone(), dropped.clone());
+        let builder = RUN.over(fine()).num_workers(workers).in_order(in_order).collate(move |samples| {
+            let counted = Counted::new(&counter, &drops);
+            let mut rows = 0;
+            while let Some(sample) = samples.next() {
+                drop(sample?);
+                rows += 1;
+            }
+            Ok((counted, rows))
+        });
+        let mut loader = builder.build().unwrap();
+        let whole: usize = loader.epoch().unwrap().map(|batch| batch.unwrap().1).sum();
+        assert_eq!((whole, alive()), (RUN.len, 0), "a whole pass");
+        for seen in 0..12 {
+            let kept: Vec<_> = loader.epoch().unwrap().take(seen).map(Result::unwrap).collect();
+            assert!(alive() >= kept.len());
+        }
+        let rest = loader.epoch().unwrap();
+        drop(rest);
+        drop(loader);
+        assert_eq!(alive(), 0, "passes left half-way");
+        assert!(made.load(Ordering::SeqCst) >= 12);
+    }
+}
+
+#[test]
+fn what_a_collate_function_made_for_a_pass_left_half_way_is_gone_when_the_next_is_over() {
+    let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (counter, drops) = (made.clone(), dropped.clone());
+    let builder = RUN.over(fine()).num_workers(2).prefetch_factor(4).help(false);
+    let mut loader = builder
+        .collate(move |samples| {
+            if counter.load(Ordering::SeqCst) >= 8 {
+                return Err(format!("no more, with {} left", samples.len()).into());
+            }
+            Ok(Counted::new(&counter, &drops))
+        })
+        .build()
+        .unwrap();
+    let left = loader.epoch().unwrap();
+    while made.load(Ordering::SeqCst) < 8 {
+        std::thread::yield_now();
+    }
+    drop(left);
+    // The slots of this pass are not filled again, so nothing else could make them drop what they have.
+    assert!(loader.epoch().unwrap().all(|batch| batch.is_err()));
+    assert_eq!(made.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
+    for workers in [0, 3] {
+        let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let counted = Counted::new(&made, &dropped);
+        let token = Arc::new(());
+        let weak: Weak<()> = Arc::downgrade(&token);
+        let dataset = from_fn(20, move |index, _| {
+            let _ = (&counted, &token);
+            Ok(index as i64)
+        });
+        let mut loader = Loader::builder(dataset).num_workers(workers).build().unwrap();
+        let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
+        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (0, 1));
+        drop(loader);
+        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (1, 0), "a batch does not keep the dataset");
+        assert_eq!(batch.tensors().as_slice(), [3]);
+    }
+}
+
+#[test]
+fn a_pass_that_was_left_with_too_many_kept_is_followed_by_a_whole_one() {
+    for workers in [0, 2] {
+        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        let most = loader.most_held();
+        let all: Vec<_> = loader.epoch().unwrap().take(most + 5).collect();
+        assert!(all[..=most].iter().all(Result::is_ok));
+        assert!(all[most + 1..].iter().all(|outcome| matches!(outcome, Err(Error::Held { .. }))));
+        drop(all);
+        assert_eq!(
+            loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect::<Vec<_>>(),
+            RUN.expected(2)[1]
+        );
+    }
+}
+
+#[test]
+fn a_pass_that_no_value_stands_for_can_be_given_up() {
+    for (workers, round_robin) in [(0, false), (2, false), (2, true)] {
+        let builder = || RUN.over(fine()).num_workers(workers).round_robin(round_robin);
+        let expected = RUN.expected(3);
+        let mut loader = builder().build().unwrap();
+        loader.end_epoch();
+        assert!(loader.next_batch().is_none(), "there was no pass");
+        loader.begin_epoch().unwrap();
+        let kept = loader.next_batch().unwrap().unwrap();
+        loader.end_epoch();
+        loader.end_epoch();
+        assert!(loader.next_batch().is_none() && !loader.is_ready());
+        let state = loader.state();
+        assert_eq!(pass(&mut loader), expected[1]);
+        assert_eq!(Got::from(&kept), expected[0][0]);
+        let mut other = builder().build().unwrap();
+        other.load_state(&state).unwrap();
+        assert_eq!(pass(&mut other), expected[0][1..], "a state is where the pass was");
+        assert_eq!(pass(&mut other), expected[1]);
+    }
+}
+
+#[test]
+fn a_pass_is_over_when_no_other_one_begins_and_its_time_stands_when_the_loader_is_dropped() {
+    let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
+    loader.begin_epoch().unwrap();
+    drop(loader.next_batch().unwrap().unwrap());
+    loader.stopper().stop();
+    assert!(matches!(loader.begin_epoch(), Err(Error::Stopped)));
+    assert!(loader.next_batch().is_none());
+
+    let mut loader = RUN.over(fine()).build().unwrap();
+    loader.begin_epoch().unwrap();
+    drop(loader.next_batch().unwrap().unwrap());
+    let reader = loader.stats_reader();
+    drop(loader);
+    let elapsed = reader.stats().elapsed;
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    assert_eq!(reader.stats().elapsed, elapsed);
+}

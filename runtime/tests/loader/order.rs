@@ -1,0 +1,281 @@
+//! Laws 1 and 2: the batches of a loader are those of a plain loop, in order, bit for bit, whatever the workers do.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use slotline::WaitStrategy::{Backoff, Park, Spin};
+use slotline::loader::Affinity;
+use slotline::{Loader, WaitStrategy};
+use crate::support::{Got, How, LONG, Latch, Run, dawdle, items, pass};
+
+/// Builds the loader and compares its passes with the plain loop's.
+#[track_caller]
+fn check(run: Run, how: &How, epochs: u32) {
+    let dataset = items(run.len, |index, cx| {
+        dawdle(index, cx);
+        Ok(())
+    });
+    let mut loader = how.set(run.over(dataset)).build().unwrap();
+    for (epoch, expected) in run.expected(epochs).into_iter().enumerate() {
+        assert_eq!(loader.len(), Some(expected.len()));
+        assert_eq!(pass(&mut loader), expected, "epoch {epoch} of {run:?} by {how:?}");
+    }
+}
+
+#[test]
+fn every_way_of_loading_gives_the_plain_loops_batches() {
+    let mut count = 0_usize;
+    for workers in [0, 1, 2, 4] {
+        for prefetch in [1, 2, 3, 4] {
+            for batch_size in [1, 3, 64, 1000] {
+                for part_size in [None, Some(1), Some(3), Some(7), Some(batch_size)] {
+                    // The rest takes turns, each at its own pace, so that all pairs of values occur.
+                    let turn = |of: usize| count / of;
+                    let wait = if turn(1) % 5 == 0 { Backoff } else { Park };
+                    let affinity = if turn(3) % 2 == 0 { Affinity::Off } else { Affinity::Spread };
+                    let (hold, help) = (1 + turn(2) % 3, turn(5) % 2 == 0);
+                    let how = How { workers, prefetch, part_size, hold, wait, help, affinity };
+                    let (drop_last, shuffle) = (turn(7) % 2 == 0, turn(1) % 2 == 0);
+                    check(Run { len: 70, batch_size, drop_last, shuffle, seed: 42 + count as u64 }, &how, 3);
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(count, 4 * 4 * 4 * 5);
+}
+
+#[test]
+fn spinning_threads_give_the_plain_loops_batches() {
+    for (workers, help) in [(0, true), (1, true), (1, false), (2, true)] {
+        let run = Run { len: 70, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
+        check(run, &How { workers, help, wait: Spin, ..How::default() }, 2);
+    }
+}
+
+#[test]
+fn a_builder_without_options_gives_samples_one_by_one() {
+    let mut loader = Loader::builder(items(5, |_, _| Ok(()))).build().unwrap();
+    let indices: Vec<Vec<i64>> = pass(&mut loader).into_iter().map(|got| got.indices).collect();
+    assert_eq!(indices, [[0], [1], [2], [3], [4]]);
+}
+
+#[test]
+fn batches_that_are_held_do_not_change_those_that_come() {
+    let run = Run { len: 50, batch_size: 4, drop_last: false, shuffle: true, seed: 1 };
+    for workers in [0, 2] {
+        let how = How { workers, hold: 3, ..How::default() };
+        let mut loader = how.set(run.over(items(run.len, |_, _| Ok(())))).build().unwrap();
+        let mut held = std::collections::VecDeque::new();
+        let mut pass = loader.epoch().unwrap();
+        for expected in &run.expected(1)[0] {
+            held.push_back((pass.next().unwrap().unwrap(), expected.clone()));
+            assert!(held.iter().all(|(batch, expected)| Got::from(batch) == *expected));
+            held.truncate(3);
+            if held.len() == 3 {
+                held.pop_front();
+            }
+        }
+        assert!(pass.next().is_none() && pass.next().is_none(), "the end stays the end");
+    }
+}
+
+fn strategy() -> impl Strategy<Value = WaitStrategy> {
+    prop_oneof![4 => Just(Park), 1 => Just(Backoff)]
+}
+
+prop_compose! {
+    fn run()(
+        len in 1_usize..120, batch_size in 1_usize..40, drop_last: bool, shuffle: bool, seed: u64,
+    ) -> Run {
+        Run { len, batch_size, drop_last, shuffle, seed }
+    }
+}
+
+prop_compose! {
+    fn how()(
+        workers in 0_usize..5, prefetch in 1_usize..5, part_size in proptest::option::of(1_usize..50),
+        hold in 1_usize..4, wait in strategy(), help: bool, spread: bool,
+    ) -> How {
+        let affinity = if spread { Affinity::Spread } else { Affinity::Off };
+        How { workers, prefetch, part_size, hold, wait, help, affinity }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_configuration_gives_the_plain_loops_batches(run in run(), how in how()) {
+        check(run, &how, 3);
+    }
+
+    #[test]
+    fn as_they_arrive_each_batch_comes_whole_and_once(run in run(), how in how()) {
+        let dataset = items(run.len, |index, cx| {
+            dawdle(index, cx);
+            Ok(())
+        });
+        let mut loader = how.set(run.over(dataset)).in_order(false).build().unwrap();
+        for expected in run.expected(2) {
+            let mut got = pass(&mut loader);
+            got.sort_by_key(|got| got.task);
+            prop_assert_eq!(got, expected, "{:?}", how);
+        }
+    }
+
+    #[test]
+    fn a_pass_left_half_way_has_no_bearing_on_the_next(run in run(), how in how(), seen in 0_usize..5, in_order: bool) {
+        let dataset = items(run.len, |index, cx| {
+            dawdle(index, cx);
+            Ok(())
+        });
+        let mut loader = how.set(run.over(dataset)).in_order(in_order).build().unwrap();
+        let expected = run.expected(3);
+        let left: Vec<Got> = loader.epoch().unwrap().take(seen).map(|batch| Got::from(&batch.unwrap())).collect();
+        prop_assert_eq!(left.len(), seen.min(expected[0].len()));
+        prop_assert!(left.iter().all(|got| *got == expected[0][got.task]));
+        for expected in &expected[1..] {
+            let mut got = pass(&mut loader);
+            got.sort_by_key(|got| got.task);
+            prop_assert_eq!(&got, expected, "{:?}", how);
+        }
+    }
+}
+
+/// Index 0 waits at the latch; all other samples are quick.
+fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
+    let latch = latch.clone();
+    items(len, move |index, cx| {
+        // Not when it is probed by the builder.
+        if index == 0 && cx.worker().is_some() {
+            latch.wait();
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn as_they_arrive_a_straggler_stops_nobody() {
+    for part_size in [1, 4] {
+        let latch = Latch::default();
+        let mut loader = Loader::builder(with_straggler(400, &latch))
+            .batch_size(4)
+            .num_workers(2)
+            .part_size(part_size)
+            .in_order(false)
+            .help(false)
+            .build()
+            .unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().task()).collect();
+        tasks.sort_unstable();
+        assert!(tasks.into_iter().eq(1..100), "all but the straggler's batch");
+        latch.open();
+        assert_eq!(pass.next().unwrap().unwrap().task(), 0);
+        assert!(pass.next().is_none());
+    }
+}
+
+/// The consumer sleeps, since nothing is finished, and so does the idle worker, since no slot is free: the release on
+/// another thread must get one of them going.
+#[test]
+fn as_they_arrive_a_slot_freed_by_another_thread_is_used_beside_a_straggler() {
+    for workers in [1, 2] {
+        let latch = Latch::default();
+        let dataset = with_straggler(40, &latch);
+        let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).prefetch_factor(3 - workers);
+        // With one worker, which is the straggler, the consumer has to do the work itself. 3 or 4 slots.
+        let builder = builder.in_order(false).hold(if workers == 1 { 2 } else { 3 });
+        let builder = if workers == 1 { builder.help(true) } else { builder.timeout(LONG) };
+        let mut loader = builder.build().unwrap();
+        let depth = loader.depth();
+        let mut pass = loader.epoch().unwrap();
+        if workers == 1 {
+            latch.until_waiting(1);
+        }
+        let mut held: Vec<_> = (1..depth).map(|_| pass.next().unwrap().unwrap()).collect();
+        let dropped = held.pop();
+        let dropper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            drop(dropped);
+        });
+        assert_eq!(pass.next().unwrap().unwrap().task(), depth);
+        latch.open();
+        dropper.join().unwrap();
+        drop(held);
+        assert_eq!(pass.filter(|batch| batch.is_ok()).count(), 10 - depth);
+    }
+}
+
+#[test]
+fn in_order_a_straggler_holds_up_the_order_and_not_the_work() {
+    let latch = Latch::default();
+    let mut loader = Loader::builder(with_straggler(40, &latch))
+        .batch_size(4)
+        .num_workers(2)
+        .part_size(1)
+        .help(false)
+        .build()
+        .unwrap();
+    let opener = std::thread::spawn({
+        let latch = latch.clone();
+        move || {
+            latch.until_waiting(1);
+            latch.open();
+        }
+    });
+    let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().task()).collect();
+    assert!(tasks.into_iter().eq(0..10));
+    opener.join().unwrap();
+}
+
+/// A sampler that itself runs a pass of an unseeded loader.
+struct Nested(usize);
+
+impl slotline::sampler::Sampler for Nested {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn memory(&self) -> usize {
+        self.0 * size_of::<u32>()
+    }
+
+    fn order(
+        &mut self,
+        _: &mut slotline::rng::Generator,
+        order: &mut slotline::sampler::Order,
+    ) -> Result<(), slotline::sampler::SamplerError> {
+        let numbers = slotline::dataset::from_fn(self.0, |index, _| Ok(index as i64));
+        let mut inner = Loader::builder(numbers).shuffle(true).build().unwrap();
+        let indices = inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32);
+        order.u32_table().extend(indices);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sampler_may_run_a_loader_of_its_own() {
+    let numbers = slotline::dataset::from_fn(10, |index, _| Ok(index as i64));
+    let mut loader = Loader::builder(numbers).sampler(Nested(10)).build().unwrap();
+    let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..10));
+}
+
+#[test]
+fn a_dataset_that_takes_its_context_away_disturbs_no_other_sample() {
+    let taking = || {
+        slotline::dataset::from_fn(64, |_, cx| {
+            let drawn = slotline::rng::rand_core::Rng::next_u64(cx.rng());
+            let _ = std::mem::take(cx);
+            Ok(drawn)
+        })
+    };
+    let all = |workers| -> Vec<u64> {
+        let mut loader = Loader::builder(taking()).batch_size(16).seed(1).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
+    };
+    assert_eq!(all(0), all(2));
+}

@@ -1,0 +1,316 @@
+//! Law 5 for code of the user's in places where one does not expect any: each place, and what its panic does. (Subscribers of
+//! `tracing` have `subscribers_that_panic`; errors that panic when they are put in words `bad_samples::rude`; threads' ends and
+//! loaders that are dropped by their own threads `faults::endings`; and what panics in `get` and the like `errors`.)
+//!
+//! | where | outcome |
+//! |---|---|
+//! | a sample that panics when it is dropped | the batch is an error; the next one comes |
+//! | an error of a sample or of `worker_init` that is dropped by the loader, as nobody took it | nothing |
+//! | batches of a collate function's that are dropped with the loader | nothing, however many there are |
+//! | `Dataset::len`, `Sampler::order`, and what makes an iterator of indices | comes out of `epoch`; the next `epoch` begins the pass |
+//! | an iterator of indices that panics when it is dropped | nothing |
+//! | `Dataset::prefetch` | the batch is an error; the next one comes |
+//! | `Dataset::fields` | comes out of `build` |
+//! | an error of a sample, or of `iter`, that `build` met when it looked for the fields, and that another one came after | nothing |
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::loader::{Batch, BuildError, Error};
+use slotline::rng::Generator;
+use slotline::sample::{Fields, Row, Sample};
+use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::{BoxError, Loader};
+use crate::support::OneByOne;
+
+const LEN: usize = 12;
+
+/// Panics when it is dropped, if it is to.
+#[derive(Debug)]
+struct Bomb(bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0, "a bomb");
+    }
+}
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bomb as an error")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+/// A sample with a bomb in it.
+struct Armed(i64, #[allow(dead_code)] Bomb);
+
+impl Sample for Armed {
+    type Schema = i64;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.0.declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.0.write(row)
+    }
+}
+
+/// What comes out, if it panics.
+fn panics<T>(run: impl FnOnce() -> T) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
+    let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+}
+
+/// The numbers in each batch of a pass, or its error.
+fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
+    let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
+    loader.epoch().unwrap().map(|batch| batch.map(numbers)).collect()
+}
+
+/// Runs `$check` with loaders of every kind over `$dataset`, in batches of 3, with so many workers.
+macro_rules! with_each {
+    ($dataset:expr, $workers:expr, $check:expr) => {{
+        for workers in $workers {
+            for help in [true, false] {
+                let builder = Loader::builder($dataset).batch_size(3).num_workers(workers);
+                $check(&mut builder.help(help || workers == 0).build().unwrap());
+            }
+            $check(
+                &mut Loader::builder($dataset).batch_size(3).num_workers(workers).round_robin(true).build().unwrap(),
+            );
+            $check(&mut Loader::iterable(OneByOne($dataset)).batch_size(3).num_workers(workers).build().unwrap());
+        }
+    }};
+}
+
+#[test]
+fn a_sample_that_panics_when_it_is_dropped_fails_its_batch() {
+    fn check<S>(loader: &mut Loader<Batch<S>>) {
+        let got = pass(loader);
+        let failed = |got: &Result<_, Error>| match got {
+            Err(Error::Panic { message, .. }) => message.contains("a bomb"),
+            got => got.as_ref().map(|_| false).unwrap(),
+        };
+        assert_eq!(got.iter().filter(|&got| failed(got)).count(), 1, "{got:?}");
+        let good: Vec<_> = got.into_iter().flatten().flatten().collect();
+        assert!([1, 2, 9, 10, 11].iter().all(|number| good.contains(number)) && !good.contains(&4), "{good:?}");
+    }
+    let dataset = || from_fn(LEN, |index, _| Ok(Armed(index as i64, Bomb(index == 4))));
+    with_each!(dataset(), [0, 1], check);
+}
+
+#[test]
+fn errors_that_nobody_took_are_dropped_without_a_word() {
+    fn leave<S>(loader: &mut Loader<Batch<S>>) {
+        for _ in 0..3 {
+            let mut pass = loader.epoch().unwrap();
+            if let Some(Err(error)) = pass.next() {
+                std::mem::forget(error);
+            }
+            // Else there may be nothing yet to be thrown away.
+            while !pass.is_ready() {
+                std::thread::yield_now();
+            }
+        }
+    }
+    let dataset = || from_fn(LEN, |index, cx: &mut Context| fail(index, cx));
+    fn fail(_: usize, cx: &mut Context) -> Result<i64, BoxError> {
+        if cx.worker().is_some() { Err(Bomb(true).into()) } else { Ok(0) }
+    }
+    with_each!(dataset(), [1, 2], leave);
+    // And those of worker_init.
+    for dealt in [false, true] {
+        let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).num_workers(3);
+        let builder = builder.worker_init(|_| Err(Bomb(true).into()));
+        leave(&mut builder.round_robin(dealt).build().unwrap());
+    }
+}
+
+#[test]
+fn errors_that_build_met_before_another_one_are_dropped_without_a_word() {
+    let dataset = from_fn(LEN, |index, _| if index < 3 { Err(Bomb(true).into()) } else { Ok(index as i64) });
+    assert_eq!(panics(|| drop(Loader::builder(dataset).build().unwrap())), None);
+    // The first one is what `build` gives, whole.
+    for replicas in [1, 3] {
+        let dataset = OneByOne(from_fn(LEN, |_, _| -> Result<i64, BoxError> { Err(Bomb(true).into()) }));
+        let built = panics(|| match Loader::iterable(dataset).num_workers(replicas).build() {
+            Err(BuildError::Probe { source, .. }) => {
+                assert_eq!(source.to_string(), "a bomb as an error");
+                std::mem::forget(source);
+            }
+            built => panic!("{built:?}"),
+        });
+        assert_eq!(built, None, "{replicas}");
+    }
+}
+
+#[test]
+fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
+    macro_rules! check {
+        ($builder:expr) => {{
+            let made = Arc::new(AtomicUsize::new(0));
+            let count = made.clone();
+            let builder = $builder.num_workers(2).prefetch_factor(4).collate(move |samples| {
+                while let Some(sample) = samples.next() {
+                    sample?;
+                }
+                count.fetch_add(1, SeqCst);
+                Ok(Bomb(true))
+            });
+            let mut loader = builder.build().unwrap();
+            let mut pass = loader.epoch().unwrap();
+            std::mem::forget(pass.next().unwrap().unwrap());
+            // So that several are there.
+            while made.load(SeqCst) < 6 {
+                std::thread::yield_now();
+            }
+            drop(pass);
+            assert_eq!(panics(|| drop(loader)), None);
+        }};
+    }
+    let dataset = || from_fn(LEN, |index, _| Ok(index as i64));
+    check!(Loader::builder(dataset()).help(false));
+    check!(Loader::builder(dataset()).round_robin(true));
+    check!(Loader::iterable(OneByOne(dataset())));
+}
+
+/// Panics where it is told to, once.
+struct Moody {
+    len: Arc<AtomicBool>,
+    fields: bool,
+    prefetch: Option<usize>,
+}
+
+impl Dataset for Moody {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        assert!(!self.len.swap(false, SeqCst), "no len");
+        LEN
+    }
+
+    fn get(&self, index: usize, _: &mut Context) -> Result<i64, BoxError> {
+        Ok(index as i64)
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        assert!(!self.fields, "no fields");
+        None
+    }
+
+    fn prefetch(&self, index: usize) {
+        assert!(self.prefetch != Some(index), "no hint");
+    }
+}
+
+#[test]
+fn a_dataset_that_has_no_length_now_may_have_one_for_the_next_epoch() {
+    let len = Arc::new(AtomicBool::new(false));
+    let moody = || Moody { len: len.clone(), fields: false, prefetch: None };
+    let check = |loader: &mut dyn FnMut() -> usize| {
+        for _ in 0..2 {
+            len.store(true, SeqCst);
+            assert_eq!(panics(&mut *loader).as_deref(), Some("no len"));
+            assert_eq!(loader(), LEN / 3);
+        }
+    };
+    for workers in [0, 2] {
+        let mut shared = Loader::builder(moody()).batch_size(3).num_workers(workers).build().unwrap();
+        check(&mut || pass(&mut shared).into_iter().map(Result::unwrap).count());
+        let mut dealt = Loader::builder(moody()).batch_size(3).num_workers(workers).round_robin(true).build().unwrap();
+        check(&mut || pass(&mut dealt).into_iter().map(Result::unwrap).count());
+    }
+}
+
+#[test]
+fn a_dataset_that_panics_at_its_fields_is_not_built_and_at_a_hint_fails_the_batch() {
+    let moody = |fields, prefetch| Moody { len: Arc::default(), fields, prefetch };
+    assert_eq!(panics(|| Loader::builder(moody(true, None)).num_workers(1).build()).as_deref(), Some("no fields"));
+    assert_eq!(
+        panics(|| Loader::builder(moody(true, None)).num_workers(1).round_robin(true).build()).as_deref(),
+        Some("no fields")
+    );
+    for workers in [0, 1, 2] {
+        let builder = || Loader::builder(moody(false, Some(0))).batch_size(3).num_workers(workers);
+        for got in [pass(&mut builder().build().unwrap()), pass(&mut builder().round_robin(true).build().unwrap())] {
+            assert_eq!(got.len(), LEN / 3);
+            let said = |got: &Error| matches!(got, Error::Panic { message, .. } if message == "no hint");
+            assert!(got.iter().any(|got| got.as_ref().is_err_and(said)), "{got:?}");
+            assert!(got.iter().all(|got| got.as_ref().err().is_none_or(said)), "{got:?}");
+        }
+    }
+}
+
+/// Panics at every other order, half-way.
+struct EveryOther(usize);
+
+impl Sampler for EveryOther {
+    fn memory(&self) -> usize {
+        LEN * size_of::<u32>()
+    }
+
+    fn len(&self) -> usize {
+        LEN
+    }
+
+    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+        self.0 += 1;
+        *order = Order::U32(vec![0; 5]);
+        assert!(self.0.is_multiple_of(2), "no order");
+        *order = Order::U32((0..LEN as u32).rev().collect());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sampler_that_panics_may_draw_the_next_time() {
+    let builder = || Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).sampler(EveryOther(0));
+    fn check<S>(mut loader: Loader<Batch<S>>) {
+        for _ in 0..2 {
+            assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("no order"));
+            let got: Vec<_> = pass(&mut loader).into_iter().flat_map(Result::unwrap).collect();
+            assert!(got.into_iter().eq((0..LEN as i64).rev()));
+        }
+    }
+    for workers in [0, 2] {
+        check(builder().num_workers(workers).build().unwrap());
+        check(builder().num_workers(workers).round_robin(true).build().unwrap());
+    }
+}
+
+/// Indices with a bomb in them.
+struct Indices(std::ops::Range<usize>, #[allow(dead_code)] Bomb);
+
+impl Iterator for Indices {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.0.next()
+    }
+}
+
+#[test]
+fn an_iterator_of_indices_may_panic_when_it_is_made_or_dropped() {
+    for workers in [0, 1, 2] {
+        let made = AtomicUsize::new(0);
+        let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).num_workers(workers);
+        let builder = builder.sampler_iter(move || {
+            assert!(made.fetch_add(1, SeqCst) % 3 < 2, "none made");
+            Indices(0..LEN, Bomb(true))
+        });
+        let mut loader = builder.build().unwrap();
+        for _ in 0..3 {
+            // One that is left half-way, and one that is not.
+            assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().indices(), [0, 1, 2]);
+            assert_eq!(pass(&mut loader).into_iter().map(Result::unwrap).count(), LEN / 3);
+            assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("none made"));
+        }
+    }
+}

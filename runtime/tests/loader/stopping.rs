@@ -1,0 +1,268 @@
+//! A loader that is stopped from outside: whoever waits for it returns, nothing half made is delivered, and its state is exact.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use slotline::Loader;
+use slotline::dataset::{Dataset, from_fn};
+use slotline::loader::{Error, OnHeld, Stopper};
+use crate::support::{DatasetOf, Gone, Item, Latch, OneByOne, items};
+
+/// Runs the same with a loader of each kind: a shared ring, batches dealt out, an iterable dataset. Each has a latch of its own.
+macro_rules! each_kind {
+    (|$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
+        each_kind!(@ $latch, Loader::builder($dataset), $options, |$loader| $body);
+        each_kind!(@ $latch, Loader::builder($dataset).round_robin(true), $options, |$loader| $body);
+        each_kind!(@ $latch, Loader::iterable(OneByOne($dataset)), $options, |$loader| $body);
+    }};
+    (@ $latch:ident, $builder:expr, [$($options:tt)*], |$loader:ident| $body:block) => {{
+        let $latch = Latch::default();
+        let mut $loader = $builder.$($options)*.build().unwrap();
+        $body
+        // Else dropping it would wait for the workers that are stuck.
+        $latch.open();
+    }};
+}
+
+/// A hundred samples; workers get stuck from number `at` on, and a consumer that helps goes no further before one is.
+fn sticky(latch: &Latch, at: usize) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
+    let latch = latch.clone();
+    items(100, move |index, cx| {
+        if index >= at && cx.worker().is_some() {
+            latch.wait();
+        } else if index > 0 && cx.worker().is_none() {
+            latch.until_waiting(1);
+        }
+        Ok(())
+    })
+}
+
+/// A hundred samples that hold nobody up.
+fn quick(_: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
+    items(100, |_, _| Ok(()))
+}
+
+/// Stops a loader from another thread, once somebody has come to the latch.
+fn stop_when_stuck(stopper: Stopper, latch: &Latch) -> JoinHandle<()> {
+    let latch = latch.clone();
+    thread::spawn(move || {
+        latch.until_waiting(1);
+        stopper.stop();
+    })
+}
+
+/// Checks what must come of a pass and its loader from the stop on.
+macro_rules! assert_stopped {
+    ($pass:ident, $loader:ident) => {{
+        assert!(matches!($pass.next(), Some(Err(Error::Stopped))));
+        assert!($pass.next().is_none());
+        drop($pass);
+        for _ in 0..2 {
+            assert!(matches!($loader.epoch(), Err(Error::Stopped)));
+        }
+    }};
+}
+
+#[test]
+fn a_consumer_that_waits_for_a_stuck_worker_returns() {
+    for (workers, in_order) in [(1, true), (1, false), (2, true), (2, false)] {
+        each_kind!(|latch| sticky(&latch, 1), [batch_size(2).num_workers(workers).in_order(in_order)], |loader| {
+            let helper = stop_when_stuck(loader.stopper(), &latch);
+            let mut pass = loader.epoch().unwrap();
+            let error = pass.by_ref().find_map(Result::err);
+            assert!(matches!(error, Some(Error::Stopped)));
+            assert!(pass.next().is_none());
+            drop(pass);
+            helper.join().unwrap();
+            assert!(matches!(loader.epoch(), Err(Error::Stopped)));
+        });
+    }
+}
+
+#[test]
+fn a_stop_within_a_sample_ends_the_batch_there() {
+    for workers in 0..3 {
+        let stopper = Arc::new(Mutex::new(None::<Stopper>));
+        let read = Arc::new(AtomicUsize::new(0));
+        let stopping = |_: &Latch| {
+            let (stopper, read) = (stopper.clone(), read.clone());
+            items(1000, move |_, _| {
+                if let Some(stopper) = &*stopper.lock().unwrap() {
+                    read.fetch_add(1, Ordering::Relaxed);
+                    stopper.stop();
+                }
+                Ok(())
+            })
+        };
+        each_kind!(|latch| stopping(&latch), [batch_size(100).num_workers(workers)], |loader| {
+            read.store(0, Ordering::Relaxed);
+            *stopper.lock().unwrap() = Some(loader.stopper());
+            let mut pass = loader.epoch().unwrap();
+            assert_stopped!(pass, loader);
+            drop(loader);
+            // Each thread may have been in a sample when the first one stopped them all.
+            let read = read.load(Ordering::Relaxed);
+            assert!((1..=workers + 1).contains(&read), "{read} samples were read with {workers} workers");
+            *stopper.lock().unwrap() = None;
+        });
+    }
+}
+
+#[test]
+fn a_stop_before_a_pass_is_one_of_all_passes() {
+    for workers in 0..3 {
+        each_kind!(|latch| quick(&latch), [seed(3).num_workers(workers)], |loader| {
+            let state = loader.state();
+            loader.stopper().clone().stop();
+            assert!(matches!(loader.epoch(), Err(Error::Stopped)));
+            assert_eq!(loader.state(), state);
+        });
+    }
+}
+
+#[test]
+fn a_stop_is_said_at_once_however_many_batches_are_ready_and_those_in_hand_stay_good() {
+    for workers in 0..3 {
+        each_kind!(|latch| quick(&latch), [batch_size(2).num_workers(workers)], |loader| {
+            let stopper = loader.stopper();
+            let mut pass = loader.epoch().unwrap();
+            let batch = pass.next().unwrap().unwrap();
+            while workers > 0 && !pass.is_ready() {
+                thread::yield_now();
+            }
+            stopper.stop();
+            assert_stopped!(pass, loader);
+            drop(loader);
+            assert_eq!(batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice(), [0, 1]);
+        });
+    }
+}
+
+#[test]
+fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
+    for workers in 0..3 {
+        each_kind!(|latch| quick(&latch), [num_workers(workers).on_held(OnHeld::Wait)], |loader| {
+            assert!(loader.depth() < 100);
+            let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
+            let helper = thread::spawn(move || {
+                takes.recv().expect("a first batch");
+                // As a rule it waits by then; if not, there is nothing to wait for all the same.
+                while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
+                stopper.stop();
+            });
+            let (mut held, mut error) = (Vec::new(), None);
+            let mut pass = loader.epoch().unwrap();
+            while error.is_none() {
+                match pass.next().expect("not all batches can be held") {
+                    Ok(batch) => held.push(batch),
+                    Err(other) => error = Some(other),
+                }
+                // Nobody listens once it is stopped.
+                let _ = taken.send(());
+            }
+            assert!(matches!(error, Some(Error::Stopped)));
+            assert!(!held.is_empty());
+            helper.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn who_waits_for_a_worker_init_returns() {
+    let init = |latch: &Latch| {
+        let latch = latch.clone();
+        move |_| {
+            latch.wait();
+            Ok(())
+        }
+    };
+    each_kind!(|latch| quick(&latch), [seed(3).num_workers(2).worker_init(init(&latch))], |loader| {
+        let (helper, state) = (stop_when_stuck(loader.stopper(), &latch), loader.state());
+        assert!(matches!(loader.epoch(), Err(Error::Stopped)));
+        helper.join().unwrap();
+        // The pass was drawn already, and has not begun.
+        assert_eq!(loader.state(), state);
+    });
+}
+
+#[test]
+fn who_waits_for_the_end_of_the_pass_before_returns() {
+    each_kind!(|latch| sticky(&latch, 0), [batch_size(2).num_workers(1)], |loader| {
+        let pass = loader.epoch().unwrap();
+        latch.until_waiting(1);
+        drop(pass);
+        let stopper = loader.stopper();
+        let helper = thread::spawn(move || {
+            // As a rule it waits by then.
+            thread::sleep(Duration::from_millis(10));
+            stopper.stop();
+        });
+        assert!(matches!(loader.epoch(), Err(Error::Stopped)));
+        helper.join().unwrap();
+    });
+}
+
+#[test]
+fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
+    /// What a batch says.
+    macro_rules! told {
+        ($batch:expr) => {{
+            let batch = $batch.unwrap();
+            let columns = batch.columns();
+            let indices = columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec();
+            (batch.task(), indices, columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec())
+        }};
+    }
+    macro_rules! check {
+        ($builder:expr) => {
+            for workers in 0..3 {
+                for taken in [0, 1, 6, 13, 14] {
+                    let build = || $builder.batch_size(3).seed(11).num_workers(workers).build().unwrap();
+                    let expected: Vec<_> = build().epoch().unwrap().map(|batch| told!(batch)).collect();
+                    let mut loader = build();
+                    let stopper = loader.stopper();
+                    let mut pass = loader.epoch().unwrap();
+                    let mut got: Vec<_> = pass.by_ref().take(taken).map(|batch| told!(batch)).collect();
+                    stopper.stop();
+                    assert!(matches!(pass.next(), Some(Err(Error::Stopped))));
+                    let state = pass.state();
+                    drop(pass);
+                    assert!(loader.epoch().is_err());
+                    assert_eq!(loader.state(), state);
+                    let mut other = build();
+                    other.load_state(&state).unwrap();
+                    got.extend(other.epoch().unwrap().map(|batch| told!(batch)));
+                    assert_eq!(got, expected, "{workers} workers, stopped after {taken}");
+                }
+            }
+        };
+    }
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true));
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true).round_robin(true));
+    check!(Loader::iterable(OneByOne(items(41, |_, _| Ok(())))));
+}
+
+#[test]
+fn a_stopper_keeps_nothing_of_its_loader() {
+    for workers in [0, 2] {
+        let gone = RefCell::new(Gone::default());
+        let told = |_: &Latch| {
+            gone.replace(Gone::default());
+            let told = gone.borrow().telltale();
+            from_fn(8, move |index, _| {
+                assert!(!told.is_gone(), "the dataset is there while it is read");
+                Ok(index as i64)
+            })
+        };
+        each_kind!(|latch| told(&latch), [num_workers(workers)], |loader| {
+            assert_eq!(loader.epoch().unwrap().count(), 8);
+            let stopper = loader.stopper();
+            drop(loader);
+            gone.borrow().until();
+            stopper.stop();
+        });
+    }
+}

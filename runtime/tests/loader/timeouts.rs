@@ -1,0 +1,167 @@
+//! Law 5: a worker that does not come back is named, waited for no longer than asked, and left with its memory.
+
+use std::time::Duration;
+
+use slotline::Loader;
+use slotline::dataset::from_fn;
+use slotline::loader::{Batch, Builder, Error};
+use crate::support::{Gone, Latch, OneByOne, items};
+
+#[test]
+fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
+    for in_order in [true, false] {
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let dataset = items(12, move |index, cx| {
+            if index == 5 && cx.epoch() == 0 {
+                stuck.wait();
+            }
+            Ok(())
+        });
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).in_order(in_order);
+        let mut loader = builder.timeout(Duration::from_millis(40)).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let mut first = || loop {
+            match pass.next().unwrap() {
+                // A busy machine may be that late with any batch.
+                Err(Error::Timeout { task, .. }) if task < 2 => {}
+                outcome => return outcome,
+            }
+        };
+        assert_eq!([first().unwrap().task(), first().unwrap().task()], [0, 1]);
+        latch.until_waiting(1);
+        for _ in 0..2 {
+            let error = pass.next().unwrap().err().unwrap();
+            assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
+            assert!(error.to_string().contains("worker 0 is reading sample 5"), "{error}");
+        }
+        drop(pass);
+        // The pass before cannot be ended while somebody is at it.
+        let error = loader.epoch().err().unwrap();
+        assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
+        latch.open();
+        let mut drained = false;
+        while !drained {
+            match loader.epoch() {
+                Ok(_) => drained = true,
+                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            }
+        }
+        // The pass that was had and dropped at once may need draining, too.
+        let Ok(pass) = loader.epoch() else { continue };
+        let (mut batches, mut late) = (0, 0);
+        for outcome in pass {
+            *(if outcome.is_ok() { &mut batches } else { &mut late }) += 1;
+        }
+        assert_eq!(batches, 6, "after {late} timeouts");
+    }
+}
+
+#[test]
+fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
+    let latch = Latch::default();
+    let stuck = latch.clone();
+    let dataset = items(12, move |index, cx| {
+        if index == 0 && cx.worker().is_some() {
+            stuck.wait();
+        }
+        Ok(())
+    });
+    let builder = Loader::builder(dataset).batch_size(2).num_workers(2);
+    let mut loader = builder.timeout(Duration::from_millis(20)).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    latch.until_waiting(1);
+    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
+    assert_eq!((pass.remaining(), pass.size_hint()), (Some(6), (0, None)));
+    latch.open();
+    let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
+    assert!(tasks.into_iter().eq(0..6));
+}
+
+/// Has a `worker_init` take too long, and then the pass begin.
+macro_rules! begin_late {
+    ($builder:expr) => {{
+        let told = |batch: Result<Batch<_>, Error>| {
+            let batch = batch.unwrap();
+            let columns = batch.columns();
+            let words = columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec();
+            (columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec(), words)
+        };
+        let build = || $builder.batch_size(4).seed(5).num_workers(1);
+        let expected: Vec<_> = build().build().unwrap().epoch().unwrap().map(told).collect();
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let init = move |_| {
+            stuck.wait();
+            Ok(())
+        };
+        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).build().unwrap();
+        let state = loader.state();
+        for _ in 0..2 {
+            assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
+            assert_eq!(loader.state(), state);
+        }
+        latch.open();
+        let pass = loop {
+            match loader.epoch() {
+                Ok(pass) => break pass.filter(|batch| !matches!(batch, Err(Error::Timeout { .. }))),
+                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            }
+        };
+        assert!(pass.map(told).eq(expected));
+    }};
+}
+
+#[test]
+fn an_epoch_that_timed_out_begins_with_what_it_had_drawn() {
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true));
+    begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true).round_robin(true));
+    begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
+}
+
+#[test]
+fn a_timeout_beyond_any_clock_is_no_timeout() {
+    let mut loader = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+}
+
+/// Drops a loader whose worker is stuck, and has the worker go on then. With a watchdog, whose thread ends with the loader,
+/// whatever the worker does.
+macro_rules! drop_while_stuck {
+    ($options:expr) => {{
+        let (latch, gone) = (Latch::default(), Gone::default());
+        let (stuck, told) = (latch.clone(), gone.telltale());
+        let dataset = from_fn(8, move |index, cx| {
+            assert!(!told.is_gone(), "the dataset is there while a worker runs it");
+            if index == 3 && cx.worker().is_some() {
+                stuck.wait();
+            }
+            Ok([index as u64; 512])
+        });
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(20));
+        let mut loader = $options(builder).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let batch = pass.next().unwrap().unwrap();
+        latch.until_waiting(1);
+        drop(pass);
+        // Returns, after GRACE.
+        drop(loader);
+        assert!(!gone.is_gone());
+        // The worker now writes its row, into memory that is still there.
+        latch.open();
+        gone.until();
+        assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
+    }};
+}
+
+#[test]
+fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
+    drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false));
+}
+
+#[test]
+fn so_does_a_loader_whose_batches_are_dealt_out() {
+    drop_while_stuck!(|builder: Builder<_>| builder.round_robin(true));
+}

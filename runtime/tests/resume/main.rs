@@ -1,0 +1,15 @@
+//! Loaders that resume from a state.
+
+#[path = "../support/damage.rs"]
+mod damage;
+#[path = "../support/resumed.rs"]
+mod resumed;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod again;
+mod bad_samples;
+mod parts;
+mod refused;
+mod replicas;
+mod streams;

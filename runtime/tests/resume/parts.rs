@@ -1,0 +1,201 @@
+//! Loaders go on from a state as if they had never stopped: whatever they load, wherever they are stopped, and however
+//! they are built.
+
+use proptest::prelude::*;
+use slotline::dataset::{Context, Dataset};
+use slotline::loader::Warning;
+use slotline::{BoxError, Error, Loader};
+
+use crate::resumed::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn the_parts_of_a_run_are_the_whole_run(what in what(), parts in parts(true), last in how(true)) {
+        prop_assert_eq!(interrupted(&what, &parts, &last), uninterrupted(&what));
+    }
+
+    #[test]
+    fn as_they_arrive_each_batch_comes_once(what in what(), parts in parts(false), last in how(true)) {
+        let mut came = interrupted(&what, &parts, &last);
+        came.sort_by_key(Came::key);
+        prop_assert_eq!(came, uninterrupted(&what));
+    }
+}
+
+#[test]
+fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
+    for from in [From::Sequential, From::Shuffle, From::Random, From::Cipher, From::Distributed] {
+        let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 2 };
+        for workers in [0, 2] {
+            let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 0 };
+            let (mut loader, mut came, mut again) = (build(&what, &how), Vec::new(), Vec::new());
+            let state = run(&mut loader, &what, (2, false), &mut came).unwrap();
+            assert_eq!(run(&mut loader, &what, WHOLE, &mut Vec::new()), None);
+            for _ in 0..2 {
+                again.clone_from(&came);
+                loader.load_state(&state).unwrap();
+                assert_eq!(run(&mut loader, &what, WHOLE, &mut again), None);
+                assert_eq!(again, uninterrupted(&what), "{from:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_back() {
+    for from in FORGETFUL {
+        let (what, state) = state_of(from);
+        let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
+        let mut loader = build(&what, &how);
+        loader.load_state(&state).unwrap();
+        assert!(matches!(loader.warnings(), [Warning::FastForward { .. }]), "{:?}", loader.warnings());
+        assert!(loader.epoch().unwrap().next().is_some());
+        let error = loader.load_state(&state).unwrap_err();
+        assert_eq!(error.field(), "epoch", "{error}");
+        assert!(error.to_string().contains("new loader"), "{error}");
+    }
+    for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
+        let (what, state) = state_of(from);
+        let how = How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
+        let mut loader = build(&what, &how);
+        loader.load_state(&state).unwrap();
+        assert!(loader.warnings().is_empty(), "{from:?}: {:?}", loader.warnings());
+    }
+}
+
+#[test]
+fn batches_of_a_collate_function_and_held_ones_are_delivered_like_any_other() {
+    let build = |workers| {
+        let builder = Loader::builder(Items { len: 11, dawdles: false }).batch_size(2).shuffle(true).seed(1);
+        let sum = |samples: &mut slotline::loader::Samples<'_, Items>| {
+            let mut sum = 0;
+            while let Some(sample) = samples.next() {
+                sum += sample?.0;
+            }
+            Ok(sum)
+        };
+        builder.num_workers(workers).hold(4).collate(sum).build().unwrap()
+    };
+    let whole: Vec<i64> = build(0).epoch().unwrap().map(Result::unwrap).collect();
+    for cut in 0..=whole.len() {
+        let (mut before, mut after) = (build(2), build(1));
+        let mut pass = before.epoch().unwrap();
+        let mut came: Vec<i64> = pass.by_ref().take(cut).map(Result::unwrap).collect();
+        after.load_state(&pass.state()).unwrap();
+        let rest = after.epoch().unwrap();
+        assert_eq!(rest.remaining(), Some(whole.len() - cut));
+        came.extend(rest.map(Result::unwrap));
+        assert_eq!(came, whole);
+        assert_eq!(after.next_epoch(), 1);
+    }
+}
+
+#[test]
+fn held_slots_and_timeouts_are_not_deliveries() {
+    let latch = crate::support::Latch::default();
+    let gate = latch.clone();
+    let dataset = slotline::dataset::from_fn(8, move |index, _| {
+        if index == 5 {
+            gate.wait();
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(20));
+    let mut loader = builder.build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.by_ref().take(5).filter(Result::is_ok).count(), 5);
+    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
+    assert_eq!(pass.state().batches(), 5);
+    drop(pass);
+    assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "its worker is stuck");
+    assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "and it is where it was");
+    latch.open();
+}
+
+#[test]
+fn a_timeout_names_the_batch_that_was_passed_over() {
+    for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
+        let latch = crate::support::Latch::default();
+        let gate = latch.clone();
+        let dataset = slotline::dataset::from_fn(20, move |index, _| {
+            if index == 3 {
+                gate.wait();
+            }
+            Ok(index as i64)
+        });
+        let builder = Loader::builder(dataset).seed(1).num_workers(1).in_order(in_order);
+        let builder = builder.timeout(std::time::Duration::from_millis(20));
+        let (_, state) = state_of(From::Sequential);
+        let mut state = serde_json::to_value(&state).unwrap();
+        (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
+        (state["missing"], state["start"]["generator"]) = (vec![3, 4].into(), "1:0".into());
+        let state = serde_json::from_value(state).unwrap();
+        let mut loader = builder.round_robin(dealt).build().unwrap();
+        loader.load_state(&state).unwrap();
+        let got = loader.epoch().unwrap().next();
+        latch.open();
+        assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
+    }
+}
+
+#[test]
+fn an_epoch_that_fails_after_it_was_drawn_is_drawn_no_second_time() {
+    let (what, state) = state_of(From::Shuffle);
+    let latch = crate::support::Latch::default();
+    let gate = latch.clone();
+    let init = move |_| {
+        gate.wait();
+        Ok(())
+    };
+    let builder = Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
+    let builder = builder.num_workers(1).worker_init(init).timeout(std::time::Duration::from_millis(20));
+    let mut loader = builder.build().unwrap();
+    loader.load_state(&state).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
+        assert_eq!(loader.state(), state);
+    }
+    latch.open();
+    let mut came = Vec::new();
+    while loader.next_epoch() < what.epochs {
+        let epoch = loader.next_epoch();
+        if let Ok(pass) = loader.epoch() {
+            came.extend(pass.map(|got| Came::new(epoch, got)));
+        }
+    }
+    let whole = uninterrupted(&what);
+    assert_eq!(came, whole[whole.len() - came.len()..]);
+    assert_eq!(came.len(), 8 + 10);
+}
+
+#[test]
+fn a_dataset_that_has_shrunk_since_is_an_error_that_says_so() {
+    struct Shrinking(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+    impl Dataset for Shrinking {
+        type Sample<'a> = i64;
+
+        fn len(&self) -> usize {
+            self.0.load(std::sync::atomic::Ordering::SeqCst)
+        }
+
+        fn get(&self, index: usize, _: &mut Context) -> Result<i64, BoxError> {
+            Ok(index as i64)
+        }
+    }
+    let len = std::sync::Arc::new(9.into());
+    let mut loader = Loader::builder(Shrinking(std::sync::Arc::clone(&len))).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.by_ref().take(5).count(), 5);
+    let state = pass.state();
+    drop(pass);
+    loader.load_state(&state).unwrap();
+    len.store(4, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..2 {
+        let error = loader.epoch().unwrap_err();
+        assert!(error.to_string().contains("the state's batches is 5, and its pass has 4"), "{error}");
+    }
+    len.store(9, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(loader.epoch().unwrap().count(), 4);
+}

@@ -1,0 +1,225 @@
+//! What torch's own tests ask of its `DataLoader`, asked of the loaders here: one claim of torch's documentation or tests
+//! to a test.
+//!
+//! Of datasets made of others, samplers, collation and values the tests are elsewhere: `tests/datasets.rs`,
+//! `tests/datasets`, `tests/default_generator/splits.rs`, `src/sampler`; the golden vectors are in `parity.rs`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod construction;
+mod exits;
+mod failures;
+mod iterable;
+mod options;
+mod order;
+#[cfg(feature = "serde")]
+mod parity;
+mod random;
+mod samplers;
+mod timeouts;
+mod unordered;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slotline::dataset::{IterableDataset, from_fn, iter_fn};
+use slotline::loader::{Builder, OnHeld, Warning};
+use slotline::{Batch, BoxError, Dataset, Error, Loader};
+
+/// The kinds of loaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// `build`: whoever is free takes the next batch.
+    Shared,
+    /// `round_robin`: worker `i mod num_workers` takes batch `i`.
+    Dealt,
+    /// Over an iterable dataset.
+    Iterable,
+}
+
+const KINDS: [Kind; 3] = [Kind::Shared, Kind::Dealt, Kind::Iterable];
+
+/// What a pass gives.
+type Outcomes<'a, T> = Box<dyn Iterator<Item = Result<T, Error>> + 'a>;
+
+/// A loader of any kind whose samples are numbers.
+trait Passes {
+    /// The batches of one pass.
+    fn batches(&mut self) -> Result<Outcomes<'_, Box<dyn Held>>, Error>;
+    fn len(&self) -> Option<usize>;
+    fn warnings(&self) -> &[Warning];
+
+    /// What is in the batches of one pass, each of which is dropped at once.
+    fn pass(&mut self) -> Result<Outcomes<'_, Vec<i64>>, Error> {
+        Ok(Box::new(self.batches()?.map(|batch| Ok(batch?.values()))))
+    }
+
+    /// A pass without errors.
+    #[track_caller]
+    fn whole(&mut self) -> Vec<Vec<i64>> {
+        self.pass().unwrap().map(Result::unwrap).collect()
+    }
+}
+
+impl<S: 'static> Passes for Loader<Batch<S>> {
+    fn batches(&mut self) -> Result<Outcomes<'_, Box<dyn Held>>, Error> {
+        Ok(Box::new(self.epoch()?.map(|batch| Ok(Box::new(batch?) as _))))
+    }
+
+    fn len(&self) -> Option<usize> {
+        Loader::len(self)
+    }
+
+    fn warnings(&self) -> &[Warning] {
+        Loader::warnings(self)
+    }
+}
+
+/// A batch of any dataset of numbers.
+trait Held {
+    fn values(&self) -> Vec<i64>;
+}
+
+impl<S> Held for Batch<S> {
+    fn values(&self) -> Vec<i64> {
+        values(self)
+    }
+}
+
+/// The numbers in a batch of numbers.
+#[track_caller]
+fn values<S>(batch: &Batch<S>) -> Vec<i64> {
+    batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
+}
+
+/// Both loaders over a dataset by index.
+fn both<D: Dataset>(builder: impl Fn() -> Builder<D>) -> [Box<dyn Passes>; 2] {
+    [Box::new(builder().build().unwrap()), Box::new(builder().round_robin(true).build().unwrap())]
+}
+
+/// The numbers below `len`; `work` is called before each.
+fn numbers(len: usize, work: impl Work) -> impl for<'a> Dataset<Sample<'a> = i64> {
+    from_fn(len, move |index, _| {
+        work(index)?;
+        Ok(index as i64)
+    })
+}
+
+/// The same, from the start of each worker's share.
+fn stream(len: usize, work: impl Work) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
+    let work = Arc::new(work);
+    iter_fn(move |worker| {
+        let work = work.clone();
+        let mine = worker.map_or(0..len, |worker| worker.share(len));
+        Ok(mine.map(move |number| {
+            work(number)?;
+            Ok(number as i64)
+        }))
+    })
+}
+
+/// Something to do before a number is given.
+trait Work: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static {}
+impl<F: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static> Work for F {}
+
+/// Nothing to do.
+fn nothing(_: usize) -> Result<(), BoxError> {
+    Ok(())
+}
+
+/// Options that all kinds of loaders have.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    len: usize,
+    batch_size: usize,
+    drop_last: bool,
+    workers: usize,
+    prefetch: usize,
+    persistent: bool,
+    pinned: bool,
+    hold: usize,
+    on_held: OnHeld,
+    in_order: bool,
+    timeout: Duration,
+    seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            len: 20,
+            batch_size: 3,
+            drop_last: false,
+            workers: 2,
+            prefetch: 2,
+            persistent: false,
+            pinned: false,
+            hold: 1,
+            on_held: OnHeld::Grow,
+            in_order: true,
+            timeout: Duration::ZERO,
+            seed: 0,
+        }
+    }
+}
+
+impl Options {
+    /// The loader of a kind over the numbers, with these options.
+    fn build(&self, kind: Kind, work: impl Work) -> Box<dyn Passes> {
+        match kind {
+            Kind::Shared => Box::new(self.set(Loader::builder(numbers(self.len, work))).build().unwrap()),
+            Kind::Dealt => {
+                Box::new(self.set(Loader::builder(numbers(self.len, work))).round_robin(true).build().unwrap())
+            }
+            Kind::Iterable => Box::new(self.set(Loader::iterable(stream(self.len, work))).build().unwrap()),
+        }
+    }
+
+    /// The builder with these options, and the calling thread leaves the work to the workers.
+    fn set<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
+        let builder = support::prefetch(builder, self.workers, self.prefetch).drop_last(self.drop_last);
+        builder
+            .batch_size(self.batch_size)
+            .persistent_workers(self.persistent && self.workers > 0)
+            .pin_memory(self.pinned)
+            .hold(self.hold)
+            .on_held(self.on_held)
+            .in_order(self.in_order)
+            .timeout(self.timeout)
+            .seed(self.seed)
+            .help(false)
+    }
+
+    /// The batches of every pass, by torch's rules.
+    fn expected(&self, kind: Kind) -> Vec<Vec<i64>> {
+        let shares: Vec<Vec<i64>> = match kind {
+            Kind::Iterable => shares(self.len, self.workers),
+            _ => vec![(0..self.len as i64).collect()],
+        };
+        in_turn(&shares, self.batch_size, self.drop_last)
+    }
+}
+
+/// The numbers below `len`, in as many runs as there are workers.
+fn shares(len: usize, workers: usize) -> Vec<Vec<i64>> {
+    let each = len.div_ceil(workers.max(1)).max(1);
+    let mut shares: Vec<Vec<i64>> = (0..len as i64).collect::<Vec<_>>().chunks(each).map(<[i64]>::to_vec).collect();
+    shares.resize(workers.max(1), Vec::new());
+    shares
+}
+
+/// Each one's batches, taken from all in turn as long as they have some.
+fn in_turn(shares: &[Vec<i64>], batch_size: usize, drop_last: bool) -> Vec<Vec<i64>> {
+    let chunks = shares.iter().map(|share| share.chunks(batch_size).filter(|c| !drop_last || c.len() == batch_size));
+    let mut chunks: Vec<_> = chunks.collect();
+    let mut batches = Vec::new();
+    loop {
+        let before = batches.len();
+        batches.extend(chunks.iter_mut().filter_map(|chunks| chunks.next()).map(<[i64]>::to_vec));
+        if batches.len() == before {
+            return batches;
+        }
+    }
+}
