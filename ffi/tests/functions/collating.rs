@@ -1,7 +1,5 @@
 //! Batches that a callback makes, what workers run first, and options that are none.
 
-mod support;
-
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -22,8 +20,8 @@ use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::*;
 
-use support::datasets::{Drops, dropped, fail_init, field, loader_of, map, map_loader, numbers};
-use support::{Digits, Loader, bytes, call, options};
+use crate::support::datasets::{Drops, dropped, fail_init, field, loader_of, map, map_loader, numbers};
+use crate::support::{Digits, Loader, bytes, call, options};
 
 /// Sums that were made and not dropped.
 static SUMS: AtomicUsize = AtomicUsize::new(0);

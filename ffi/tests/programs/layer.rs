@@ -1,10 +1,8 @@
 //! The C++ layer, from C++.
 
-mod native;
-
 use std::process::Command;
 
-use native::{compile, here, run, scratch, tool};
+use crate::native::{compile, here, run, scratch, tool};
 
 #[test]
 fn the_cpp_layer_keeps_its_promises() {

@@ -1,11 +1,9 @@
 //! Three ways into somebody's build: an installed package for CMake, the same for pkg-config, and the sources.
 
-mod native;
-
 use std::path::Path;
 use std::process::Command;
 
-use native::{here, run, scratch, tool};
+use crate::native::{here, run, scratch, tool};
 
 const MAIN: &str = r#"
 #include <slotline.hpp>
@@ -42,8 +40,8 @@ fn projects_find_what_is_installed_and_build_what_is_not() {
     let folder = scratch("packaging");
     // As the tests themselves, so that all but the library is there already.
     let profile = [
-        format!("-DSLOTLINE_PROFILE={}", native::profile()),
-        format!("-DSLOTLINE_CARGO_DIR={}", native::target().display()),
+        format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
+        format!("-DSLOTLINE_CARGO_DIR={}", crate::native::target().display()),
     ];
     let prefix = folder.join("prefix");
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());

@@ -1,7 +1,5 @@
 //! Datasets whose samples callbacks give one after the other.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -19,8 +17,8 @@ use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 use slotline_ffi::stream::*;
 
-use support::datasets::{Drops, dropped, field, loader_of};
-use support::{Loader, bytes, call, options};
+use crate::support::datasets::{Drops, dropped, field, loader_of};
+use crate::support::{Loader, bytes, call, options};
 
 /// Cursors opened and not closed, over all tests of this process that use them.
 static OPEN: AtomicUsize = AtomicUsize::new(0);

@@ -1,14 +1,12 @@
 //! A run that is killed, over and over, and resumed each time delivers what a run that is left alone does.
 
-mod program;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use program::{failure, stdout, summary};
+use crate::program::{failure, stdout, summary};
 use serde_json::Value;
 
 const KILLS: usize = 100;

@@ -1,8 +1,6 @@
 //! The same seed gives the same batches, and the same weights, whatever the options that only decide how they are made.
 
-mod program;
-
-use program::{stdout, summary};
+use crate::program::{stdout, summary};
 use serde_json::Value;
 
 fn digests(arguments: &str) -> [String; 2] {
@@ -51,9 +49,8 @@ fn arrivals_out_of_order_are_the_same_batches() {
 
 #[test]
 fn the_demo_learns_the_same_weights() {
-    let run = |options: &str| summary(&format!("demo --epochs 6 {options}"));
+    let run = |options: &str| summary(&format!("demo --epochs 1 {options}"));
     let first = run("");
-    assert!(first["accuracy"].as_f64() >= Some(0.95), "{first}");
     for options in
         ["--num-workers 0", "--num-workers 4 --prefetch-factor 1 --part-size 5", "--num-workers 1 --no-helping"]
     {
@@ -63,8 +60,14 @@ fn the_demo_learns_the_same_weights() {
         }
     }
     assert_ne!(run("--seed 1")["weights_digest"], first["weights_digest"]);
-    let epochs = first["epochs"].as_array().map(Vec::as_slice).unwrap_or_default();
+}
+
+#[test]
+fn the_demo_reads_most_digits_right_after_six_epochs() {
+    let summary = summary("demo --epochs 6");
+    assert!(summary["accuracy"].as_f64() >= Some(0.95), "{summary}");
+    let epochs = summary["epochs"].as_array().map(Vec::as_slice).unwrap_or_default();
     assert_eq!(epochs.iter().map(|epoch| epoch["epoch"].clone()).collect::<Vec<Value>>(), [0, 1, 2, 3, 4, 5]);
     assert!(epochs[5]["loss"].as_f64() < epochs[0]["loss"].as_f64());
-    assert_eq!(epochs[5]["test_accuracy"], first["accuracy"]);
+    assert_eq!(epochs[5]["test_accuracy"], summary["accuracy"]);
 }

@@ -1,7 +1,5 @@
 //! Samplers and batch samplers give what the engine's own give.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -23,8 +21,8 @@ use slotline_ffi::sampler::*;
 use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 
-use support::datasets::{Drops, dropped};
-use support::{Loader, call, options};
+use crate::support::datasets::{Drops, dropped};
+use crate::support::{Loader, call, options};
 
 /// How many digits there are.
 const LEN: usize = 1797;
@@ -156,7 +154,7 @@ fn what_is_wrong_with_a_sampler_is_said_when_the_loader_is_made() {
         let mut loader = null_mut();
         // SAFETY: all is there, and freed once.
         unsafe {
-            let digits = support::Digits::open();
+            let digits = crate::support::Digits::open();
             let outcome = call(|error| slotline_ffi::loader::slotline_loader_new(digits.0, &set, &mut loader, error));
             slotline_sampler_free(sampler);
             let Err((SLOTLINE_BUILD, message)) = outcome else { panic!("it was taken") };
@@ -365,7 +363,7 @@ fn a_list_of_other_indices_does_not_go_on_from_a_state() {
     first.epoch().unwrap();
     assert_eq!(first.next().unwrap().unwrap().indices(), [5, 900]);
     // SAFETY: a loader and places.
-    let state = support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
+    let state = crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
     let same = loader(&[5, 900, 17, 1796]);
     load(&same, &state).unwrap();
     same.epoch().unwrap();

@@ -1,12 +1,10 @@
 //! What the program prints: orders, figures, digests.
 
-mod program;
-
 use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use program::{slotline, stdout, summary};
+use crate::program::{slotline, stdout, summary};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -135,7 +133,7 @@ fn statistics_and_a_timeline_are_written_to_files() {
 fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
     for flag in ["--trace", "--stats"] {
         for path in ["/dev/full", "/nowhere/file"] {
-            let (code, message) = program::failure(&format!("feed digits {flag} {path}"));
+            let (code, message) = crate::program::failure(&format!("feed digits {flag} {path}"));
             assert!(code == 1 && message.contains("cannot write the ") && message.contains(path), "{message}");
         }
     }
@@ -144,7 +142,7 @@ fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
 #[test]
 #[cfg(target_os = "linux")]
 fn statistics_that_cannot_be_written_are_noticed_before_the_run_or_told_after_all_else() {
-    let (_, message) = program::failure("feed digits --json --stats /nowhere/file");
+    let (_, message) = crate::program::failure("feed digits --json --stats /nowhere/file");
     assert!(!message.contains("epoch 0"), "{message}");
     let output = slotline("feed digits --json --stats /dev/full");
     assert_eq!(output.status.code(), Some(1));

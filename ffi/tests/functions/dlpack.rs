@@ -1,7 +1,5 @@
 //! Fields that were lent as DLPack tensors: what they say, and how long they live.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::thread;
@@ -13,8 +11,8 @@ use slotline_ffi::field::SLOTLINE_FIXED;
 use slotline_ffi::options::SLOTLINE_ON_HELD_FAIL;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
-use support::datasets::{Drops, field, map, map_loader};
-use support::{Loader, call, options};
+use crate::support::datasets::{Drops, field, map, map_loader};
+use crate::support::{Loader, call, options};
 
 /// A tensor of a version, deleted at the end as an importer would.
 struct Versioned(*mut DLManagedTensorVersioned);

@@ -1,10 +1,8 @@
 //! Bad input ends the program with a message that names the thing: code 1, or 2 where the command line is wrong.
 
-mod program;
-
 use std::fs;
 
-use program::failure;
+use crate::program::failure;
 
 #[track_caller]
 fn fails(arguments: &str, code: i32, parts: &[&str]) {
@@ -64,7 +62,7 @@ fn bad_files_are_named() {
     fails(&format!("feed idx:{path}/cut"), 1, &["/cut", "expected 11 bytes", "only 9"]);
     fails(&format!("feed idx:{path}/three,{path}/two"), 1, &["/three,", "the first has 3 rows, number 2 has 2"]);
     fails(&format!("order npy:{path}"), 1, &["is a directory"]);
-    assert_eq!(program::stdout(&format!("order idx:{path}/two")), "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n");
+    assert_eq!(crate::program::stdout(&format!("order idx:{path}/two")), "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n");
 }
 
 #[test]

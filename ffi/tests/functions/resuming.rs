@@ -1,7 +1,5 @@
 //! States as bytes, figures, and loaders that are stopped.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -18,7 +16,7 @@ use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
-use support::{Loader, bytes, call, options};
+use crate::support::{Loader, bytes, call, options};
 
 fn state(loader: &Loader) -> Vec<u8> {
     // SAFETY: a loader and places.

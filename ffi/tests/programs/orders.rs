@@ -1,12 +1,10 @@
 //! With the same options C, C++ and Rust give the same samples in the same order.
 
-mod native;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use native::{compile, here, scratch, tool};
+use crate::native::{compile, here, scratch, tool};
 use slotline::Loader;
 use slotline::source::Source;
 

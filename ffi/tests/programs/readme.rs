@@ -1,10 +1,8 @@
 //! The page for C++ programmers: each of its programs compiles, and the first one runs.
 
-mod native;
-
 use std::process::Command;
 
-use native::{compile, here, run, scratch, tool};
+use crate::native::{compile, here, run, scratch, tool};
 
 /// The blocks of the page in a language, without their fences.
 fn blocks(page: &str, language: &str) -> Vec<String> {

@@ -1,7 +1,5 @@
 //! Datasets whose samples a callback writes, by index.
 
-mod support;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -15,8 +13,8 @@ use slotline_ffi::options::*;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
 
-use support::datasets::{Drops, field, map, map_loader, numbers};
-use support::{Batch, Digits, Loader, call, options};
+use crate::support::datasets::{Drops, field, map, map_loader, numbers};
+use crate::support::{Batch, Digits, Loader, call, options};
 
 /// A number to be written.
 static ZERO: i32 = 0;

@@ -1,0 +1,9 @@
+//! The program's commands, run as a user runs them.
+
+#[path = "../program/mod.rs"]
+mod program;
+
+mod bad_input;
+mod interrupted;
+mod reports;
+mod sameness;

@@ -1,0 +1,11 @@
+//! The functions of the C interface, called from Rust as a C program would call them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod collating;
+mod dlpack;
+mod map_datasets;
+mod resuming;
+mod samplers;
+mod stream_datasets;

@@ -1,0 +1,10 @@
+//! C and C++ programs that are compiled and run: the examples, the README's, the C++ layer's, and installed packages.
+
+#[path = "../native/mod.rs"]
+mod native;
+
+mod examples;
+mod layer;
+mod orders;
+mod packaging;
+mod readme;
