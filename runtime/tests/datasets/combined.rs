@@ -46,7 +46,7 @@ fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
 }
 
 /// Items of which number `i` is item `first + i`; slow at times.
-fn from(first: usize, len: usize) -> impl Dataset + for<'a> support::DatasetOf<'a, Item> {
+fn from(first: usize, len: usize) -> impl Dataset + for<'a> crate::support::DatasetOf<'a, Item> {
     from_fn(len, move |index, cx| {
         dawdle(index, cx);
         Ok((index as i64 + first as i64, pixels(index + first), cx.rng().next_u64()))
