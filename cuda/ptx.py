@@ -1,12 +1,12 @@
-"""Compiles CUDA C to PTX beside it, without a GPU and without a toolkit.
+"""Compiles CUDA C to PTX files next to the sources, without a GPU and without a toolkit.
 
 Use: ptx.py FILE.cu...
 
     python3 -m venv ENV && ENV/bin/pip install nvidia-cuda-nvrtc-cu11==11.8.89
     ENV/bin/python cuda/ptx.py cuda/check/kernels/check.cu cuda/examples/digits/digits.cu
 
-The compiler is an old one on purpose: a driver takes the PTX of its own age and of any before, so that what this one
-makes (PTX 7.8, for compute capability 7.5) runs with drivers from 520 on, on Turing GPUs and all that came after.
+The compiler is deliberately old: a driver accepts PTX of its own version and of older ones. The output of this compiler
+(PTX 7.8, for compute capability 7.5) runs with drivers from 520 on, on Turing and newer GPUs.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++14"]
 
 
 def compiler():
-    """The library of the package, or else one that the system has."""
+    """Returns the compiler library of the Python package, or the system's if the package is not installed."""
     for folder in map(Path, sys.path):
         for path in sorted(folder.glob("nvidia/cuda_nvrtc/lib/libnvrtc.so.*")):
             return ctypes.CDLL(str(path))
@@ -25,7 +25,7 @@ def compiler():
 
 
 def text(nvrtc, program, what):
-    """What the compiler has to give: `PTX`, or the `ProgramLog` of an attempt that failed."""
+    """Returns an output of the compiler: `PTX`, or the `ProgramLog` of a failed compilation."""
     size = ctypes.c_size_t()
     getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)

@@ -1,6 +1,6 @@
-//! What the loader costs per batch, and what a gather through it costs beside a plain loop.
+//! The cost of the loader per batch, and of a gather compared with a plain loop.
 //!
-//! Times are per batch over whole passes, one batch alive at a time. Run with `cargo bench -p slotline-benches`.
+//! Times are per batch over whole passes, with one batch alive at a time. Run with `cargo bench -p slotline-benches`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -20,11 +20,11 @@ const WORKERS: [usize; 3] = [0, 1, 2];
 trait Passes {
     type Batch;
 
-    /// Goes through one pass; how many batches it had, and how long they took.
+    /// Runs one pass. Returns its number of batches and how long they took.
     fn pass(&mut self, each: impl FnMut(&Self::Batch)) -> (u64, Duration);
 }
 
-/// Times the batches of a pass that has begun.
+/// Times the batches of a pass that has started.
 fn timed<B>(pass: impl Iterator<Item = Result<B, Error>>, mut each: impl FnMut(&B)) -> (u64, Duration) {
     let (start, mut seen) = (Instant::now(), 0);
     for batch in pass {
@@ -42,7 +42,7 @@ impl<S> Passes for Loader<Batch<S>> {
     }
 }
 
-/// Times whole passes until there were at least `batches` batches; the time of exactly that many.
+/// Times whole passes until they have at least `batches` batches. Returns the time scaled to `batches` batches.
 fn passes<L: Passes>(loader: &mut L, batches: u64, mut each: impl FnMut(&L::Batch)) -> Duration {
     let (mut seen, mut time) = (0, Duration::ZERO);
     while seen < batches {
@@ -53,13 +53,13 @@ fn passes<L: Passes>(loader: &mut L, batches: u64, mut each: impl FnMut(&L::Batc
     time.mul_f64(batches as f64 / seen as f64)
 }
 
-/// A loader that has run once.
+/// Runs one pass of a loader and returns the loader.
 fn warm<L: Passes>(mut loader: L) -> L {
     passes(&mut loader, 1, |_| ());
     loader
 }
 
-/// Batches of one number: nothing but the engine.
+/// Batches of one number, which measure only the engine.
 fn zero_cost(c: &mut Criterion) {
     let mut group = c.benchmark_group("zero-cost batches");
     for workers in WORKERS {
@@ -72,7 +72,7 @@ fn zero_cost(c: &mut Criterion) {
     group.finish();
 }
 
-/// Batches of one number that come one after the other, through a ring for each worker.
+/// Batches of one number of an iterable dataset, through a ring for each worker.
 fn zero_cost_iterable(c: &mut Criterion) {
     let mut group = c.benchmark_group("zero-cost batches of an iterable dataset");
     for workers in WORKERS {

@@ -16,7 +16,7 @@ fn ordered_ring(slots: usize) -> Ordered {
     Ordered::boxed(slots, Config::new(), |_| 0)
 }
 
-/// `workers` threads claim and publish `items` tickets; this one takes them in order.
+/// Runs `workers` threads that claim and publish `items` tickets, while this thread takes them in order.
 fn run_ordered(workers: usize, items: u64) -> Duration {
     let ring = ordered_ring(64);
     let mut consumer = ring.consumer().unwrap();

@@ -1,8 +1,8 @@
-//! Instructions, counted by callgrind: a measure of the code's length that no neighbour and no clock disturbs.
+//! Instruction counts by callgrind, a measure that does not depend on other load or on the clock.
 //!
-//! Each case runs in a process of its own under valgrind, once with few passes and once with more; the difference, over
-//! the units of work in the passes between, is what one unit takes. `instructions.json` has what they took when they were
-//! last looked at.
+//! Each case runs in a separate process under valgrind, once with few passes and once with more. The difference, divided by
+//! the units of work in the additional passes, is the count of one unit. `instructions.json` has the counts of the last
+//! update.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use slotline::array::Array;
 use slotline::dataset::{TensorDataset, from_fn, iter_fn};
 use slotline_core::{ordered, spsc};
 
-/// What is counted: its name, how many units one pass has, and so many passes of it.
+/// A case: its name, the number of units in a pass, and a function that runs a number of passes.
 struct Case {
     name: &'static str,
     units: usize,
@@ -32,9 +32,9 @@ const CASES: [Case; 5] = [
     Case { name: "ticket through the ordered ring", units: ITEMS, run: ordered_ring },
     Case { name: "item through the SPSC ring", units: ITEMS, run: spsc_ring },
 ];
-/// Passes that are counted apart from what a process does once.
+/// The two numbers of passes. Their difference excludes what a process does only once.
 const PASSES: [usize; 2] = [2, 7];
-/// How far a count may be from the one in the file: compilers and C libraries differ.
+/// How far a count may differ from the one in the file, since compilers and C libraries differ.
 const BOUND: f64 = 0.3;
 
 fn zero_cost(passes: usize) {
@@ -63,9 +63,9 @@ fn gather(passes: usize) {
 
 fn ordered_ring(passes: usize) {
     let ring = ordered::Ring::boxed(64, ordered::Config::new(), |_| 0_usize);
-    let (mut consumer, worker) = (ring.consumer().expect("nobody has it"), ring.worker());
+    let (mut consumer, worker) = (ring.consumer().expect("the consumer is not taken yet"), ring.worker());
     for item in 0..passes * ITEMS {
-        let mut claim = worker.try_claim(1).expect("it is empty");
+        let mut claim = worker.try_claim(1).expect("the ring is empty");
         *claim.get_mut().expect("there is one part") = item;
         claim.publish();
         assert_eq!(*consumer.try_next().expect("it was published"), item);
@@ -76,29 +76,29 @@ fn spsc_ring(passes: usize) {
     let mut ring = spsc::Ring::boxed(64, |_| 0_usize);
     let (mut producer, mut consumer) = ring.split();
     for item in 0..passes * ITEMS {
-        let mut claim = producer.try_claim().expect("it is empty");
+        let mut claim = producer.try_claim().expect("the ring is empty");
         *claim = item;
         claim.publish();
         assert_eq!(*consumer.try_next().expect("it was published"), item);
     }
 }
 
-/// Runs so many passes of a case: what is counted.
+/// Runs `passes` passes of a case, whose instructions are counted.
 ///
 /// # Errors
 ///
-/// If there is no such case.
+/// Returns an error if the case is unknown.
 pub fn run(case: &str, passes: usize) -> Result<()> {
-    let case = CASES.iter().find(|known| known.name == case).with_context(|| format!("there is no case {case:?}"))?;
+    let case = CASES.iter().find(|known| known.name == case).with_context(|| format!("unknown case {case:?}"))?;
     (case.run)(passes);
     Ok(())
 }
 
-/// Counts all cases and compares them with those in `file`, or writes them there.
+/// Counts all cases and compares the counts with those in `file`, or writes them to it if `update` is set.
 ///
 /// # Errors
 ///
-/// If valgrind cannot be run, or a count is out of bounds; the message says which, and by how much.
+/// Returns an error if valgrind cannot be run, or if a count is out of bounds; the message names the case and the counts.
 pub fn check(file: &Path, update: bool) -> Result<()> {
     let counts: BTreeMap<_, _> =
         CASES.iter().map(|case| Ok((case.name.to_owned(), count(case)?))).collect::<Result<_>>()?;
@@ -110,11 +110,11 @@ pub fn check(file: &Path, update: bool) -> Result<()> {
     let known: BTreeMap<String, f64> = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
     let report = compare(&known, &counts);
     print!("{}", report.lines.join(""));
-    ensure!(report.wrong.is_empty(), "{}\nif that is meant, run `counts --update`", report.wrong.join("\n"));
+    ensure!(report.wrong.is_empty(), "{}\nif this is intended, run `counts --update`", report.wrong.join("\n"));
     Ok(())
 }
 
-/// What became of the counts.
+/// The result of comparing the counts.
 struct Report {
     lines: Vec<String>,
     wrong: Vec<String>,
@@ -124,7 +124,7 @@ fn compare(known: &BTreeMap<String, f64>, counts: &BTreeMap<String, f64>) -> Rep
     let mut report = Report { lines: Vec::new(), wrong: Vec::new() };
     for (name, &count) in counts {
         let Some(&before) = known.get(name) else {
-            report.wrong.push(format!("{name}: no count is known of it"));
+            report.wrong.push(format!("{name}: no count in the file"));
             continue;
         };
         let ratio = count / before;
@@ -136,31 +136,34 @@ fn compare(known: &BTreeMap<String, f64>, counts: &BTreeMap<String, f64>) -> Rep
     report
 }
 
-/// Instructions of one unit.
+/// Returns the number of instructions of one unit.
 fn count(case: &Case) -> Result<f64> {
     let [few, more] = PASSES.map(|passes| collected(case.name, passes));
     let (few, more) = (few?, more?);
     let units = (case.units * (PASSES[1] - PASSES[0])) as f64;
-    ensure!(more > few, "{}: more passes took no more instructions", case.name);
-    // A tenth: the file need not change with every word.
+    ensure!(more > few, "{}: more passes did not take more instructions", case.name);
+    // Rounded to a tenth, so that tiny changes do not change the file.
     Ok(((more - few) as f64 / units * 10.0).round() / 10.0)
 }
 
-/// Instructions of a process that runs so many passes.
+/// Returns the number of instructions of a process that runs `passes` passes.
 fn collected(case: &str, passes: usize) -> Result<u64> {
-    let program = std::env::current_exe().context("this program is nowhere")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
     let output = valgrind
         .args(["count", case, &passes.to_string()])
         .output()
         .context("cannot run valgrind; is it installed?")?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output_text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        bail!("{case}: valgrind ended with {}: {said}", output.status);
+        bail!("{case}: valgrind ended with {}: {output_text}", output.status);
     }
-    let number = said.lines().find_map(|line| line.split_once("Collected :")).map(|(_, number)| number.trim().parse());
-    number.with_context(|| format!("{case}: valgrind did not say what it collected: {said}"))?.context("no number")
+    let number =
+        output_text.lines().find_map(|line| line.split_once("Collected :")).map(|(_, number)| number.trim().parse());
+    number
+        .with_context(|| format!("{case}: valgrind did not report a count: {output_text}"))?
+        .context("the count is not a number")
 }
 
 #[cfg(test)]
@@ -168,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_far_from_the_known_one_or_unknown_is_told() {
+    fn unknown_and_differing_counts_are_reported() {
         let counts = |list: &[(&str, f64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
         let known: BTreeMap<_, _> = counts(&[("a", 100.0), ("b", 100.0), ("c", 100.0)]);
         let report = compare(&known, &counts(&[("a", 125.0), ("b", 140.0), ("c", 60.0), ("d", 1.0)]));
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_runs_and_an_unknown_one_is_refused() {
+    fn every_case_runs_and_unknown_cases_are_rejected() {
         for case in &CASES {
             run(case.name, 1).unwrap();
         }

@@ -1,17 +1,17 @@
-//! Measurements of slotline's rings and loader.
+//! Benchmarks of slotline's rings and loader.
 //!
-//! `benches/` holds micro benches, for `cargo bench`. Here is the comparison with other loaders, which
+//! `benches/` holds micro benchmarks for `cargo bench`. This crate is the comparison with other loaders, which
 //! `cargo run --release -p slotline-benches -- report` runs:
 //!
-//! - [`workload`]: what is loaded, each in a file of its own.
-//! - [`peer`]: who loads it: slotline, other loaders in Rust, programs in other languages, and the machine by itself.
+//! - [`workload`]: the workloads, each in a separate file.
+//! - [`peer`]: the contenders: slotline, other loaders in Rust, programs in other languages, and the limits of the machine.
 //! - [`rounds`]: measures the contenders of a workload in turn, round after round, since machines drift.
-//! - [`rings`]: the rings by themselves, beside other rings.
-//! - [`scale`]: cost against the dataset's size and against the number of workers.
-//! - [`record`], [`machine`]: what was measured, line by line, and on what.
-//! - [`stats`], [`report`]: medians and spreads, the page and its plots.
-//! - [`counts`]: instructions, for `cargo run --release -p slotline-benches -- counts`.
-//! - [`protocol`]: how peers that are programs of their own are asked, and answer.
+//! - [`rings`]: compares slotline's rings with other rings.
+//! - [`scale`]: the cost depending on the dataset's size and on the number of workers.
+//! - [`record`], [`machine`]: the recorded lines, and the machine that they were measured on.
+//! - [`stats`], [`report`]: medians and spreads, the report and its plots.
+//! - [`counts`]: instruction counts, for `cargo run --release -p slotline-benches -- counts`.
+//! - [`protocol`]: the protocol of peers that are separate programs.
 
 pub mod counts;
 pub mod machine;

@@ -1,17 +1,17 @@
-//! On what something was measured.
+//! The machine that a measurement ran on.
 
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, the system, the compiler and the day.
+/// The machine, the operating system, the compiler and the date.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Year, month and day, by the system's clock.
+    /// The year, month and day, by the system's clock (UTC).
     pub date: String,
     /// The CPU's model name and numbers.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
     /// The kernel's version.
     pub kernel: String,
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, now; what can't be found out is "unknown".
+    /// Describes the current machine. Values that cannot be determined are "unknown".
     pub fn of_this_run() -> Self {
         Self {
             date: first_line("date", &["--utc", "+%Y-%m-%d"]),
@@ -36,14 +36,14 @@ fn unknown() -> String {
     "unknown".into()
 }
 
-/// The first line of what a program prints.
+/// Returns the first line of a program's output.
 fn first_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
     let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
     text.as_deref().and_then(|text| text.lines().next()).map_or_else(unknown, str::to_owned)
 }
 
-/// The model's name; many virtual machines say only whose it is, so the numbers are said, too.
+/// Returns the name of the CPU with its family and model numbers, since on many virtual machines the name is incomplete.
 fn cpu() -> String {
     let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") else {
         return unknown();
@@ -60,7 +60,7 @@ fn cpu() -> String {
     }
 }
 
-/// The version of a package that this program was built with.
+/// Returns the version of a package that this program was built with.
 pub fn version_of(package: &str) -> Option<String> {
     let mut lines = include_str!("../../Cargo.lock").lines();
     let name = format!("name = \"{package}\"");
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_those_of_the_lock_file() {
+    fn versions_come_from_the_lock_file() {
         assert_eq!(version_of("slotline-benches").as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert_eq!(version_of("no-such-package"), None);
     }

@@ -1,4 +1,4 @@
-//! Measures slotline beside its peers and writes the report.
+//! Compares slotline with other loaders and writes the report.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use slotline_benches::rounds::Recorder;
 use slotline_benches::workload::{self, Setup};
 
 #[derive(Debug, Parser)]
-#[command(name = "slotline-benches", version, about = "Measures slotline beside its peers")]
+#[command(name = "slotline-benches", version, about = "Compares slotline with other loaders")]
 struct Cli {
     #[command(subcommand)]
     command: Task,
@@ -24,14 +24,14 @@ enum Task {
     Report(Report),
     /// Count instructions with valgrind, and compare them with instructions.json
     Counts {
-        /// Write them there instead
+        /// Write the counts to instructions.json instead of comparing them
         #[arg(long)]
         update: bool,
     },
-    /// What `counts` counts
+    /// Run the code that `counts` counts
     #[command(hide = true)]
     Count { case: String, passes: usize },
-    /// Make REPORT.md and the plots again from report.jsonl
+    /// Render REPORT.md and the plots from report.jsonl again
     Render {
         #[command(flatten)]
         out: Out,
@@ -40,30 +40,30 @@ enum Task {
 
 #[derive(Args, Debug)]
 struct Out {
-    /// Folder of report.jsonl, REPORT.md, notes.md and the plots [default: this crate's]
+    /// Folder of report.jsonl, REPORT.md, notes.md and the plots [default: this crate's folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct Report {
-    /// Measure only these; what report.jsonl has of the others stays
+    /// Measure only these sections; report.jsonl keeps its lines of the others
     #[arg(long, value_delimiter = ',')]
     only: Vec<Section>,
 
-    /// How often each contender is visited [default: 11]
+    /// Number of rounds, in each of which every contender is measured once [default: 11]
     #[arg(long)]
     rounds: Option<usize>,
 
-    /// Few rounds, to see whether everything runs
+    /// Run few rounds, to check that everything works
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// A Python that has torch
+    /// Python interpreter with torch installed
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
-    /// Leave out the peers that are programs of their own: burn, which takes a while to build, and those with torch
+    /// Leave out the peers that are separate programs: burn, which takes a while to build, and those that use torch
     #[arg(long)]
     no_programs: bool,
 
@@ -77,7 +77,7 @@ impl Out {
     }
 }
 
-/// This crate's folder, where it was when this was built.
+/// Returns this crate's folder at build time.
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -96,12 +96,12 @@ fn measure(report: Report) -> Result<()> {
     let path = out.join("report.jsonl");
     let rounds = report.rounds.unwrap_or(if report.quick { 2 } else { 11 }).max(1);
     let sections = if report.only.is_empty() { Section::value_variants().to_vec() } else { report.only };
-    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    // Before minutes are spent on what could not be kept.
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    // Check that the results can be written before minutes are spent on measuring.
     record::write(&path, &record::read(&path)?)?;
     let build = build_dir()?;
-    std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
-    // There, not where all programs have theirs: after an interruption 400 MB may be left.
+    std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
+    // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
     let data = tempfile::tempdir_in(&build)?;
     let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
         find::programs(crate_dir(), &build, &report.torch)
@@ -110,11 +110,11 @@ fn measure(report: Report) -> Result<()> {
     };
     let setup = Setup { data: data.path().to_owned(), programs };
     for section in sections {
-        // Its passes take half a second each.
+        // A pass of W7 takes half a second.
         let rounds = if section == Section::W7 { rounds.div_ceil(3) } else { rounds };
         let mut recorder = Recorder::new(section, rounds);
         workload::run(section, &setup, &mut recorder)?;
-        // After each section, so that nothing is lost if a later one is interrupted.
+        // Write after each section, so that its results are kept if a later one is interrupted.
         let mut lines = record::read(&path)?;
         lines.retain(|line| line.section() != section);
         lines.extend(recorder.into_lines());
@@ -124,8 +124,8 @@ fn measure(report: Report) -> Result<()> {
     report::render(&out)
 }
 
-/// Where peers are compiled: beside this program.
+/// Returns the folder where peers are compiled, next to this program.
 fn build_dir() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("this program is nowhere")?;
-    Ok(program.parent().context("this program is nowhere")?.join("peers"))
+    let program = std::env::current_exe().context("cannot find the folder of this program")?;
+    Ok(program.parent().context("cannot find the folder of this program")?.join("peers"))
 }

@@ -1,40 +1,40 @@
-//! How a peer that is a program of its own takes part.
+//! The protocol of peers that are separate programs.
 //!
-//! It is started once for each heat, with pipes for its input and output:
+//! The program is started once for each heat, with pipes for its input and output:
 //!
 //! ```text
 //! PROGRAM [--peer NAME] --workload w2 --workers 1 --data DIR
 //! ```
 //!
-//! It makes the workload's data, builds its loader, goes through one pass to warm up, and prints one line:
+//! It makes the workload's data, builds its loader, runs one pass to warm up, and prints one line:
 //!
 //! ```text
-//! {"ready":true,"peer":"libtorch","version":"2.8.0"}     or, and then it exits with 0,
-//! {"absent":"why it can't do this"}
+//! {"ready":true,"peer":"libtorch","version":"2.8.0"}     or, before it exits with 0,
+//! {"absent":"why it does not support this"}
 //! ```
 //!
-//! Then for each line `pass` it goes through one pass, timed from asking for it to its end, and prints
+//! Then, for each line `pass`, it runs one pass, timed from the request of the pass to its end, and prints
 //!
 //! ```text
 //! {"batches":938,"seconds":0.0123,"check":1799970000}
 //! ```
 //!
-//! and for `quit`, or at the end of its input, it exits. What it says elsewhere (stderr) is shown only if it fails.
+//! For `quit`, or at the end of its input, it exits. Its stderr is shown only if it fails.
 //!
 //! | workload | data | a pass | check: the sum of |
 //! |---|---|---|---|
-//! | w1 | item i is i, as i64; 200,000 of them, or fewer where they are slow | in order, batches of 1 | items |
+//! | w1 | item i is i, as i64; 200,000 items, or fewer if the peer is slow | in order, batches of 1 | items |
 //! | w2 | 60,000 × 28 × 28 bytes, byte i of all is i × 31 mod 251; label j is j, as i64 | shuffled, batches of 64 | labels |
 //! | w3 | 2,000 × 3 × 224 × 224 bytes, the same | shuffled, batches of 32 | labels |
-//! | w4 | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y one further on | 16,000 random places, batches of 16 | each row's first x |
-//! | w6 | that of w3, made before | from building the loader to its first batch; `batches` is 1 | labels |
+//! | w4 | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y shifted by one | 16,000 random places, batches of 16 | each row's first x |
+//! | w6 | the data of w3, made before | from building the loader to its first batch; `batches` is 1 | labels |
 //! | w7-8, w7-1 | 200 items as in w1; those whose index is a multiple of 16 take 50 ms of sleep, the others 1 ms | in order, batches of 8, of 1 | items |
 //! | w7-8-arrival, w7-1-arrival | the same | as batches are finished | items |
 //! | w7-1-prefetch-16 | the same | in order, batches of 1, 16 loaded ahead for each worker | items |
 //!
-//! A last batch that is not full counts as one. But for w7-1-prefetch-16, loaders load ahead as far as they do by default.
-//! Crop k of w4 starts at splitmix64(k) modulo the tokens but 1,024. Where a `PROGRAM` is several peers, `--peer` says
-//! which.
+//! A last batch that is not full counts as one batch. Except in w7-1-prefetch-16, loaders prefetch as much as they do by
+//! default. Crop k of w4 starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
+//! `--peer` selects one.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -44,22 +44,22 @@ use anyhow::Result;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
-/// What a program is asked for by its arguments.
+/// The arguments of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
 pub struct Request {
     /// The workload's name.
     #[arg(long)]
     pub workload: String,
-    /// How many workers load.
+    /// The number of workers.
     #[arg(long)]
     pub workers: usize,
-    /// Where files are.
+    /// The folder of the data files.
     #[arg(long)]
     pub data: PathBuf,
 }
 
 impl Request {
-    /// The arguments that say this.
+    /// Returns the command-line arguments.
     pub fn arguments(&self) -> [OsString; 6] {
         let workers = self.workers.to_string().into();
         [
@@ -77,58 +77,58 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// It can't do this.
+    /// The program does not support the request.
     Absent {
-        /// Why.
+        /// The reason.
         absent: String,
     },
-    /// It is warm.
+    /// The program is warm.
     Ready {
-        /// True.
+        /// Always true.
         ready: bool,
-        /// Its name.
+        /// The name of the peer.
         peer: String,
-        /// Its version.
+        /// The version of the peer.
         version: String,
     },
-    /// It went through a pass.
+    /// The program has run a pass.
     Pass(Answer),
 }
 
-/// What a program says of a pass.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// How many batches it had.
+    /// The number of batches.
     pub batches: u64,
-    /// How long it took.
+    /// The time of the pass, in seconds.
     pub seconds: f64,
-    /// A sum over its contents.
+    /// The check sum of the contents.
     pub check: u64,
 }
 
-/// The program's side: builds what was asked for by `make` and answers until it is told to quit.
+/// Runs the program side: builds the requested loader with `make`, and answers requests until `quit`.
 ///
 /// # Errors
 ///
-/// If a pass fails, or nobody listens any more.
+/// Returns an error if a pass fails, or if the output is closed.
 pub fn serve<P>(peer: &str, version: &str, request: &Request, make: impl FnOnce(&Request) -> Result<P>) -> Result<()>
 where
     P: FnMut() -> Result<Answer>,
 {
     let mut output = std::io::stdout().lock();
-    let mut say = |reply: &Reply| -> Result<()> {
+    let mut print = |reply: &Reply| -> Result<()> {
         writeln!(output, "{}", serde_json::to_string(reply)?)?;
         Ok(output.flush()?)
     };
     let mut pass = match make(request) {
         Ok(pass) => pass,
-        Err(why) => return say(&Reply::Absent { absent: format!("{why:#}") }),
+        Err(why) => return print(&Reply::Absent { absent: format!("{why:#}") }),
     };
     pass()?;
-    say(&Reply::Ready { ready: true, peer: peer.into(), version: version.into() })?;
+    print(&Reply::Ready { ready: true, peer: peer.into(), version: version.into() })?;
     for line in std::io::stdin().lock().lines() {
         match line?.trim() {
-            "pass" => say(&Reply::Pass(pass()?))?,
+            "pass" => print(&Reply::Pass(pass()?))?,
             _ => break,
         }
     }
@@ -140,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_say_what_was_asked_for() {
+    fn arguments_round_trip() {
         let request = Request { workload: "w7-8".into(), workers: 2, data: "/tmp/x".into() };
         let parsed = Request::parse_from([OsString::from("program")].into_iter().chain(request.arguments()));
         assert_eq!(parsed, request);
     }
 
     #[test]
-    fn replies_are_told_apart_by_their_fields() {
+    fn replies_are_distinguished_by_their_fields() {
         let parse = |text| serde_json::from_str::<Reply>(text).unwrap();
         assert_eq!(parse(r#"{"absent":"no"}"#), Reply::Absent { absent: "no".into() });
         assert!(matches!(parse(r#"{"ready":true,"peer":"p","version":"1"}"#), Reply::Ready { .. }));

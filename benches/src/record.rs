@@ -1,4 +1,4 @@
-//! What was measured, as JSON lines: the report is made of these alone.
+//! The recorded measurements as JSON lines, from which the report is rendered.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// A part of the report that can be measured by itself.
+/// A part of the report that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Section {
@@ -24,23 +24,23 @@ pub enum Section {
     W5,
     /// From building a loader to its first batch.
     W6,
-    /// Some slow samples among quick ones.
+    /// Some slow samples among fast ones.
     W7,
-    /// The rings by themselves.
+    /// The rings without a loader.
     Rings,
-    /// Cost against the dataset's size.
+    /// The cost depending on the dataset's size.
     Size,
-    /// Cost against the number of workers.
+    /// The cost depending on the number of workers.
     Workers,
 }
 
 impl Section {
-    /// Its name in records and on the command line.
+    /// Returns the name in records and on the command line.
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Whether peers that are programs of their own take part.
+    /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
         !matches!(self, Self::Rings | Self::Size | Self::Workers)
     }
@@ -50,16 +50,16 @@ impl Section {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "lowercase")]
 pub enum Line {
-    /// A section's measurement begins.
+    /// The start of a section's measurement.
     Run(Run),
-    /// A contender was measured.
+    /// The measurement of a contender.
     Time(Time),
-    /// A contender could not be.
+    /// A contender that could not be measured.
     Absent(Absent),
 }
 
 impl Line {
-    /// The section that it belongs to.
+    /// Returns the section of the line.
     pub fn section(&self) -> Section {
         match self {
             Self::Run(run) => run.section,
@@ -72,37 +72,37 @@ impl Line {
 /// Where and when a section was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which one.
+    /// The section.
     pub section: Section,
-    /// How often its contenders were visited.
+    /// The number of rounds.
     pub rounds: usize,
     /// The machine, the compiler and the date.
     #[serde(flatten)]
     pub machine: Machine,
 }
 
-/// One contender's times.
+/// The times of one contender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// The section.
     pub section: Section,
-    /// Which variant of it; empty if there is but one.
+    /// The variant of the section; empty if there is only one.
     pub case: String,
-    /// How many workers loaded, where there are any.
+    /// The number of workers, for sections that have workers.
     pub workers: Option<usize>,
-    /// How many samples the dataset had, where that is what varies.
+    /// The number of samples of the dataset, for the section that varies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Who.
+    /// The name of the contender.
     pub peer: String,
-    /// The version, of those that have one.
+    /// The version, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What kind of contender that is.
+    /// The kind of the contender.
     pub kind: Kind,
-    /// What the values count.
+    /// The unit of the values.
     pub unit: Unit,
-    /// One for each round, from the first on; slow contenders leave out the last ones.
+    /// One value for each round, from the first one on. Slow contenders have fewer values.
     pub values: Vec<f64>,
 }
 
@@ -115,27 +115,27 @@ pub struct Absent {
     pub case: String,
     /// As in [`Time`].
     pub workers: Option<usize>,
-    /// Who.
+    /// The name of the contender.
     pub peer: String,
-    /// And why.
+    /// The reason.
     pub why: String,
 }
 
-/// What a contender is to the comparison.
+/// The role of a contender in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// slotline as it comes.
+    /// slotline with its default options.
     Ours,
-    /// slotline with an option set; not what targets speak of, unless they say so.
+    /// slotline with an option set. Targets refer to it only if they name it.
     Variant,
     /// Another loader.
     Peer,
-    /// What the machine does without a loader.
+    /// A limit of the machine, measured without a loader.
     Limit,
 }
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Nanoseconds for each item.
@@ -156,7 +156,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The value of `batches` (or items) that took `seconds`, to five digits.
+    /// Returns the value of `batches` (or items) that took `seconds`, rounded to five digits.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
         five_digits(match self {
             Self::NanosPerItem => seconds * 1e9 / batches,
@@ -180,16 +180,16 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Clocks tell no more than that, and lines stay short.
+/// Rounds to five digits: clocks are not more precise, and lines stay short.
 fn five_digits(value: f64) -> f64 {
-    format!("{value:.4e}").parse().expect("a number as it was printed")
+    format!("{value:.4e}").parse().expect("a formatted number")
 }
 
-/// Reads lines; none if there is no such file.
+/// Reads the lines of a file. Returns none if the file does not exist.
 ///
 /// # Errors
 ///
-/// If the file can't be read, or a line of it is none of ours; says which.
+/// Returns an error if the file cannot be read, or if a line is invalid; the message names the line.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -202,17 +202,20 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
 fn parse(line: &str) -> Result<Line> {
     let line = serde_json::from_str(line)?;
     if let Line::Time(Time { values, size, .. }) = &line {
-        ensure!(!values.is_empty() && values.iter().all(|&value| value > 0.0), "values must be there, and above 0");
+        ensure!(
+            !values.is_empty() && values.iter().all(|&value| value > 0.0),
+            "there must be values, and all must be above 0"
+        );
         ensure!(*size != Some(0), "a size must be above 0");
     }
     Ok(line)
 }
 
-/// Writes lines in place of what the file was, which stays if that is interrupted.
+/// Replaces the content of a file by these lines. If this is interrupted, the old content is kept.
 ///
 /// # Errors
 ///
-/// If the file can't be written.
+/// Returns an error if the file cannot be written.
 pub fn write(path: &Path, lines: &[Line]) -> Result<()> {
     let mut text = String::new();
     for line in lines {
@@ -229,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_back_as_they_were_written() {
+    fn lines_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.jsonl");
         assert_eq!(read(&path).unwrap(), []);
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_have_been_measured_are_refused() {
+    fn impossible_measurements_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.jsonl");
         let line = |size: u64, values: &str| {

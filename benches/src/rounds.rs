@@ -1,7 +1,7 @@
 //! Measures the contenders of a heat in turn, round after round.
 //!
-//! Machines drift by a factor of two within an hour, so that times taken one contender after the other compare the
-//! machine with itself. Here each round visits all of them, and ratios are taken within a round.
+//! Machines drift by a factor of two within an hour. Measuring one contender completely before the next one would compare
+//! the machine with itself. Therefore, each round visits all contenders, and ratios are taken within a round.
 
 use std::time::{Duration, Instant};
 
@@ -10,61 +10,61 @@ use anyhow::{Result, ensure};
 use crate::machine::Machine;
 use crate::record::{Absent, Kind, Line, Run, Section, Time, Unit};
 
-/// Passes are repeated until a visit took so long: one pass of tiny batches is short.
+/// The minimum time of a visit, in seconds. Passes are repeated until then, since one pass of tiny batches is short.
 const VISIT: f64 = 0.02;
-/// Who has taken so long is not visited again: a slow peer's place is clear after few rounds.
+/// A contender that has taken this long is not visited again, since few rounds are enough to rank a slow one.
 const ENOUGH: Duration = Duration::from_secs(3);
-/// Between visits, so that the threads of the last contender have gone to sleep.
+/// The pause between visits, in which the threads of the last contender go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a pass took.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pass {
-    /// Batches, where a last one that is not full counts as a part of one.
+    /// The number of batches. A last batch that is not full counts as a fraction.
     pub batches: f64,
-    /// From asking for the pass to its end.
+    /// The time from the request of the pass to its end.
     pub seconds: f64,
 }
 
-/// Someone who is measured.
+/// A contender that is measured.
 pub trait Contender {
-    /// Goes through one pass.
+    /// Runs one pass.
     ///
     /// # Errors
     ///
-    /// If it can't, or if the contents are not what they should be. It is then reported absent.
+    /// Returns an error if the pass fails or has wrong contents. The contender is then reported as absent.
     fn pass(&mut self) -> Result<Pass>;
 }
 
-/// A function is one.
+/// A function that runs a pass is a contender.
 impl<F: FnMut() -> Result<Pass>> Contender for F {
     fn pass(&mut self) -> Result<Pass> {
         self()
     }
 }
 
-/// A contender with its name.
+/// A named contender.
 pub struct Entry {
-    /// Who.
+    /// The name.
     pub peer: String,
-    /// The version, of those that have one.
+    /// The version, if it has one.
     pub version: Option<String>,
-    /// What it is to the comparison.
+    /// The role of the contender in the comparison.
     pub kind: Kind,
-    /// The dataset's size, where that is what varies.
+    /// The dataset's size, for the section that varies it.
     pub size: Option<u64>,
     /// The contender, or why it is absent.
     pub contender: Result<Box<dyn Contender>>,
 }
 
 impl Entry {
-    /// An entry without a version.
+    /// Creates an entry without a version.
     pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<impl Contender + 'static>) -> Self {
         let contender = contender.map(|contender| Box::new(contender) as Box<dyn Contender>);
         Self { peer: peer.into(), version: None, kind, size: None, contender }
     }
 
-    /// The version of the package that the peer is named after.
+    /// Sets the version to that of the package with the peer's name.
     #[must_use]
     pub fn package(mut self) -> Self {
         self.version = crate::machine::version_of(&self.peer);
@@ -78,20 +78,20 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What is compared with each other: the same work, done by all entries.
+/// A comparison: the same work, done by all entries.
 #[derive(Debug)]
 pub struct Heat {
-    /// Which variant of its section; empty if there is but one.
+    /// The variant of the section; empty if there is only one.
     pub case: String,
-    /// How many workers load.
+    /// The number of workers.
     pub workers: usize,
-    /// What is told of each.
+    /// The unit of the values.
     pub unit: Unit,
     /// The contenders.
     pub entries: Vec<Entry>,
 }
 
-/// Runs the heats of a section and keeps what they give.
+/// Runs the heats of a section and records the results.
 #[derive(Debug)]
 pub struct Recorder {
     section: Section,
@@ -100,7 +100,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a section, whose heats have so many rounds.
+    /// Creates a recorder for a section whose heats have `rounds` rounds.
     pub fn new(section: Section, rounds: usize) -> Self {
         let run = Run { section, rounds, machine: Machine::of_this_run() };
         let mut recorder = Self { section, rounds, lines: Vec::new() };
@@ -108,17 +108,17 @@ impl Recorder {
         recorder
     }
 
-    /// How many rounds a heat has.
+    /// Returns the number of rounds of a heat.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// What was recorded.
+    /// Returns the recorded lines.
     pub fn into_lines(self) -> Vec<Line> {
         self.lines
     }
 
-    /// Keeps a line, and prints it.
+    /// Records a line and prints it.
     pub fn push(&mut self, line: Line) {
         println!("{}", serde_json::to_string(&line).expect("names and numbers"));
         self.lines.push(line);
@@ -155,13 +155,13 @@ impl Recorder {
     }
 }
 
-/// One contender's value in one round.
+/// Measures one contender in one round.
 fn visit(contender: &mut dyn Contender, unit: Unit) -> Result<f64> {
     let mut total = Pass { batches: 0.0, seconds: 0.0 };
     let mut passes = 0_u32;
     while passes == 0 || total.seconds < VISIT {
         let pass = contender.pass()?;
-        ensure!(pass.batches > 0.0 && pass.seconds > 0.0, "a pass without batches, or without a time");
+        ensure!(pass.batches > 0.0 && pass.seconds > 0.0, "a pass has no batches, or took no time");
         total.batches += pass.batches;
         total.seconds += pass.seconds;
         passes += 1;
@@ -176,11 +176,11 @@ mod tests {
     use anyhow::bail;
 
     #[test]
-    fn all_are_visited_in_each_round_and_who_fails_is_absent() {
+    fn all_contenders_are_visited_and_failures_are_absent() {
         let mut left = 2;
         let fails = move || {
             if left == 0 {
-                bail!("worn out");
+                bail!("out of passes");
             }
             left -= 1;
             Ok(Pass { batches: 10.0, seconds: 0.05 })
@@ -197,12 +197,12 @@ mod tests {
             panic!("{lines:?}");
         };
         assert_eq!((steady.peer.as_str(), &steady.values[..]), ("steady", &[2000.0; 3][..]));
-        assert_eq!(failing.why, "worn out");
+        assert_eq!(failing.why, "out of passes");
         assert_eq!(missing.why, "not here");
     }
 
     #[test]
-    fn a_value_per_pass_is_that_of_one_pass() {
+    fn a_value_per_pass_is_the_time_of_one_pass() {
         let mut pass = || Ok(Pass { batches: 25.0, seconds: 0.011 });
         assert_eq!(visit(&mut pass, Unit::MillisPerPass).unwrap(), 11.0);
         let mut empty = || Ok(Pass { batches: 0.0, seconds: 0.0 });

@@ -1,18 +1,18 @@
 //! Medians and quartiles.
 
-/// The middle of some values, and how far the middle half of them reaches.
+/// The median and the quartiles of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// A quarter of the values is below it.
+    /// The first quartile: a quarter of the values is below it.
     pub low: f64,
-    /// Half of them is.
+    /// The median: half of the values is below it.
     pub median: f64,
-    /// Three quarters are.
+    /// The third quartile: three quarters of the values are below it.
     pub high: f64,
 }
 
 impl Spread {
-    /// The quartiles of `values`, between neighbours where they fall there; `None` if there are none.
+    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quartiles_lie_between_values_where_they_must() {
+    fn quartiles_are_interpolated() {
         assert_eq!(Spread::of([3.0, 1.0, 2.0, 5.0, 4.0]), Some(Spread { low: 2.0, median: 3.0, high: 4.0 }));
         assert_eq!(Spread::of([4.0, 2.0]), Some(Spread { low: 2.5, median: 3.0, high: 3.5 }));
         assert_eq!(Spread::of([7.0]), Some(Spread { low: 7.0, median: 7.0, high: 7.0 }));

@@ -1,8 +1,8 @@
-//! Runs that can be interrupted: the loader's state in a file, and a log of what was delivered.
+//! Interruptible runs: the loader's state in a file, and a log of the delivered batches.
 //!
-//! The state is written to a file of its own beside the old one, which it then replaces: whenever the run is killed, there
-//! is a whole one. It describes batches whose step is done, and what the log says of these is on disk before it. Batches
-//! after the last state are delivered again by the run that goes on from it.
+//! The state is written to a separate file next to the old one and then replaces it by a rename, so that a complete state
+//! exists whenever the run is killed. The state covers only batches whose step is done, and their lines of the log are on
+//! disk before it. Batches delivered after the last state are delivered again by the run that resumes from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -23,30 +23,30 @@ use crate::options::seconds;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Interrupted runs")]
 pub(crate) struct CheckpointOptions {
-    /// Keep the loader's state in FILE while the run goes on, so that another can go on where it was interrupted
+    /// Save the loader's state to FILE during the run, so that an interrupted run can be resumed from it
     ///
-    /// FILE is replaced as a whole (by FILE.next), after a batch whose step is done, and at the end. What was delivered
-    /// after that is delivered again when the run is resumed.
+    /// FILE is replaced atomically (by FILE.next), after a batch whose step is done, and at the end. Batches delivered
+    /// after the last save are delivered again when the run is resumed.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Write the state after the first batch that ends so long after the last time; with 0 after each
+    /// Time between two saves of the state: it is saved after the first batch that ends later; with 0 after each batch
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, default_value = "1",
         requires = "state")]
     state_every: Duration,
 
-    /// Go on from the state in FILE, with any other number of workers, prefetch factor and part size; --epochs counts
-    /// the passes before it, too
+    /// Resume from the state in FILE; the number of workers, the prefetch factor and the part size may differ, and
+    /// --epochs includes the passes before the interruption
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
 
-    /// Append a line of JSON for each batch to FILE: its epoch, its number, its indices
+    /// Append a line of JSON for each batch to FILE: its epoch, number and indices
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
 
 impl CheckpointOptions {
-    /// The files that are written, and the state that is read if another one does not replace it, with their flags.
+    /// Returns the files to write with their flags, and the file to resume from unless `--state` replaces it.
     pub(crate) fn files(&self) -> Vec<(&'static str, PathBuf)> {
         let state = self.state.iter().flat_map(|path| [path.clone(), next(path)]).map(|path| ("--state", path));
         let resume =
@@ -64,7 +64,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the files, and puts `loader` where it is to begin.
+    /// Opens the files, and moves `loader` to where the run starts.
     pub(crate) fn open<S: Schema>(options: &CheckpointOptions, loader: &mut Loader<Batch<S>>) -> Result<Self> {
         if let Some(path) = &options.resume {
             let resumed = read(path).and_then(|state| Ok(loader.load_state(&state)?));
@@ -75,7 +75,7 @@ impl Checkpoint {
         Ok(Self { state: state.transpose()?, log })
     }
 
-    /// Notes a batch whose step is done; `state` is asked for the loader's, if it is time for it.
+    /// Logs a batch whose step is done. Calls `state` for the loader's state if it is time to save it.
     pub(crate) fn batch<S>(&mut self, batch: &Batch<S>, state: impl FnOnce() -> State) -> Result<()> {
         if let Some(log) = &mut self.log {
             log.append(&BatchLine::of(batch))?;
@@ -86,7 +86,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes the state now.
+    /// Writes the state immediately.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
         let Some(file) = &mut self.state else { return Ok(()) };
         if let Some(log) = &mut self.log {
@@ -96,7 +96,7 @@ impl Checkpoint {
     }
 }
 
-/// What is said of a batch in a line of JSON.
+/// The JSON line of a batch.
 #[derive(Debug, Serialize)]
 pub(crate) struct BatchLine<'a> {
     epoch: u32,
@@ -111,11 +111,11 @@ impl<'a> BatchLine<'a> {
 }
 
 fn read(path: &Path) -> Result<State> {
-    let text = fs::read(path).context("it cannot be read")?;
-    serde_json::from_slice(&text).context("it is not the state of a loader")
+    let text = fs::read(path).context("cannot read the file")?;
+    serde_json::from_slice(&text).context("the file is not the state of a loader")
 }
 
-/// Where the state is written that replaces the one at `path`.
+/// Returns where the state that replaces the one at `path` is first written.
 fn next(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".next");
@@ -126,7 +126,7 @@ fn next(path: &Path) -> PathBuf {
 #[derive(Debug)]
 struct StateFile {
     path: PathBuf,
-    /// Where the next one is written.
+    /// Where the next state is written.
     next: PathBuf,
     every: Duration,
     written: Instant,
@@ -136,9 +136,9 @@ impl StateFile {
     /// Writes the first state.
     fn create(path: PathBuf, every: Duration, state: &State) -> Result<Self> {
         if is_special(&path) {
-            bail!("cannot write the state to {}: it is no file, which is what would replace it", path.display());
+            bail!("cannot write the state to {}: it is not a regular file; choose another path", path.display());
         }
-        // A link stays one.
+        // Follow a symbolic link, so that its target is replaced and not the link.
         let path = fs::canonicalize(&path).unwrap_or(path);
         let mut file = Self { next: next(&path), path, every, written: Instant::now() };
         file.replace(state)?;
@@ -155,7 +155,7 @@ impl StateFile {
         let write = || {
             let mut file = File::create(&self.next)?;
             file.write_all(&text)?;
-            // Else the new name could be on disk before what it names.
+            // Without this, the rename could reach the disk before the content of the file.
             file.sync_all()?;
             fs::rename(&self.next, &self.path)
         };
@@ -170,7 +170,7 @@ impl StateFile {
 struct Log {
     path: PathBuf,
     file: File,
-    /// Whether it is a pipe or the like, which has no end to look at and nothing to put on disk.
+    /// Whether it is not a regular file, such as a pipe: it has no end to check and cannot be synced.
     special: bool,
     /// The line that is being written.
     line: Vec<u8>,
@@ -182,7 +182,7 @@ impl Log {
         let open = || {
             let mut file = OpenOptions::new().read(!special).append(true).create(true).open(&path)?;
             if !special && !ends_with_a_line(&mut file)? {
-                // A run was killed in the middle of one.
+                // A run was killed while it wrote a line.
                 file.write_all(b"\n")?;
             }
             Ok::<_, io::Error>(file)
@@ -207,7 +207,7 @@ impl Log {
     }
 }
 
-/// Whether a file is empty, or its last line is whole.
+/// Whether a file is empty or ends with a complete line.
 fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! `slotline demo`: a network learns to read the bundled digits. The program to copy from.
+//! `slotline demo`: trains a network to read the bundled digits. It is an example to copy from.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -13,9 +13,9 @@ use crate::net::{Net, Score};
 use crate::options::{Defaults, LoaderOptions};
 use crate::screen::{ReportOptions, Screen};
 
-/// The seed of the run, if none is given: of the order, the augmentation and the first weights.
+/// The default seed of the order, the augmentation and the initial weights.
 const SEED: u64 = 42;
-/// That of the first pass; it falls evenly to nothing after the last one.
+/// The learning rate of the first pass. It falls linearly to zero after the last one.
 const LEARNING_RATE: f32 = 0.2;
 const DEFAULTS: Defaults = Defaults { num_workers: 2, epochs: 20, seed: Some(SEED) };
 
@@ -29,11 +29,11 @@ pub(crate) struct Demo {
     options: LoaderOptions,
 }
 
-/// What is told of a pass.
+/// The report of a pass.
 #[derive(Debug, Serialize)]
 struct Epoch {
     epoch: u32,
-    /// While training, on augmented images.
+    /// The loss during training, on augmented images.
     loss: f64,
     train_accuracy: f64,
     test_accuracy: f64,
@@ -41,14 +41,14 @@ struct Epoch {
     wait_fraction: f64,
 }
 
-/// What is told of the run.
+/// The report of the run.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     summary: Summary,
-    /// On the test set, after the last pass.
+    /// The accuracy on the test set after the last pass.
     accuracy: f64,
-    /// Of the last pass.
+    /// The loss of the last pass.
     loss: f64,
     weights_digest: String,
     epochs: Vec<Epoch>,
@@ -102,14 +102,13 @@ impl Demo {
             100.0 * accuracy
         ))?;
         screen.line(format_args!("sha256 of the weights: {weights_digest}"))?;
-        screen
-            .line("the same seed gives the same weights, whatever --num-workers, --prefetch-factor or --part-size")?;
+        screen.line("the same seed gives the same weights for any --num-workers, --prefetch-factor or --part-size")?;
         let summary = meter.summary(train.memory_ceiling());
         screen.finish(&Report { summary, accuracy, loss, weights_digest, epochs })
     }
 }
 
-/// The share of a dataset that the network tells right.
+/// Returns the fraction of a dataset that the network classifies correctly.
 fn accuracy(net: &Net, loader: &mut Loader<BatchOf<Digits>>) -> Result<f64> {
     let mut score = Score::default();
     for batch in loader.epoch()? {

@@ -1,19 +1,19 @@
-//! What was delivered, as two numbers that can be compared between runs.
+//! Digests of the delivered indices and data, which can be compared between runs.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 use slotline::Batch;
 
-/// For `--help`.
+/// The long `--help` text of `--digest`.
 pub(crate) const DIGEST_HELP: &str = "\
-Whether to take the digests of what was delivered [default: with --json]
+Whether to compute digests of the delivered samples [default: with --json]
 
-order_digest is the SHA-256 of all indices as delivered, \
-little-endian i64; data_digest that of all bytes as delivered: batch by batch, in each its fields in order, in this \
-machine's byte order. Both are the same for any number of workers, prefetch_factor or part_size, and data_digest \
-depends on the batch size where there is more than one field. They are taken in the loop, as a part of its step: their \
-time counts, so for the loader's own rate take --digest=false";
+order_digest is the SHA-256 of all indices in the order of delivery, as little-endian i64. data_digest is the SHA-256 of \
+all bytes in the order of delivery: batch by batch, field by field, in this machine's byte order. Both are the same for \
+any number of workers, prefetch_factor or part_size; data_digest depends on the batch size if there is more than one \
+field. The digests are computed in the loop as a part of its step, and their time is measured with it: to measure the \
+loader alone, pass --digest=false";
 
 /// The digests of everything delivered so far.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Takes in a batch.
+    /// Adds a batch to the digests.
     pub(crate) fn update<S>(&mut self, batch: &Batch<S>) {
         for index in batch.indices() {
             self.order.update(index.to_le_bytes());
@@ -34,18 +34,18 @@ impl Digests {
         }
     }
 
-    /// The digest of the order, in hexadecimal digits.
+    /// Returns the digest of the order, in hexadecimal.
     pub(crate) fn order(&self) -> String {
         hex(self.order.clone())
     }
 
-    /// The digest of the data, in hexadecimal digits.
+    /// Returns the digest of the data, in hexadecimal.
     pub(crate) fn data(&self) -> String {
         hex(self.data.clone())
     }
 }
 
-/// The SHA-256 of numbers as little-endian f32, in hexadecimal digits.
+/// Returns the SHA-256 of `numbers` as little-endian f32, in hexadecimal.
 pub(crate) fn of_floats(numbers: &[f32]) -> String {
     let mut sha = Sha256::new();
     numbers.iter().for_each(|number| sha.update(number.to_le_bytes()));
@@ -54,7 +54,7 @@ pub(crate) fn of_floats(numbers: &[f32]) -> String {
 
 fn hex(sha: Sha256) -> String {
     sha.finalize().iter().fold(String::new(), |mut text, byte| {
-        // A String takes whatever it is given.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_that_of_the_bytes() {
+    fn digests_are_sha256_of_the_bytes() {
         let mut sha = Sha256::new();
         sha.update([0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
         assert_eq!(of_floats(&[1.0, -2.0]), hex(sha));

@@ -1,4 +1,4 @@
-//! The demo's dataset: some of the digits, ready for the network.
+//! The demo's dataset: a subset of the digits, in the form the network takes.
 
 use slotline::BoxError;
 use slotline::array::Array;
@@ -6,19 +6,19 @@ use slotline::dataset::{Context, Dataset};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-/// Pixels in a row or column of an image.
+/// The width and height of an image, in pixels.
 const SIDE: usize = 8;
-/// Pixels of an image.
+/// The number of pixels of an image.
 pub(crate) const PIXELS: usize = SIDE * SIDE;
-/// The brightest pixel.
+/// The value of the brightest pixel.
 const WHITE: f32 = 16.0;
 
-/// Digits chosen from all of them, as pixels from 0 to 1 and a label.
+/// A subset of the digits, as pixels from 0 to 1 and a label.
 pub(crate) struct Digits {
     images: Array<u8>,
     labels: Array<i64>,
     chosen: Vec<u32>,
-    /// Whether some images are moved a little, by each sample's own random numbers.
+    /// Whether images are shifted at random, by each sample's random numbers.
     augmented: bool,
 }
 
@@ -36,25 +36,25 @@ impl Dataset for Digits {
     }
 }
 
-/// Four fifths to train on and one to test with: the split that torch's `random_split(digits, [0.8, 0.2], generator)`
-/// makes with a generator of seed 0.
+/// Splits the digits into four fifths for training and one fifth for tests, as torch's
+/// `random_split(digits, [0.8, 0.2], generator)` does with a generator of seed 0.
 pub(crate) fn split() -> Result<(Digits, Digits), BoxError> {
     let (images, labels) = slotline::source::digits();
     let mut chosen = Vec::new();
     Generator::from_seed(0).randperm_into(images.len(), &mut chosen)?;
-    // Both parts are rounded down, and the first one gets what is left.
+    // Both sizes are rounded down, and the first part gets the remainder.
     let test = chosen.split_off(images.len() - images.len() / 5);
     let train = Digits { images: images.clone(), labels: labels.clone(), chosen, augmented: true };
     Ok((train, Digits { images, labels, chosen: test, augmented: false }))
 }
 
-/// One pixel to the right, left, down or up, or as often as all of these together not at all.
+/// Draws a shift: with probability 1/2 none, otherwise one pixel to the right, left, down or up.
 fn shift(rng: &mut SampleRng) -> (isize, isize) {
     const STEPS: [(isize, isize); 4] = [(1, 0), (-1, 0), (0, 1), (0, -1)];
     STEPS.get(rng.next_u32() as usize % (2 * STEPS.len())).copied().unwrap_or_default()
 }
 
-/// The image moved to the right and down, as numbers from 0 to 1; what comes in from outside is background.
+/// Returns the image shifted to the right and down, as numbers from 0 to 1, filled up with background.
 fn moved(image: &[u8], right: isize, down: isize) -> [f32; PIXELS] {
     let mut pixels = [0.0; PIXELS];
     for (y, row) in pixels.chunks_exact_mut(SIDE).enumerate() {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn images_move_and_what_leaves_is_gone() {
+    fn shifted_images_are_filled_with_background() {
         let image: Vec<u8> = (0..64).map(|i| i % 16 + 1).collect();
         assert_eq!(moved(&image, 0, 0)[..2], [1.0 / 16.0, 2.0 / 16.0]);
         assert_eq!(moved(&image, 1, 0)[..2], [0.0, 1.0 / 16.0]);

@@ -1,4 +1,4 @@
-//! `slotline feed`: how fast a dataset comes out of the loader, and what holds it back.
+//! `slotline feed`: measures how fast the loader delivers a dataset, and reports the bottleneck.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -27,15 +27,15 @@ pub(crate) struct Feed {
     #[arg(help = SOURCE_HELP)]
     source: Source,
 
-    /// Work for so long on each batch, as a training step would
+    /// Busy-wait for this long on each batch, in place of a training step
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     compute_us: u64,
 
-    /// Write what the loader did into a file, as JSON: counts, and times in seconds
+    /// Write the loader's statistics to FILE as JSON: counts, and times in seconds
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
-    /// Write a timeline of what each thread did into a file, for ui.perfetto.dev
+    /// Write a timeline of what each thread did to FILE, for ui.perfetto.dev
     #[cfg(feature = "trace")]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Checks that no two files that it writes are one.
+    /// Checks that all files to write are different, and that none of them is a file of the source.
     pub(crate) fn check_files(&self) -> Result<()> {
         let mut files = self.checkpoint.files();
         files.extend(self.stats.clone().map(|path| ("--stats", path)));
@@ -63,7 +63,8 @@ impl Feed {
 
     pub(crate) fn run(self) -> Result<()> {
         let mut screen = Screen::new(&self.report);
-        // SAFETY: the help asks that nobody changes the files meanwhile, and `check_files` saw that this program does not.
+        // SAFETY: the help text requires that the files do not change while the program runs, and `check_files` has checked
+        // that this program does not write to them.
         let arrays = unsafe { self.source.map()? };
         screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
         let mut loader = self.options.builder(arrays, &TORCH).build().context("cannot build the loader")?;
@@ -73,7 +74,9 @@ impl Feed {
         let mut step = Train { compute: Duration::from_micros(self.compute_us), checkpoint };
         let epochs = self.options.epochs(&TORCH);
         if loader.next_epoch() >= epochs {
-            screen.line(format_args!("nothing is left to do: --epochs is {epochs}, and counts the passes before"))?;
+            screen.line(format_args!(
+                "nothing is left to do: --epochs is {epochs}, which includes the passes before the resume"
+            ))?;
         }
         stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step)?;
         step.checkpoint.save(&loader.state())?;
@@ -89,7 +92,7 @@ impl Feed {
             total.bytes_per_s() / 1e6,
         ))?;
         screen.line(format_args!(
-            "{share:.1} % of the time was spent in the loader: waiting, or loading while waiting"
+            "{share:.1} % of the time was spent in the loader: waiting for a batch, or loading while waiting"
         ))?;
         screen.line(format_args!("memory ceiling: {} in {} slots", bytes(loader.memory_ceiling()), loader.depth()))?;
         let stats = loader.stats();
@@ -99,12 +102,12 @@ impl Feed {
             screen.line(format_args!("order digest: {order}\ndata digest:  {data}"))?;
         }
         screen.finish(&summary)?;
-        // Last, so that all else is told if it fails.
+        // Last, so that everything else has been printed if it fails.
         stats_file.map_or(Ok(()), |file| file.write(&stats))
     }
 }
 
-/// The file of the loader's figures. It is opened first of all: to learn at the end that it cannot be is too late.
+/// The file of the loader's statistics. It is opened before the run, so that a wrong path fails at once.
 struct StatsFile {
     path: PathBuf,
     file: File,
@@ -117,16 +120,16 @@ impl StatsFile {
         Ok(Self { path, file })
     }
 
-    /// Writes the figures, and what they come to.
+    /// Writes the statistics and the verdict.
     fn write(mut self, stats: &Stats) -> Result<()> {
         #[derive(Serialize)]
-        struct Told<'a> {
+        struct Report<'a> {
             verdict: String,
             #[serde(flatten)]
             stats: &'a Stats,
         }
-        let told = Told { verdict: stats.verdict().to_string(), stats };
-        let text = serde_json::to_string_pretty(&told)? + "\n";
+        let report = Report { verdict: stats.verdict().to_string(), stats };
+        let text = serde_json::to_string_pretty(&report)? + "\n";
         let mut write = || {
             if self.file.metadata()?.is_file() {
                 self.file.set_len(0)?;
@@ -137,11 +140,11 @@ impl StatsFile {
     }
 
     fn unwritable(path: &Path) -> String {
-        format!("cannot write the statistics {}", path.display())
+        format!("cannot write the statistics to {}", path.display())
     }
 }
 
-/// The shape of a sample.
+/// Describes the dtypes and shapes of a sample.
 fn fields(arrays: &TensorDataset<Vec<AnyArray>>) -> String {
     let field = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
     arrays.rows().iter().map(field).collect::<Vec<_>>().join(", ")
@@ -149,7 +152,7 @@ fn fields(arrays: &TensorDataset<Vec<AnyArray>>) -> String {
 
 /// A training step.
 struct Train {
-    /// How long it takes.
+    /// How long the step takes.
     compute: Duration,
     checkpoint: Checkpoint,
 }
@@ -159,7 +162,7 @@ impl Step for Train {
     fn batch<S: Schema>(&mut self, _: &mut Screen, batch: &Batch<S>, pass: &Pass<'_, Batch<S>>) -> Result<()> {
         if !self.compute.is_zero() {
             let begun = Instant::now();
-            // Busy, as a step on the CPU is: a sleeping thread would leave its core to the workers.
+            // Spin, as a step on the CPU would: a sleeping thread would leave its core to the workers.
             while begun.elapsed() < self.compute {
                 std::hint::spin_loop();
             }

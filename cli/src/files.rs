@@ -1,4 +1,4 @@
-//! What is so of the files that a run reads and writes.
+//! Checks on the files that a run reads and writes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use slotline::source::Source;
 
-/// Refuses two flags that name one file: what the one writes would be lost by the other. What is no file, such as a
-/// terminal or a pipe, may be written to by both.
+/// Rejects two flags that name the same file, since each would overwrite what the other writes. What is not a regular
+/// file, such as a terminal or a pipe, may be named by both.
 pub(crate) fn check_apart(files: &[(&str, PathBuf)]) -> Result<()> {
     for (i, (flag, path)) in files.iter().enumerate() {
         let same = |other: &Path| {
@@ -16,13 +16,13 @@ pub(crate) fn check_apart(files: &[(&str, PathBuf)]) -> Result<()> {
             other == path || real() || is_one_file(other, path)
         };
         if let Some((other, _)) = files[..i].iter().find(|(_, other)| same(other) && !is_special(other)) {
-            bail!("{other} and {flag} are both {}; give each a file of its own", path.display());
+            bail!("{other} and {flag} are both {}; give each a separate file", path.display());
         }
     }
     Ok(())
 }
 
-/// Refuses a flag whose file is one of the source's, which would be overwritten while it is read.
+/// Rejects a flag whose file is one of the source's, which would be overwritten while it is read.
 pub(crate) fn check_not_source(source: &Source, files: &[(&str, PathBuf)]) -> Result<()> {
     let (Source::Idx(read) | Source::Npy(read)) = source else { return Ok(()) };
     for file in files {
@@ -31,18 +31,18 @@ pub(crate) fn check_not_source(source: &Source, files: &[(&str, PathBuf)]) -> Re
     Ok(())
 }
 
-/// Whether both are names of one file that is there.
+/// Whether both paths name the same existing file.
 fn is_one_file(one: &Path, other: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// Whether something is there that is no file and no link to one.
+/// Whether the path exists and is neither a regular file nor a link to one.
 pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
-/// Where a file is, or would be.
+/// Returns the canonical path of a file, which does not need to exist.
 pub(crate) fn real(path: &Path) -> Option<PathBuf> {
     let folder = || path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::canonicalize(path).ok().or_else(|| Some(fs::canonicalize(folder()).ok()?.join(path.file_name()?)))

@@ -2,10 +2,10 @@
 //!
 //! - `options`: the loader's options as flags, the same for every command.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
-//! - `feed` and `order`: a dataset in, figures or indices out; both run the loop in `stream`.
-//! - `checkpoint`: files from which an interrupted run goes on; `files`: what is so of all that is written.
-//! - `meter`: what is counted while a loop runs, with the digests of `digest`.
-//! - `timeline`, with the feature `trace`: what each thread did and when.
+//! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
+//! - `checkpoint`: the files from which an interrupted run resumes; `files`: checks on the files of a run.
+//! - `meter`: counts and times while a loop runs, with the digests of `digest`.
+//! - `timeline`, with the feature `trace`: records what each thread did and when.
 //! - `screen`: lines, JSON and the progress bar.
 
 mod checkpoint;
@@ -42,11 +42,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a small network on the bundled digits, and print how well it did and how fast it was fed
+    /// Train a small network on the bundled digits, and print its accuracy and the loader's throughput
     Demo(demo::Demo),
-    /// Stream a dataset as a training loop would, and say how fast, and what held it back
+    /// Stream a dataset as a training loop would, and report the throughput and the bottleneck
     Feed(feed::Feed),
-    /// Print the order of indices, batch by batch, as JSON lines
+    /// Print the indices of each batch, in order, as JSON lines
     Order(order::Order),
 }
 
@@ -54,10 +54,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough (`| head`): nothing went wrong.
+        // The reader of the output has closed the pipe (`| head`), which is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell if even this fails.
+            // If this fails too, there is nowhere left to report it.
             let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
             ExitCode::FAILURE
         }
@@ -75,7 +75,7 @@ impl Command {
         if let Self::Feed(feed::Feed { trace: Some(path), .. }) = &self {
             let (layer, timeline) = timeline::Timeline::start(path)?;
             log.with(layer).init();
-            // It is written whatever happens, and first of all what happens is told.
+            // The trace is written even if the run fails; the run's error takes precedence over the trace's.
             let outcome = self.run_logged();
             let written = timeline.finish();
             return outcome.and(written);
@@ -97,7 +97,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The message and its causes, one a line; without those that the line before says already.
+/// Returns the message and its causes, one per line. Leaves out a cause that the line before it already contains.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     let mut last = text.clone();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_said_once() {
+    fn causes_are_not_repeated() {
         let error = anyhow!("no such file").context("cannot open a.npy: no such file").context("cannot load npy:a.npy");
         assert_eq!(with_causes(&error), "cannot load npy:a.npy\n  because: cannot open a.npy: no such file");
     }

@@ -1,8 +1,8 @@
-//! What is counted and timed while a loop runs.
+//! Counts and times while a loop runs.
 //!
-//! The time in the loader is that inside `Loader::epoch` and `Pass::next`: waiting for a batch, or making it there,
-//! since the consumer loads, too, while it would otherwise wait. All other time of a pass is the loop's own step, the
-//! digests among it: workers go on loading meanwhile, so that taking it off would flatter the loader.
+//! The time in the loader is the time inside `Loader::epoch` and `Pass::next`: waiting for a batch, or loading samples,
+//! since the consumer loads too while it would otherwise wait. All other time of a pass is the loop's step, including the
+//! digests. The digests are not subtracted, as workers continue to load while they are computed.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use slotline::Batch;
 
 use crate::digest::Digests;
 
-/// What passed through a loop, and how long that took.
+/// What a loop has received, and how long that took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) batches: u64,
     pub(crate) samples: u64,
-    /// Of all fields, without the indices.
+    /// The size of all fields, without the indices.
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
-    /// Of `time`, that inside the loader.
+    /// The part of `time` that was spent inside the loader.
     pub(crate) waited: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Tally {
         per_second(self.bytes, self.time)
     }
 
-    /// The share of the time that was spent inside the loader, 0 to 1.
+    /// Returns the fraction of the time that was spent inside the loader, 0 to 1.
     pub(crate) fn wait_fraction(&self) -> f64 {
         if self.time.is_zero() { 0.0 } else { self.waited.as_secs_f64() / self.time.as_secs_f64() }
     }
@@ -50,14 +50,14 @@ fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Counts and times the passes of a loop; between passes the clock stands.
+/// Counts and times the passes of a loop. The clock is stopped between passes.
 #[derive(Debug)]
 pub(crate) struct Meter {
     total: Tally,
     pass: Tally,
     /// When the current pass began.
     begun: Instant,
-    /// Bytes of one sample, once the first batch is there.
+    /// The size of one sample in bytes, known from the first batch on.
     sample_bytes: Option<u64>,
     digests: Option<Digests>,
 }
@@ -94,7 +94,7 @@ impl Meter {
         }
     }
 
-    /// Ends a pass, and says what it was.
+    /// Ends a pass and returns its tally.
     pub(crate) fn end(&mut self) -> Tally {
         let mut pass = std::mem::take(&mut self.pass);
         pass.time = self.begun.elapsed();
@@ -102,17 +102,17 @@ impl Meter {
         pass
     }
 
-    /// All passes that were ended.
+    /// Returns the total of all passes that have ended.
     pub(crate) fn total(&self) -> &Tally {
         &self.total
     }
 
-    /// Batches so far, with those of the pass under way.
+    /// Returns the number of batches so far, including those of the current pass.
     pub(crate) fn batches(&self) -> u64 {
         self.total.batches + self.pass.batches
     }
 
-    /// The last line of `--json`.
+    /// Returns the summary of the run, the last line of `--json`.
     pub(crate) fn summary(&self, memory_ceiling_bytes: usize) -> Summary {
         let total = &self.total;
         Summary {
@@ -136,7 +136,7 @@ fn sample_bytes<S>(batch: &Batch<S>) -> u64 {
     (all / batch.len().max(1)) as u64
 }
 
-/// A run in figures.
+/// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     batches: u64,

@@ -1,6 +1,6 @@
 //! A network of two layers in plain Rust, trained by gradient descent with momentum.
 //!
-//! Every sum is taken in one order, by one thread, so that the same batches give the same weights, bit for bit.
+//! One thread computes every sum in a fixed order, so that the same batches give the same weights, bit for bit.
 
 use slotline::rng::Generator;
 use slotline::tensor::TensorView;
@@ -9,13 +9,13 @@ use crate::digits::PIXELS;
 
 /// Units of the hidden layer.
 const HIDDEN: usize = 128;
-/// Digits to tell apart.
+/// The number of classes: the digits.
 const CLASSES: usize = 10;
 
 const MOMENTUM: f32 = 0.9;
 
-/// Weights from each input to all outputs, then the biases: the inner loops run along the outputs, whose sums do not
-/// depend on each other and so can be taken side by side without changing any of them.
+/// A layer: the weights from each input to all outputs, and the biases. The inner loops run along the outputs, whose sums
+/// are independent, so they can be vectorized without changing any result.
 #[derive(Clone, Debug)]
 struct Layer<const IN: usize, const OUT: usize> {
     weights: Box<[[f32; OUT]; IN]>,
@@ -27,7 +27,7 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
         Self { weights: Box::new([[0.0; OUT]; IN]), biases: [0.0; OUT] }
     }
 
-    /// Weights spread evenly around 0, so that signals keep their size through a layer of rectifiers.
+    /// Draws uniform weights around 0, scaled so that signals keep their size through a layer of rectifiers.
     fn random(generator: &mut Generator) -> Self {
         let mut layer = Self::zeros();
         let bound = (6.0 / IN as f64).sqrt();
@@ -45,7 +45,7 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
         output
     }
 
-    /// Adds the gradient of one sample, given what went in and the gradient of what came out.
+    /// Adds the gradient of one sample, given the input and the gradient of the output.
     fn add_gradient(&mut self, input: &[f32; IN], output: &[f32; OUT]) {
         for (&value, weights) in input.iter().zip(&mut *self.weights) {
             weights.iter_mut().zip(output).for_each(|(sum, gradient)| *sum += value * gradient);
@@ -53,7 +53,7 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
         self.biases.iter_mut().zip(output).for_each(|(sum, gradient)| *sum += gradient);
     }
 
-    /// The gradient of what went in, given that of what came out.
+    /// Returns the gradient of the input, given the gradient of the output.
     fn backward(&self, output: &[f32; OUT]) -> [f32; IN] {
         let dot = |i: usize| self.weights[i].iter().zip(output).map(|(weight, gradient)| weight * gradient).sum();
         std::array::from_fn(dot)
@@ -67,7 +67,7 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
         self.weights.as_flattened_mut().iter_mut().chain(&mut self.biases)
     }
 
-    /// Moves by the velocity, after `gradient` changed that.
+    /// Updates the velocity by `gradient`, then moves the values by the velocity.
     fn descend(&mut self, velocity: &mut Self, gradient: &Self, rate: f32) {
         for ((value, speed), slope) in self.values_mut().zip(velocity.values_mut()).zip(gradient.values()) {
             *speed = MOMENTUM * *speed - rate * slope;
@@ -76,7 +76,7 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
     }
 }
 
-/// How the network did on some samples.
+/// The network's score on some samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Score {
     loss: f64,
@@ -85,17 +85,17 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// The mean cross-entropy.
+    /// Returns the mean cross-entropy.
     pub(crate) fn loss(&self) -> f64 {
         self.loss / self.samples.max(1) as f64
     }
 
-    /// The share that was told right, 0 to 1.
+    /// Returns the fraction of samples that were classified correctly, 0 to 1.
     pub(crate) fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
 
-    /// Takes in another score.
+    /// Adds another score.
     pub(crate) fn add(&mut self, other: &Self) {
         self.loss += other.loss;
         self.correct += other.correct;
@@ -103,7 +103,7 @@ impl Score {
     }
 }
 
-/// The network: pixels, a hidden layer of rectifiers, and one number for each digit.
+/// The network: pixels, a hidden layer of rectifiers, and one output for each digit.
 #[derive(Debug)]
 pub(crate) struct Net {
     hidden: Layer<PIXELS, HIDDEN>,
@@ -112,35 +112,35 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network with random weights.
+    /// Creates a network with random weights.
     pub(crate) fn new(seed: u64) -> Self {
         let mut generator = Generator::from_seed(seed);
         let (hidden, output) = (Layer::random(&mut generator), Layer::random(&mut generator));
         Self { hidden, output, velocity: (Layer::zeros(), Layer::zeros()) }
     }
 
-    /// One step of training on a batch of images `[B, 64]` and labels `[B]`, at a learning rate; the score is that from
-    /// before the step.
+    /// Runs one training step on a batch of images `[B, 64]` and labels `[B]`, with learning rate `rate`. Returns the score
+    /// from before the step.
     pub(crate) fn train(&mut self, images: &TensorView<'_, f32>, labels: &TensorView<'_, i64>, rate: f32) -> Score {
         let mut gradient = (Layer::zeros(), Layer::zeros());
         let mut score = Score::default();
         for (pixels, label) in samples(images, labels) {
             let (active, mut wrong) = self.run(pixels, label, &mut score);
-            // The gradient of the loss by what the last layer gave: the chances, less one for the digit that it is.
+            // The gradient of the loss with respect to the logits: the probabilities, minus one for the correct digit.
             wrong[label] -= 1.0;
             gradient.1.add_gradient(&active, &wrong);
             let mut back = self.output.backward(&wrong);
             back.iter_mut().zip(&active).filter(|(_, active)| **active <= 0.0).for_each(|(slope, _)| *slope = 0.0);
             gradient.0.add_gradient(pixels, &back);
         }
-        // The gradient is a sum, and the step is to follow the mean.
+        // The gradient is a sum, and the step follows the mean.
         let rate = rate / labels.len().max(1) as f32;
         self.hidden.descend(&mut self.velocity.0, &gradient.0, rate);
         self.output.descend(&mut self.velocity.1, &gradient.1, rate);
         score
     }
 
-    /// The score on a batch, as [`train`](Self::train) takes it.
+    /// Returns the score on a batch, which has the form that [`train`](Self::train) takes.
     pub(crate) fn test(&self, images: &TensorView<'_, f32>, labels: &TensorView<'_, i64>) -> Score {
         let mut score = Score::default();
         for (pixels, label) in samples(images, labels) {
@@ -149,35 +149,36 @@ impl Net {
         score
     }
 
-    /// All weights and biases.
+    /// Returns all weights and biases.
     pub(crate) fn weights(&self) -> Vec<f32> {
         self.hidden.values().chain(self.output.values()).copied().collect()
     }
 
-    /// What the hidden layer gives for an image, and the chance of each digit; adds to the score.
+    /// Returns the hidden layer's output for an image and the probability of each digit, and adds to the score.
     fn run(&self, pixels: &[f32; PIXELS], label: usize, score: &mut Score) -> ([f32; HIDDEN], [f32; CLASSES]) {
         let active = self.hidden.forward(pixels).map(|value| value.max(0.0));
         let logits = self.output.forward(&active);
-        let chances = softmax(&logits);
+        let probabilities = softmax(&logits);
         score.samples += 1;
-        // Of equals the first one is the guess.
-        score.correct +=
-            usize::from((0..CLASSES).rev().max_by(|&a, &b| chances[a].total_cmp(&chances[b])) == Some(label));
-        // A chance too small for f32 is not nothing.
-        score.loss -= f64::from(chances[label].max(f32::MIN_POSITIVE)).ln();
-        (active, chances)
+        // Among equals, the first digit is the guess.
+        score.correct += usize::from(
+            (0..CLASSES).rev().max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b])) == Some(label),
+        );
+        // A probability that underflows f32 is not zero.
+        score.loss -= f64::from(probabilities[label].max(f32::MIN_POSITIVE)).ln();
+        (active, probabilities)
     }
 }
 
 fn softmax(logits: &[f32; CLASSES]) -> [f32; CLASSES] {
-    // Less the greatest, so that no power is too great.
+    // Subtract the maximum, so that no exponential overflows.
     let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers = logits.map(|logit| (logit - greatest).exp());
     let sum: f32 = powers.iter().sum();
     powers.map(|power| power / sum)
 }
 
-/// Each image of a batch with its label.
+/// Iterates over the images of a batch with their labels.
 fn samples<'a>(
     images: &TensorView<'a, f32>,
     labels: &TensorView<'a, i64>,
@@ -190,9 +191,9 @@ fn samples<'a>(
 mod tests {
     use super::*;
 
-    /// Nudging a weight changes the loss by as much as the gradient says.
+    /// A small change of a weight changes the loss as the gradient predicts.
     #[test]
-    fn gradients_are_those_of_the_loss() {
+    fn gradients_match_finite_differences() {
         let mut generator = Generator::from_seed(3);
         let pixels: Vec<f32> = (0..2 * PIXELS).map(|_| generator.rand_f64() as f32).collect();
         let images = TensorView::new(&pixels, &[2, PIXELS]).unwrap();
@@ -217,9 +218,9 @@ mod tests {
     }
 
     #[test]
-    fn chances_add_up_to_one_however_great_the_numbers() {
-        let chances = softmax(&[1000.0, 0.0, -1000.0, 999.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        assert!((chances.iter().sum::<f32>() - 1.0).abs() < 1e-6);
-        assert!(chances[0] > chances[3] && chances[3] > 0.2);
+    fn probabilities_sum_to_one_for_large_logits() {
+        let probabilities = softmax(&[1000.0, 0.0, -1000.0, 999.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!((probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!(probabilities[0] > probabilities[3] && probabilities[3] > 0.2);
     }
 }

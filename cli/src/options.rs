@@ -1,4 +1,4 @@
-//! The loader's options as flags, under torch's names where torch has them.
+//! The loader's options as command-line flags, named as in torch where torch has them.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, Builder};
 use slotline::{Loader, WaitStrategy};
 
-/// For `--help`: what a SOURCE is.
+/// The `--help` text of SOURCE.
 pub(crate) const SOURCE_HELP: &str = "\
-digits (1797 images and labels that come with the program), idx:FILE[,FILE...] (as MNIST has them, such as \
-idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy's, memory-mapped: nobody may change them while this runs); a sample is a row of each";
+digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
+idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files, memory-mapped; they must not change while the program runs). \
+A sample is one row of each file";
 
-/// What a command does where the flag is not given; the other defaults are the same for all.
+/// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     pub(crate) num_workers: usize,
     pub(crate) epochs: u32,
-    /// `None`: the process's default generator, which starts anew in each run.
+    /// `None`: the process's default generator, which is seeded differently in each run.
     pub(crate) seed: Option<u64>,
 }
 
-/// Torch's: nobody helps, one pass, another order in each run.
+/// Torch's defaults: no workers, one pass, and a different order in each run.
 pub(crate) const TORCH: Defaults = Defaults { num_workers: 0, epochs: 1, seed: None };
 
 /// The flags.
@@ -36,48 +37,47 @@ pub(crate) struct LoaderOptions {
     #[arg(long)]
     pub(crate) shuffle: bool,
 
-    /// Threads that load; with 0 the loop's own thread does it all [default: 2 for demo, otherwise 0]
+    /// Number of worker threads; with 0 the loop's thread loads everything [default: 2 for demo, otherwise 0]
     #[arg(long, value_name = "N")]
     num_workers: Option<usize>,
 
-    /// Batches in the ring for each worker [default: 2, or more if they are small]
+    /// Batches loaded ahead per worker [default: 2, or more if they are small]
     #[arg(long, value_name = "N")]
     prefetch_factor: Option<usize>,
 
-    /// Leave out a last batch that is not full
+    /// Drop the last batch if it is not full
     #[arg(long)]
     drop_last: bool,
 
-    /// Whether batches come in order, or as they are finished
+    /// Whether batches are delivered in order (true) or as they are finished (false)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     in_order: bool,
 
-    /// How long the wait for one batch may take; needs a worker [default: for ever]
+    /// Longest time to wait for one batch; needs at least one worker [default: no limit]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Seed of the generator that orders and augmentation are drawn from [default: 42 for demo, otherwise another in
-    /// each run]
+    /// Seed of the generator for shuffling and augmentation [default: 42 for demo, otherwise a new one for each run]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
 
-    /// Passes over the dataset [default: 20 for demo, otherwise 1]
+    /// Number of passes over the dataset [default: 20 for demo, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     epochs: Option<u32>,
 
-    /// Lock the memory of the batches, so that it is never swapped out
+    /// Lock the memory of the batches so that it is never swapped out
     #[arg(long)]
     pin_memory: bool,
 
-    /// Samples of a batch that a worker claims at once [default: by measurement]
+    /// Samples of a batch that a worker claims at a time [default: set from measurements]
     #[arg(long, value_name = "N")]
     part_size: Option<usize>,
 
-    /// Let the loop's thread only wait while it waits, instead of loading, too
+    /// Keep the loop's thread from loading samples while it waits for a batch
     #[arg(long)]
     no_helping: bool,
 
-    /// Cores of the workers: off, spread (worker i on core i), or a list such as 0,2
+    /// Cores to pin the workers to: off, spread (worker i on core i), or a list such as 0,2
     #[arg(long, value_name = "CORES", default_value = "off", value_parser = affinity)]
     affinity: Affinity,
 
@@ -85,15 +85,15 @@ pub(crate) struct LoaderOptions {
     #[arg(long, value_enum, default_value_t = Wait::Park)]
     wait: Wait,
 
-    /// The most memory that the batches and the order may take: as many batches are loaded ahead as fit
+    /// Maximum memory for the batches and the order; as many batches are loaded ahead as fit
     #[arg(long, value_name = "BYTES")]
     memory_limit: Option<usize>,
 
-    /// Say when a thread has been at one sample for so long [default: never]
+    /// Warn when a thread has worked on one sample for this long [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watchdog: Option<Duration>,
 
-    /// Batches that the loop keeps at a time, the current one among them
+    /// Batches that the loop holds at a time, including the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) hold: usize,
 }
@@ -101,16 +101,16 @@ pub(crate) struct LoaderOptions {
 /// [`WaitStrategy`] as a flag's value.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Wait {
-    /// Spin a little, then sleep until woken
+    /// Spin briefly, then sleep until woken
     Park,
-    /// Spin, then yield over and over
+    /// Spin, then yield repeatedly
     Backoff,
-    /// Spin; takes a core for each waiting thread
+    /// Spin; occupies a core for each waiting thread
     Spin,
 }
 
 impl LoaderOptions {
-    /// A loader's builder with these options.
+    /// Returns a loader builder with these options.
     pub(crate) fn builder<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Builder<D> {
         let mut builder = Loader::builder(dataset)
             .batch_size(self.batch_size)
@@ -135,7 +135,7 @@ impl LoaderOptions {
         if let Some(part_size) = self.part_size {
             builder = builder.part_size(part_size);
         }
-        // Without workers it means nothing, and a loader wants it left out.
+        // Without workers the option has no meaning, and the loader rejects it.
         if self.num_workers(defaults) > 0
             && let Some(prefetch_factor) = self.prefetch_factor
         {
@@ -160,19 +160,19 @@ impl LoaderOptions {
     }
 }
 
-/// A time as a flag's value.
+/// Parses a flag's value as a time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2.5".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| "expected a number of seconds from 0 to about 1e19".to_owned())?;
-    // Zero stands for no timeout at all, which a tiny one must not become.
+    // Zero means no timeout, so a tiny positive value must not be rounded down to it.
     if time.is_zero() && seconds > 0.0 {
         return Err("expected 0 or at least a nanosecond, 1e-9".to_owned());
     }
     Ok(time)
 }
 
-/// As torch's `manual_seed`, where a negative seed counts back from 2^64.
+/// Parses a seed as torch's `manual_seed` does: a negative seed counts back from 2^64.
 fn seed(text: &str) -> Result<u64, String> {
     let signed = || text.parse::<i64>().map(|seed| seed as u64);
     text.parse().or_else(|_| signed()).map_err(|_| "expected a whole number from -2^63 to 2^64 - 1".to_owned())
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn affinities_and_times_are_read() {
+    fn affinities_times_and_seeds_are_parsed() {
         assert_eq!(affinity("spread"), Ok(Affinity::Spread));
         assert_eq!(affinity("0, 2"), Ok(Affinity::Cores(vec![0, 2])));
         assert!(affinity("").is_err() && affinity("0,,1").is_err() && affinity("on").is_err());

@@ -1,4 +1,4 @@
-//! `slotline order`: the indices of each batch, as the loader delivers them.
+//! `slotline order`: prints the indices of each batch, as the loader delivers them.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -16,7 +16,7 @@ use crate::stream::{Step, stream};
 /// The flags.
 #[derive(Args, Debug)]
 pub(crate) struct Order {
-    /// Length of a dataset without data
+    /// Number of samples, instead of a SOURCE
     #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "source")]
     len: usize,
 
@@ -33,7 +33,8 @@ pub(crate) struct Order {
 impl Order {
     pub(crate) fn run(self) -> Result<()> {
         match &self.source {
-            // SAFETY: the help asks that nobody changes the files meanwhile, and this program writes none.
+            // SAFETY: the help text requires that the files do not change while the program runs, and this command writes
+            // no files.
             Some(source) => self.print(unsafe { source.map()? }),
             None => self.print(from_fn(self.len, |_, _| Ok(()))),
         }

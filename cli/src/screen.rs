@@ -1,4 +1,4 @@
-//! What the user sees: lines, JSON, and on a terminal a progress bar.
+//! The program's output: lines, JSON, and on a terminal a progress bar.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -16,15 +16,15 @@ const UNWRITABLE: &str = "cannot write to stdout";
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Report")]
 pub(crate) struct ReportOptions {
-    /// End with one JSON object on the last line of stdout; lines for people go to stderr then
+    /// Print one JSON object as the last line of stdout; the human-readable lines go to stderr
     ///
-    /// Its wait_fraction is the share of the time that the loop's thread spent inside the loader (epoch() and next()):
-    /// waiting for a batch, or loading while it would otherwise wait. Its memory_ceiling_bytes are those of the batches
-    /// and the order, known before the first batch.
+    /// wait_fraction is the fraction of the time that the loop's thread spent inside the loader (epoch() and next()):
+    /// waiting for a batch, or loading while it would otherwise wait. memory_ceiling_bytes is the maximum memory of the
+    /// batches and the order, known before the first batch.
     #[arg(long)]
     json: bool,
 
-    /// Whether to take the digests of what was delivered [default: with --json]
+    /// Whether to compute digests of the delivered samples [default: with --json]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = ArgAction::Set, long_help = DIGEST_HELP)]
     digest: Option<bool>,
@@ -36,7 +36,7 @@ impl ReportOptions {
     }
 }
 
-/// Where a command writes. The bar is on stderr, and only if that is a terminal.
+/// The output of a command. The progress bar is on stderr, and shown only if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct Screen {
     json: bool,
@@ -45,13 +45,13 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// A screen with a bar, for a command that writes few lines.
+    /// Creates a screen with a progress bar, for a command that writes few lines.
     pub(crate) fn new(report: &ReportOptions) -> Self {
         let bar = io::stderr().is_terminal().then(bar);
         Self { json: report.json, out: BufWriter::new(io::stdout()), bar }
     }
 
-    /// A screen for a command whose output streams by: a bar only if that goes somewhere else.
+    /// Creates a screen for a command that writes many lines: without a progress bar if stdout is a terminal.
     pub(crate) fn streaming(report: &ReportOptions) -> Self {
         let mut screen = Self::new(report);
         if io::stdout().is_terminal() {
@@ -60,14 +60,14 @@ impl Screen {
         screen
     }
 
-    /// How many batches there will be.
+    /// Sets the expected number of batches.
     pub(crate) fn expect(&self, batches: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(batches);
         }
     }
 
-    /// How many batches there were.
+    /// Sets the number of batches so far.
     #[inline]
     pub(crate) fn progress(&self, batches: u64) {
         if let Some(bar) = &self.bar {
@@ -75,12 +75,12 @@ impl Screen {
         }
     }
 
-    /// A line for people, shown at once.
+    /// Writes a human-readable line and flushes it.
     pub(crate) fn line(&mut self, text: impl fmt::Display) -> Result<()> {
         let Self { json, out, bar } = self;
         let mut write = || {
             if *json {
-                // Without a stderr there is still the JSON.
+                // If stderr is closed, the JSON is still written.
                 let _ = writeln!(io::stderr(), "{text}");
                 return io::Result::Ok(());
             }
@@ -94,20 +94,20 @@ impl Screen {
         written.context(UNWRITABLE)
     }
 
-    /// A line of JSON, shown in due time.
+    /// Writes a line of JSON, without flushing it.
     pub(crate) fn record(&mut self, value: &impl Serialize) -> Result<()> {
         let written = serde_json::to_writer(&mut self.out, value).map_err(io::Error::from);
         written.and_then(|()| self.out.write_all(b"\n")).context(UNWRITABLE)
     }
 
-    /// Takes the bar away: there are no more batches.
+    /// Removes the progress bar, after the last batch.
     pub(crate) fn clear(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    /// Shows all that was written, with `--json` ended by `summary`.
+    /// Flushes the output; with `--json`, writes `summary` first.
     pub(crate) fn finish(mut self, summary: &impl Serialize) -> Result<()> {
         if self.json {
             self.record(summary)?;
@@ -118,7 +118,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // After an error: its message comes next, on a line of its own.
+        // After an error, the message that follows must start on a new line.
         self.clear();
     }
 }
@@ -129,7 +129,7 @@ fn bar() -> ProgressBar {
     ProgressBar::no_length().with_style(style)
 }
 
-/// A number of bytes with a fitting unit.
+/// Formats a number of bytes with a suitable unit.
 pub(crate) fn bytes(count: usize) -> impl fmt::Display {
     indicatif::BinaryBytes(count as u64)
 }

@@ -1,4 +1,4 @@
-//! The loop of `feed` and `order`: every batch of every pass, counted, with the newest ones kept as asked.
+//! The loop of `feed` and `order`: counts every batch of every pass, and holds as many of the newest ones as requested.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use slotline::sample::Schema;
 use crate::meter::{Meter, Tally};
 use crate::screen::Screen;
 
-/// What a command does with what comes out of the loop.
+/// What a command does with each batch and each pass.
 pub(crate) trait Step {
-    /// Handles a batch of a pass: the training step.
+    /// Handles a batch of a pass, as a training step would.
     fn batch<S: Schema>(&mut self, screen: &mut Screen, batch: &Batch<S>, pass: &Pass<'_, Batch<S>>) -> Result<()>;
 
     /// Handles the end of a pass.
@@ -22,8 +22,8 @@ pub(crate) trait Step {
     }
 }
 
-/// Runs the passes up to number `epochs`. The loop keeps the newest `hold` batches at a time, and drops the oldest of them before it
-/// asks for the next one.
+/// Runs the remaining passes up to `epochs`. The loop holds the newest `hold` batches, and drops the oldest of them before
+/// it requests the next one.
 pub(crate) fn stream<S: Schema>(
     loader: &mut Loader<Batch<S>>,
     epochs: u32,

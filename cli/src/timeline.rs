@@ -1,4 +1,4 @@
-//! `--trace FILE`: a timeline of what each thread did, as a Chrome trace, which ui.perfetto.dev opens.
+//! `--trace FILE`: writes a timeline of what each thread did, as a Chrome trace, which ui.perfetto.dev opens.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,12 +19,12 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Begins one: the loader's spans go into it through the layer.
+    /// Starts a timeline. The returned layer writes the loader's spans to it.
     pub(crate) fn start<S>(path: &Path) -> Result<(impl Layer<S>, Self)>
     where
         S: tracing_subscriber::layer::SubscriberExt + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        let file = File::create(path).with_context(|| format!("cannot write the trace {}", path.display()))?;
+        let file = File::create(path).with_context(|| format!("cannot write the trace to {}", path.display()))?;
         let failure = Arc::default();
         let sink = Sink { file: BufWriter::new(file), failure: Arc::clone(&failure) };
         let builder = ChromeLayerBuilder::new().writer(sink).include_args(true).include_locations(false);
@@ -33,16 +33,16 @@ impl Timeline {
         Ok((layer, Self { guard, failure, path: path.to_owned() }))
     }
 
-    /// Ends it: what has happened so far is in the file then.
+    /// Ends the timeline and flushes it to the file.
     pub(crate) fn finish(self) -> Result<()> {
         let Self { guard, failure, path } = self;
         drop(guard);
         let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failure.map_or(Ok(()), Err).with_context(|| format!("cannot write the trace {}", path.display()))
+        failure.map_or(Ok(()), Err).with_context(|| format!("cannot write the trace to {}", path.display()))
     }
 }
 
-/// Keeps the first error, since the thread that writes panics at one.
+/// A writer that stores its first error instead of returning it, since the tracing thread panics on errors.
 struct Sink {
     file: BufWriter<File>,
     failure: Arc<Mutex<Option<io::Error>>>,

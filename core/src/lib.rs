@@ -4,12 +4,13 @@
 //! publish it; one consumer takes the slots in ticket order. Results finished out of order come out in order, with no
 //! reorder map, no allocation and no copy.
 //!
-//! - [`ordered`]: many workers, one consumer, in ticket order or (if asked) in order of arrival.
-//! - [`spsc`]: one producer, one consumer, single items and runs of items.
-//! - [`wait`]: how a side waits: spinning, backing off, or parked through a futex that the caller brings.
+//! - [`ordered`]: many workers, one consumer; results come in ticket order or, with
+//!   [`Delivery::Arrival`](ordered::Delivery::Arrival), in order of arrival.
+//! - [`spsc`]: one producer, one consumer, single items and chunks of items.
+//! - [`wait`]: how a side waits: by spinning, by backing off, or parked on a futex that the caller provides.
 //!
-//! The crate is `no_std` and needs no allocator. Slots live inline (in a `static`, if wanted), in borrowed memory, or,
-//! with the feature `alloc`, on the heap.
+//! The crate is `no_std` and needs no allocator. Slots live inline (so that a ring can be a `static`), in borrowed
+//! memory, or, with the feature `alloc`, on the heap.
 #![cfg_attr(not(any(loom, shuttle, delays, test)), no_std)]
 
 #[cfg(feature = "alloc")]

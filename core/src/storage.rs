@@ -4,18 +4,18 @@
 ///
 /// # Safety
 ///
-/// [`slots`](Self::slots) must give the same slice, at the same place and of the same length, for as long as the
-/// storage lives, and nothing else may reach the slots meanwhile.
+/// [`slots`](Self::slots) must return the same slice, at the same address and with the same length, for as long as the
+/// storage lives, and nothing else may access the slots during that time.
 pub unsafe trait Storage {
-    /// One slot.
+    /// The type of a slot.
     type Slot;
 
-    /// All slots.
+    /// Returns all slots.
     fn slots(&self) -> &[Self::Slot];
 }
 
-// SAFETY: an array is its own slots, and it does not move while it is borrowed; a ring hands out references to its
-// slots only while the ring itself is borrowed.
+// SAFETY: an array holds its slots inline, so they do not move while the array is borrowed; a ring hands out references
+// to its slots only while the ring itself is borrowed.
 unsafe impl<S, const N: usize> Storage for [S; N] {
     type Slot = S;
 
@@ -25,7 +25,7 @@ unsafe impl<S, const N: usize> Storage for [S; N] {
     }
 }
 
-// SAFETY: as for arrays; the exclusive borrow keeps everyone else away.
+// SAFETY: as for arrays; the exclusive borrow keeps all other code away from the slots.
 unsafe impl<S> Storage for &mut [S] {
     type Slot = S;
 
@@ -36,7 +36,7 @@ unsafe impl<S> Storage for &mut [S] {
 }
 
 #[cfg(feature = "alloc")]
-// SAFETY: the box owns the slice, which stays where it is.
+// SAFETY: the box owns the slice, whose memory on the heap does not move.
 unsafe impl<S> Storage for alloc::boxed::Box<[S]> {
     type Slot = S;
 

@@ -1,37 +1,41 @@
 //! How a side of a ring waits for the other one.
 //!
-//! A ring holds two waiters, one for each direction, and uses each through two calls: [`Wait::wait_until`] returns
-//! once a condition holds, and [`Wait::notify`] is called after each change that may make it hold. [`Spin`] and
-//! [`Backoff`] poll, so their `notify` is nothing at all. [`Park`] puts the thread to sleep through a [`Futex`] that
-//! the caller brings (core has no operating system).
+//! A ring has two waiters, one for each direction, and uses each through two methods: [`Wait::wait_until`] returns once
+//! a condition holds, and [`Wait::notify`] is called after each change that may make the condition hold. [`Spin`] and
+//! [`Backoff`] poll, so their `notify` does nothing. [`Park`] puts the thread to sleep through a [`Futex`] that the
+//! caller provides, since this crate does not depend on an operating system.
 //!
 //! # Why no wake-up is lost
 //!
-//! `Park` is an event count. The one who waits (W) and the one who notifies (N) run
+//! `Park` is an event count. The waiter (W) and the notifier (N) run
 //!
 //! ```text
 //! W1  sleepers += 1                        N1  make the change
 //! W2  heavy fence                          N2  light fence
 //! W3  e = epoch                            N3  if sleepers == 0: return
-//! W4  if the condition holds: done         N4  if nobody wants it: return
+//! W4  if the condition holds: done         N4  if wanted() is false: return
 //! W5  sleep while epoch == e               N5  epoch += 1; wake every sleeper
 //! ```
 //!
-//! The two fences pair (both are `fence(SeqCst)`, or a [`Futex`] may use an asymmetric pair with the same
-//! guarantee). Either N2 comes before W2, and then W4 sees the change; or W2 comes before N2, and then N3 sees the
-//! sleeper. In the second case N5 moves the epoch: if W3 read the new epoch, then W4 comes after the change (N5
-//! releases, W3 acquires); if it read the old one, then W5 either finds the epoch moved and returns, or sleeps before
-//! N5's wake, which ends the sleep. N4 may say no only if the waiter that is asleep could not go on because of this
-//! change alone, and something else will notify it; each ring says at its call why that holds.
+//! The two fences pair: both are `fence(SeqCst)`, or a [`Futex`] may use an asymmetric pair with the same guarantee.
+//! There are two cases:
+//!
+//! - N2 comes before W2. Then W4 sees the change.
+//! - W2 comes before N2. Then N3 sees the sleeper, and N5 changes the epoch. If W3 read the new epoch, then W4 comes
+//!   after the change, since N5 releases and W3 acquires. If W3 read the old epoch, then W5 either finds that the epoch
+//!   has changed and returns, or goes to sleep before N5 wakes the sleepers, which ends that sleep.
+//!
+//! At N4, `wanted` may return `false` only if the sleeping waiter could not continue because of this change alone, and
+//! something else will notify it. Each ring explains at its call of `notify` why that holds.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::sync::{AtomicU32, Ordering, const_unless_modelled, spin_hint};
 
-/// When to stop waiting.
+/// A limit on how long to wait.
 pub trait Deadline {
-    /// How much time is left; zero once it has passed, [`Duration::MAX`] if there is no end.
+    /// Returns how much time is left: zero once the deadline has passed, [`Duration::MAX`] if there is no deadline.
     fn remaining(&self) -> Duration;
 }
 
@@ -53,13 +57,13 @@ pub trait Wait {
     /// `ready` is called many times and must be cheap; it must not wait itself.
     fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool;
 
-    /// Says that something changed which the waiting side may be waiting for.
+    /// Reports a change that the waiting side may be waiting for.
     ///
-    /// `wanted` is asked only if somebody sleeps, and may decline the wake-up.
+    /// `wanted` is called only if a thread is asleep. If it returns `false`, no thread is woken.
     fn notify(&self, wanted: impl FnOnce() -> bool);
 }
 
-/// Several rings with one way to wait, so that a side of them all is woken by any.
+/// Lets several rings share one waiter, so that a thread that serves all of them is woken by any of them.
 #[cfg(feature = "alloc")]
 impl<W: Wait> Wait for alloc::sync::Arc<W> {
     fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
@@ -72,7 +76,7 @@ impl<W: Wait> Wait for alloc::sync::Arc<W> {
     }
 }
 
-/// Waits in a busy loop. The quickest to notice, and it takes the whole core while it waits.
+/// Waits in a busy loop. It notices a change the fastest, and keeps the whole core busy while it waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 
@@ -93,8 +97,8 @@ impl Wait for Spin {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// Waits in a loop that backs off: a few spins, longer and longer, then (with the `std` feature of
-/// crossbeam-utils anywhere in the build) yields of the thread's time slice.
+/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the thread's time slice. (It
+/// yields only if a crate in the build enables the `std` feature of crossbeam-utils.)
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff;
 
@@ -108,7 +112,7 @@ impl Wait for Backoff {
             if deadline.remaining().is_zero() {
                 return false;
             }
-            // A model checker must be told of the wait; crossbeam's spins mean nothing to it.
+            // A model checker must be notified of the wait; it does not see crossbeam's spins.
             #[cfg(any(loom, shuttle))]
             spin_hint();
             backoff.snooze();
@@ -119,13 +123,14 @@ impl Wait for Backoff {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// What [`Park`] needs of an operating system: sleep on a word, wake, and a pair of fences.
+/// What [`Park`] needs from an operating system: sleeping on a word, waking, and a pair of fences.
 ///
-/// The runtime brings Linux's futex and membarrier; a kernel or an RTOS would bring its own.
+/// The runtime implements this with Linux's futex and membarrier; a kernel or an RTOS would provide its own
+/// implementation.
 pub trait Futex {
-    /// Sleeps while `*word == expected`, until woken, `timeout` passes, or for no reason at all.
+    /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return spuriously.
     ///
-    /// The comparison and the going to sleep must be one step with respect to [`wake_all`](Self::wake_all).
+    /// Comparing the word and going to sleep must be one atomic step with respect to [`wake_all`](Self::wake_all).
     fn wait(&self, word: &Word, expected: u32, timeout: Duration);
 
     /// Wakes every thread that sleeps on `word`. Called after `*word` was changed.
@@ -134,20 +139,20 @@ pub trait Futex {
     /// The notifier's fence (N2 in the [module's proof](self)), on the hot path.
     fn light_fence(&self);
 
-    /// The waiter's fence (W2), before going to sleep. It must order against [`light_fence`](Self::light_fence) as
-    /// two `fence(SeqCst)` do.
+    /// The waiter's fence (W2), called before going to sleep. Together with [`light_fence`](Self::light_fence) it must
+    /// order memory accesses as two `fence(SeqCst)` do.
     fn heavy_fence(&self);
 
-    /// Called between two looks at the condition before the first sleep; `round` counts from 0. Returns `false`
-    /// when it is time to sleep.
+    /// Called between two checks of the condition before the first sleep; `round` counts from 0. Returns `false` when
+    /// it is time to sleep.
     fn spin(&self, round: u32) -> bool;
 }
 
-/// The word that [`Futex`] sleeps on.
+/// The word that a [`Futex`] sleeps on.
 pub type Word = AtomicU32;
 
-/// Waits by spinning a little and then sleeping: an event count over a [`Futex`], with no lost wake-up
-/// (see the [module](self)).
+/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses no wake-ups (see the
+/// [module's proof](self)).
 #[derive(Default)]
 pub struct Park<F> {
     epoch: Word,
@@ -157,7 +162,7 @@ pub struct Park<F> {
 
 impl<F> Park<F> {
     const_unless_modelled! {
-        /// An event count that sleeps through `futex`.
+        /// Creates an event count that sleeps through `futex`.
         pub fn new(futex: F) -> Self {
             Self { epoch: Word::new(0), sleepers: AtomicU32::new(0), futex }
         }
@@ -176,8 +181,8 @@ impl<F: Futex> Wait for Park<F> {
             }
             round += 1;
         }
-        // Relaxed, for the fences order it: a notifier that sees the sleeper and not its wishes (for `wanted`) has N2 before
-        // W2, so the sleeper sees the change.
+        // Relaxed is enough, since the fences order it. If a notifier sees the sleeper but not yet what the sleeper
+        // waits for (which `wanted` may read), then N2 comes before W2, so the sleeper sees the change.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.futex.heavy_fence();
         let outcome = loop {

@@ -1,4 +1,4 @@
-//! The ordered ring in one thread, step by step.
+//! Tests of the ordered ring on one thread, step by step.
 #![cfg(not(loom))]
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Ring, Slot};
 use slotline_core::wait::{Deadline, Spin};
 
-/// A deadline that has passed: waiting is one look.
+/// A deadline that has passed, so that a wait checks its condition once.
 struct Now;
 
 impl Deadline for Now {
@@ -16,18 +16,18 @@ impl Deadline for Now {
 }
 
 #[test]
-fn a_consumer_that_works_does_not_wait_for_a_ticket_that_only_it_can_claim() {
+fn a_working_consumer_does_not_wait_for_a_ticket_it_must_claim() {
     for delivery in [Delivery::InOrder, Delivery::Arrival] {
         let ring = Ring::inline([const { Slot::new(0) }; 1], Config::new().delivery(delivery));
         let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
         worker.try_claim(1).unwrap().publish();
         let lease = consumer.try_next().unwrap();
-        // The slot is held when the consumer looks for work, and given back before it looks for a result.
+        // The slot is held when the consumer looks for work, and is released before it looks for a result.
         assert_eq!(worker.try_claim(1).unwrap_err(), ClaimError::Full);
         drop(lease);
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
         assert!(consumer.wait_or_work(&Now), "{delivery:?}");
-        // Once it is claimed there is nothing to be done about it.
+        // Once the ticket is claimed, the consumer can only wait for it.
         let claim = worker.try_claim(1).unwrap();
         assert!(!consumer.wait_or_work(&Now), "{delivery:?}");
         claim.publish();
@@ -36,7 +36,7 @@ fn a_consumer_that_works_does_not_wait_for_a_ticket_that_only_it_can_claim() {
 }
 
 #[test]
-fn a_consumer_that_works_does_not_wait_for_parts_that_only_it_can_claim() {
+fn a_working_consumer_does_not_wait_for_parts_it_must_claim() {
     for delivery in [Delivery::InOrder, Delivery::Arrival] {
         let ring = Ring::inline([const { Slot::new(0) }; 1], Config::new().parts(2).delivery(delivery));
         let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
@@ -44,7 +44,7 @@ fn a_consumer_that_works_does_not_wait_for_parts_that_only_it_can_claim() {
         let lease = consumer.try_next().unwrap();
         assert_eq!(worker.try_claim(1).unwrap_err(), ClaimError::Full);
         drop(lease);
-        // Another worker begins the ticket, and ends.
+        // Another worker begins the ticket and then stops.
         worker.try_claim(1).unwrap().publish();
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
         assert!(consumer.wait_or_work(&Now), "{delivery:?}");
@@ -56,12 +56,12 @@ fn a_consumer_that_works_does_not_wait_for_parts_that_only_it_can_claim() {
 }
 
 #[test]
-fn a_worker_told_of_the_end_comes_back_for_parts_that_are_left() {
+fn wait_for_run_returns_while_parts_are_left() {
     let ring = Ring::inline([const { Slot::new(0) }; 2], Config::new().parts(2).delivery(Delivery::Arrival));
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     worker.try_claim(1).unwrap().publish();
     ring.seal();
-    // Else it would wait for ever, as this ring's sides spin.
+    // Otherwise it would wait forever, as the sides of this ring spin.
     assert_eq!(worker.wait_for_run(), Ok(()));
     worker.try_claim(1).unwrap().publish();
     assert!(consumer.try_next().is_ok());
@@ -69,8 +69,8 @@ fn a_worker_told_of_the_end_comes_back_for_parts_that_are_left() {
 }
 
 #[test]
-fn many_claims_at_once_are_those_in_a_row_that_are_free_up_to_the_limit_of_the_run() {
-    // Two laps before the wrap of the position, and so across it.
+fn claim_many_takes_free_slots_up_to_the_limit_of_the_run() {
+    // Two laps before the wrap of the position, so that the test crosses it.
     let slots = [const { Slot::new(0) }; 4];
     let ring = Ring::near_the_wrap(slots, Config::new(), Spin, Spin, 2);
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
@@ -93,7 +93,7 @@ fn many_claims_at_once_are_those_in_a_row_that_are_free_up_to_the_limit_of_the_r
         assert_eq!(worker.try_claim_many(1).unwrap_err(), ClaimError::Full);
         let (first, second) = (consumer.try_next().unwrap(), consumer.try_next().unwrap());
         drop(second);
-        // The next ticket's slot is held, so the one behind it can't be had either.
+        // The next ticket's slot is held, so the slot after it is not available either.
         assert_eq!(worker.try_claim_many(2).unwrap_err(), ClaimError::Full);
         drop(first);
         publish(4, 2);
@@ -107,7 +107,7 @@ fn many_claims_at_once_are_those_in_a_row_that_are_free_up_to_the_limit_of_the_r
 }
 
 #[test]
-fn many_claims_at_once_begin_with_what_is_left_of_a_ticket() {
+fn claim_many_begins_with_the_rest_of_a_ticket() {
     let ring = Ring::inline([const { Slot::new(()) }; 3], Config::new().parts(4));
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     let begun = worker.try_claim(3).unwrap();
@@ -116,7 +116,7 @@ fn many_claims_at_once_begin_with_what_is_left_of_a_ticket() {
     assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
     begun.publish();
     assert_eq!([0, 1].map(|_| consumer.try_next().unwrap().ticket()), [0, 1]);
-    // After a seal there is nothing but that.
+    // After a seal, only that rest can be claimed.
     worker.try_claim(1).unwrap().publish();
     ring.seal();
     let claims = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts()));
@@ -125,7 +125,7 @@ fn many_claims_at_once_begin_with_what_is_left_of_a_ticket() {
 }
 
 #[test]
-fn in_arrival_mode_many_claims_at_once_are_one() {
+fn claim_many_takes_one_ticket_in_arrival_mode() {
     let ring = Ring::inline([const { Slot::new(()) }; 3], Config::new().delivery(Delivery::Arrival).parts(2));
     let worker = ring.worker();
     let claims: Vec<_> = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts())).collect();
@@ -133,7 +133,7 @@ fn in_arrival_mode_many_claims_at_once_are_one() {
 }
 
 #[test]
-fn claims_that_are_not_taken_fail_and_those_that_were_go_their_own_way() {
+fn claims_not_taken_from_the_iterator_fail() {
     let ring = Ring::inline([const { Slot::new(()) }; 4], Config::new());
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     let mut claims = worker.try_claim_many(4).unwrap();
@@ -148,9 +148,9 @@ fn claims_that_are_not_taken_fail_and_those_that_were_go_their_own_way() {
     }
 }
 
-/// Leaves every slot in each state that a ring can leave it in: free in a later lap, with a part finished, claimed in arrival
-/// mode, ready, failed, and leased.
-fn leave_traces(slots: &mut [Slot<u32>], delivery: Delivery) {
+/// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part finished, claimed in
+/// arrival mode, ready, failed, and leased.
+fn leave_in_every_state(slots: &mut [Slot<u32>], delivery: Delivery) {
     let depth = slots.len();
     let config = Config::new().delivery(delivery);
     let ring = Ring::new(&mut *slots, config.parts(3));
@@ -167,12 +167,12 @@ fn leave_traces(slots: &mut [Slot<u32>], delivery: Delivery) {
     std::mem::forget(worker.try_claim(1).unwrap());
 }
 
-/// Claims everything that a new ring has to give, and takes it.
+/// Claims and takes everything that a new ring has.
 fn check_that_it_is_new(ring: &Ring<[Slot<u32>; 4]>) {
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     let mut claims = Vec::new();
     while let Ok(claim) = worker.try_claim(1) {
-        assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty, "every slot has a part that is claimed");
+        assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty, "every slot has a claimed part");
         claims.push(claim);
     }
     let found: Vec<_> = claims.iter().map(|claim| (claim.ticket(), claim.slot(), claim.parts())).collect();
@@ -187,13 +187,13 @@ fn check_that_it_is_new(ring: &Ring<[Slot<u32>; 4]>) {
 }
 
 #[test]
-fn slots_of_another_ring_start_anew() {
+fn slots_of_another_ring_are_reset() {
     for left in [Delivery::InOrder, Delivery::Arrival] {
         for delivery in [Delivery::InOrder, Delivery::Arrival] {
             let config = Config::new().parts(2).delivery(delivery);
             let used = || {
                 let mut slots = [const { Slot::new(7) }; 4];
-                leave_traces(&mut slots, left);
+                leave_in_every_state(&mut slots, left);
                 slots
             };
             check_that_it_is_new(&Ring::inline(used(), config));

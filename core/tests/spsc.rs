@@ -1,4 +1,4 @@
-//! The single-producer ring between two real threads.
+//! Tests of the single-producer ring with two real threads.
 #![cfg(all(feature = "alloc", not(loom)))]
 
 use std::thread;
@@ -7,7 +7,7 @@ use slotline_core::spsc::{ClaimError, NextError, Ring};
 
 const ITEMS: usize = 1_000_000;
 
-/// More threads than cores must get on too, so nobody spins for long.
+/// Yields after a few spins, so that the test also makes progress with more threads than cores.
 fn pause(round: &mut u32) {
     *round += 1;
     if *round > 64 { thread::yield_now() } else { std::hint::spin_loop() }
@@ -96,7 +96,8 @@ fn blocking_sides_wait_for_each_other_and_for_the_end() {
             producer.push(1).unwrap();
             assert_eq!(producer.push(2).unwrap_err().reason, ClaimError::Closed);
         });
-        // Closed while the producer waits for the one slot, which is leased until it has seen that.
+        // The ring is closed while the producer waits for the only slot, which stays leased until the producer has
+        // noticed.
         let lease = consumer.next().unwrap();
         assert_eq!(*lease, 1);
         ring.close();

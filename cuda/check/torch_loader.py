@@ -1,18 +1,18 @@
-"""PyTorch's DataLoader on the work that slotline-cuda-check measured, beside it.
+"""Measures PyTorch's DataLoader on the same work as slotline-cuda-check, for comparison.
 
 Use: torch_loader.py REPORT > TORCH
 
-REPORT ends in the JSON line of `slotline-cuda-check --json`: from there come the sizes, the workers and the lengths of
-steps. The output is one line of JSON with the same keys, under `measure`: `feed` and `step`.
+REPORT ends with the JSON line of `slotline-cuda-check --json`, which provides the sizes, the number of workers and the
+step times. The output is one line of JSON with the same keys, under `measure`: `feed` and `step`.
 
-The dataset is rows of bytes in memory, shuffled, with their numbers (slotline's `gather`), read in two ways:
+The dataset consists of rows of bytes in memory, shuffled, with their numbers (slotline's `gather`), read in two ways:
 
-    torch        __getitem__ and torch's own collation
+    torch        __getitem__ and torch's default collation
     torch-bulk   __getitems__, which gathers a whole batch at once
 
 Workers are processes; batches are pinned by the loader's thread (pin_memory=True) and copied with non_blocking=True on
-the stream that trains. Steps are the kernel that slotline's steps are, from `kernels/check.ptx` beside this file.
-Needs torch 2.x with CUDA, and nothing else.
+the training stream. A step is the same kernel as in slotline's steps, from `kernels/check.ptx` next to this file.
+Needs only torch 2.x with CUDA.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ROUNDS = 5
 
 
 class Rows(Dataset):
-    """As many samples as wanted, of fewer rows in memory."""
+    """A dataset of `count` samples that share fewer rows in memory."""
 
     def __init__(self, count, row_bytes):
         self.count = count
@@ -70,7 +70,7 @@ def loader(peer, count, row_bytes, workers):
 
 
 class Spin:
-    """The kernel `spin` on torch's current stream, by the driver itself."""
+    """Launches the kernel `spin` on torch's current stream, through the driver API."""
 
     def __init__(self, ptx):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -87,11 +87,11 @@ class Spin:
     @staticmethod
     def check(code):
         if code:
-            raise RuntimeError(f"the CUDA driver says {code}")
+            raise RuntimeError(f"CUDA driver error {code}")
 
 
 def link(batch_bytes):
-    """10^9 bytes in a second of pinned copies, one right after the other."""
+    """Returns the bandwidth of back-to-back copies from pinned memory, in 10^9 bytes per second."""
     source = torch.empty((8, batch_bytes), dtype=torch.uint8).pin_memory()
     target = torch.empty(batch_bytes, dtype=torch.uint8, device="cuda")
     copies = min(max(COPIED // batch_bytes, 1), 1000)
@@ -159,18 +159,18 @@ def spread(values):
 
 
 def once(figures, *keys):
-    """Torch has no slots: one figure of those that differ in nothing else."""
+    """Returns one of all figures that differ only in their slots, since torch has no slots."""
     return list({tuple(figure[key] for key in keys): figure for figure in figures}.values())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="what slotline-cuda-check --json printed")
+    parser.add_argument("report", type=Path, help="the output of slotline-cuda-check --json")
     parser.add_argument("--ptx", type=Path, default=Path(__file__).parent / "kernels" / "check.ptx")
     args = parser.parse_args()
     report = json.loads(args.report.read_text().splitlines()[-1])
     if not torch.cuda.is_available():
-        sys.exit(f"this torch ({torch.__version__}) finds no CUDA device")
+        sys.exit(f"this torch ({torch.__version__}) found no CUDA device")
     torch.cuda.init()
     torch.empty(1, device="cuda")
     spin, figures = Spin(args.ptx), report["measure"]

@@ -1,5 +1,5 @@
-//! Gives the driver the name that CUDA programs look for. Its file keeps a name of its own: cargo puts its folder on the
-//! loader's path, where a `libcuda.so` would hide a real one.
+//! Sets the library's soname to the name that CUDA programs look for. The file has a different name: cargo puts its
+//! folder on the loader's path, where a `libcuda.so` would hide a real driver.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

@@ -14,24 +14,25 @@ use crate::slot::Slot;
 use crate::stream::Stream;
 use crate::wait;
 
-/// A batch in device memory, or on its way there: the lease on one of the device slots of a
+/// A batch in device memory, or being copied there: the lease on one of the device slots of a
 /// [`DeviceLoader`](crate::DeviceLoader).
 ///
-/// Whoever reads it on a stream calls [`ready_on`](Self::ready_on) first. Dropped, on any thread and in any order, its slot is
-/// filled again as soon as all streams that it was made ready on have come to that point. It may outlive the pass and the
-/// loader; then dropping it waits for these streams, at most [`GRACE`](slotline::loader::GRACE), and frees the memory.
+/// Call [`ready_on`](Self::ready_on) before you read the batch on a stream. A batch can be dropped on any thread and
+/// in any order; its slot is refilled as soon as all streams that the batch was made ready on have reached the point
+/// of the drop. A batch may outlive the pass and the loader. Dropping it then waits for these streams, for at most
+/// [`GRACE`](slotline::loader::GRACE), and frees the memory.
 pub struct DeviceBatch {
     slot: Lease,
-    /// The ends of its uses are marked.
+    /// Whether the ends of its uses were recorded.
     released: bool,
     device: Device,
     fields: Arc<[Field]>,
     about: About,
 }
 
-/// A slot that goes back to its loader when this is dropped, also by a panic while it is released.
+/// A slot that is returned to its loader when this is dropped, even if releasing it panics.
 struct Lease {
-    /// Until then.
+    /// `None` once this is dropped.
     slot: Option<Slot>,
     back: SyncSender<Slot>,
 }
@@ -50,16 +51,17 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             if slot.is_lost() {
-                // A thread that is gone may be in the channel, and even the last end to be dropped would wait for it.
+                // A thread that does not exist in this process may be inside the channel, and dropping even the last
+                // end would wait for it.
                 return std::mem::forget(self.back.clone());
             }
-            // Without a loader the slot ends here.
+            // Without a loader, the slot is dropped here.
             let _ = self.back.send(slot);
         }
     }
 }
 
-/// What is known of a batch beside its contents.
+/// What is known about a batch other than its contents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) task: usize,
@@ -85,27 +87,29 @@ impl DeviceBatch {
         self.slot.get()
     }
 
-    /// Has `stream` wait for the copy: what is launched on it from now on may read the batch. The host does not wait.
+    /// Makes `stream` wait for the copy: work launched on the stream from now on may read the batch. The host does
+    /// not wait.
     ///
-    /// The stream is noted: dropping the batch is as much as [releasing](Self::release_on) it on each such stream. If the copy
-    /// was seen to be done, or the stream was made to wait before, the driver is not called.
+    /// The batch records the stream: dropping the batch [releases](Self::release_on) it on every recorded stream. The
+    /// driver is not called if the copy was already observed to be done, or if the stream was made to wait before.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for a fifth one, and what the driver
-    /// says; the stream is then not noted.
+    /// Returns [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for a fifth stream,
+    /// or the driver's error. The stream is then not recorded.
     pub fn ready_on(&self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         self.slot().ready_on(&self.device, stream)
     }
 
-    /// Gives the slot back: it is filled again once `stream` has come to this point. All reads of the batch must be before that,
-    /// on this stream or on others that it has waited for.
+    /// Releases the slot: it is refilled once `stream` reaches this point. All reads of the batch must come before
+    /// that point, on this stream or on other streams that it has waited for.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for a stream of another device; the batch is then dropped as without this call. What the
-    /// driver says: then nobody can tell when the memory is free, and it is [leaked](crate::leaked).
+    /// Returns [`Error::WrongDevice`] for a stream of another device; the batch is then dropped as it would be
+    /// without this call. Returns the driver's error if the release fails; then there is no way to find out when the
+    /// memory is free, and it is [leaked](crate::leaked).
     pub fn release_on(mut self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         self.released = true;
@@ -114,67 +118,69 @@ impl DeviceBatch {
         Ok(slot.release()?)
     }
 
-    /// Notes that `stream` has read the batch, too, beside those that it was made ready on: dropping the batch marks its end there
-    /// as well. There is no limit to such streams. This is `release_on` for a batch that others still hold.
+    /// Records that `stream` has read the batch too, in addition to the streams that the batch was made ready on:
+    /// dropping the batch also records the end of its use on this stream. The number of such streams is unlimited.
+    /// This is the equivalent of `release_on` for a batch that is still shared.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for a stream of another device, which is not noted. What the driver says: then nobody can tell when
-    /// the memory is free, and it is [leaked](crate::leaked) when the batch is dropped.
+    /// Returns [`Error::WrongDevice`] for a stream of another device, which is not recorded. Returns the driver's
+    /// error if the stream cannot be recorded; then there is no way to find out when the memory is free, and it is
+    /// [leaked](crate::leaked) when the batch is dropped.
     #[doc(hidden)]
     pub fn also_used_by(&self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         Ok(self.slot().also_used_by(&self.device, stream)?)
     }
 
-    /// Waits, in this thread, for the copy. To read the batch on a stream this is neither needed nor enough:
-    /// [`ready_on`](Self::ready_on) also says who uses it.
+    /// Blocks this thread until the copy is done. For reading the batch on a stream this is neither necessary nor
+    /// sufficient: [`ready_on`](Self::ready_on) also records which stream uses the batch.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Returns the driver's error.
     pub fn wait(&self) -> Result<(), Error> {
         let copied = self.slot().copied.as_ref();
         wait::poll(None, || copied.map_or(Ok(true), |copied| copied.is_done()))?;
         Ok(())
     }
 
-    /// How many samples it has: the batch size, or less for the last batch.
+    /// Returns the number of samples: the batch size, or less for the last batch.
     pub fn len(&self) -> usize {
         self.slot().indices.len()
     }
 
-    /// Whether it has no sample, as only a batch sampler's empty list makes one.
+    /// Returns whether the batch has no samples. Only a batch sampler that yields an empty list creates such a batch.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The dataset index of each sample, in host memory.
+    /// Returns the dataset index of each sample, in host memory.
     pub fn indices(&self) -> &[i64] {
         &self.slot().indices
     }
 
-    /// Its number in the pass, from 0.
+    /// Returns the number of the batch in its pass, from 0.
     pub fn task(&self) -> usize {
         self.about.task
     }
 
-    /// The number of its pass, from 0.
+    /// Returns the number of the pass, from 0.
     pub fn epoch(&self) -> u32 {
         self.about.epoch
     }
 
-    /// The device that it is on.
+    /// Returns the device of the batch.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// How many fields it has.
+    /// Returns the number of fields.
     pub fn fields(&self) -> usize {
         self.fields.len()
     }
 
-    /// Field `i`, in the order declared; `None` if there is none.
+    /// Returns field `i`, in declaration order, or `None` if `i` is out of range.
     pub fn field(&self, i: usize) -> Option<DeviceTensor<'_>> {
         let (field, slot) = (self.fields.get(i)?, self.slot());
         let place = slot.places.get(i)?;
@@ -189,7 +195,7 @@ impl DeviceBatch {
         })
     }
 
-    /// The field of this name; `None` if there is none.
+    /// Returns the field with this name, or `None` if no field has this name.
     pub fn by_name(&self, name: &str) -> Option<DeviceTensor<'_>> {
         self.field(self.fields.iter().position(|field| field.name() == name)?)
     }
@@ -210,7 +216,7 @@ impl Drop for DeviceBatch {
         if !self.released
             && let Err(error) = self.slot.get_mut().release()
         {
-            tracing::warn!("batch {} cannot be released: {error}", self.about.task);
+            tracing::warn!("batch {} could not be released: {error}", self.about.task);
         }
     }
 }
@@ -227,34 +233,35 @@ impl fmt::Debug for DeviceBatch {
 }
 
 impl<'b> DeviceTensor<'b> {
-    /// Its address on the device, a multiple of 256; for kernels on streams that the batch was [made ready
-    /// on](DeviceBatch::ready_on).
+    /// Returns the device address of the data, a multiple of 256. It is for kernels on streams that the batch was
+    /// [made ready on](DeviceBatch::ready_on).
     pub fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// `[rows, …]`, or of a single sample `[…]`; of a packed field `[total, …]`.
+    /// Returns the shape: `[rows, …]`, `[…]` for a single sample, or `[total, …]` for a packed field.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// The type of its elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.field.dtype()
     }
 
-    /// How many bytes it has.
+    /// Returns the size of the data, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What was declared, with its name.
+    /// Returns the field as it was declared, with its name.
     pub fn field(&self) -> &'b Field {
         self.field
     }
 
-    /// Of a ragged field, the address on the device of each row's length, and how many there are; of a packed one, of the
-    /// offsets where rows begin and the last one ends, in items, one more than there are rows. They are `i64`.
+    /// Returns the device address and the number of the `i64` values that describe the rows. For a ragged field these
+    /// are the rows' lengths. For a packed field these are offsets, in items: where each row begins, and where the
+    /// last row ends, one more value than there are rows.
     pub fn ends(&self) -> Option<(u64, usize)> {
         self.ends
     }

@@ -1,11 +1,12 @@
-//! The one way to call the driver, and which context is current meanwhile.
+//! How this crate calls the driver, and which context is current during a call.
 //!
-//! What a call does to events and to streams other than the default ones is up to those handles, whatever context is
-//! current: copies, queries, waits and records succeed all the same (Programming Guide, "Stream and event behavior"). So
-//! they are made as they are, and cost nothing but themselves. Only if the driver answers that the thread has no context is
-//! ours made current, and the call made once more. What makes and frees things acts on the current context, and so do the
-//! default streams' handles, which stand for the current context's: such calls are made inside [`Device::enter`], which puts
-//! back what was current before.
+//! The effect of a call on events and on streams other than the default ones depends only on those handles,
+//! regardless of the current context: copies, queries, waits and records succeed in any context (Programming Guide,
+//! "Stream and event behavior"). So such calls are made directly, at no additional cost. If the driver reports that
+//! the thread has no context, the device's context is made current and the call is repeated. Calls that create and
+//! destroy objects act on the current context, and so do the handles of the default streams, which refer to the
+//! current context's streams. Such calls are made inside [`Device::enter`], which restores the previous context
+//! afterwards.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use crate::driver::{self, CUresult};
 use crate::error::DriverError;
 
 impl Device {
-    /// Makes a call whose outcome is done or an error.
+    /// Makes a call that either succeeds or fails.
     pub(crate) fn call(&self, name: &'static str, call: impl FnMut() -> CUresult) -> Result<(), DriverError> {
         match self.answer(name, call)? {
             driver::SUCCESS => Ok(()),
@@ -36,13 +37,13 @@ impl Device {
     fn answer(&self, name: &'static str, mut call: impl FnMut() -> CUresult) -> Result<CUresult, DriverError> {
         self.check_not_forked(name)?;
         let code = call();
-        // No context, or a primary one that was released: ours is neither.
+        // The thread has no context, or a primary context that was released. Neither is the context of this device.
         if !matches!(code, driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED) {
             return Ok(code);
         }
         let mut entered = self.enter()?;
         if entered.former.is_some_and(|former| former.is_null()) {
-            // Where there was none, ours stays: the next call then needs no second try.
+            // If there was no context, this one stays current, so that the next call does not have to be repeated.
             entered.former = None;
         }
         Ok(call())
@@ -57,7 +58,7 @@ impl Device {
         if former == self.context() {
             return Ok(Entered { device: self, former: None });
         }
-        // SAFETY: the context is there as long as the device.
+        // SAFETY: the context is retained for the lifetime of the device.
         self.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(self.context()) })?;
         Ok(Entered { device: self, former: Some(former) })
     }
@@ -66,7 +67,7 @@ impl Device {
         if self.is_lost() { Err(DriverError::forked(name, Some(self.ordinal()))) } else { Ok(()) }
     }
 
-    /// The error for what a call has returned.
+    /// Creates the error for the code that a call returned.
     pub(crate) fn error(&self, name: &'static str, code: CUresult) -> DriverError {
         DriverError::new(name, code, Some(self.ordinal()))
     }
@@ -76,21 +77,21 @@ impl Device {
     }
 }
 
-/// Puts the context back that was current on this thread.
+/// Restores the context that was current on this thread.
 #[must_use]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
-    /// The one that was current, unless it may stay as it is now.
+    /// The context to restore; `None` if the current one may stay.
     former: Option<CUcontext>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(former) = self.former else { return };
-        // SAFETY: the handle is the one that `cuCtxGetCurrent` gave for this thread, or null for none. A context that is destroyed
-        // stays current on other threads, and the driver answers calls that name it with an error.
+        // SAFETY: the handle is the one that `cuCtxGetCurrent` returned for this thread, or null for none. A
+        // destroyed context stays current on other threads, and the driver answers calls that name it with an error.
         if let Err(error) = self.device.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(former) }) {
-            tracing::warn!(%error, "the context that was current on this thread could not be put back");
+            tracing::warn!(%error, "the context that was current on this thread could not be restored");
         }
     }
 }

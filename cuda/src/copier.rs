@@ -1,32 +1,33 @@
-//! Batches on their way from the host's slots to the device's.
+//! Copies batches from the host's slots to the device's slots.
 //!
 //! # The protocol
 //!
-//! A batch is written into a host slot by workers, copied into a device slot by the copy engine, and read there by kernels.
-//! Host slots and device slots are gated separately, each in both directions; `h` is the host slot of a batch, `d` its device
-//! slot:
+//! Workers write a batch into a host slot, the copy engine copies it into a device slot, and kernels read it there.
+//! Host slots and device slots are guarded separately, each in both directions. `h` is the host slot of a batch, `d`
+//! its device slot:
 //!
-//! 1. *h is not written while it is copied.* The [`Copying`] entry has the host's batch, the lease on `h`, until `copied` was
-//!    seen to be reached: the ring gives `h` to no worker before that.
-//! 2. *d is not written while it is read.* Before the copy into `d`, the copy stream waits for the `consumed` events of the
-//!    batch before in `d`, one for each stream that used it ([`Slot::wait_on`]). They were recorded when that batch was
-//!    released, and `d` comes back here only after that ([`Slot::release`]).
+//! 1. *h is not written while it is copied.* The [`Copying`] entry holds the host's batch, the lease on `h`, until
+//!    `copied` was observed to be reached. The ring does not give `h` to a worker before that.
+//! 2. *d is not written while it is read.* Before the copy into `d`, the copy stream waits for the `consumed` events
+//!    of the previous batch in `d`, one for each stream that used it ([`Slot::wait_on`]). They were recorded when
+//!    that batch was released, and `d` is returned here only after that ([`Slot::release`]).
 //! 3. *d is not read before it is written.* The caller's stream waits for `copied` ([`Slot::ready_on`]).
-//! 4. *d is released when it was read.* `consumed` is recorded on the caller's stream, behind the kernels that it was given.
+//! 4. *d is released after it was read.* `consumed` is recorded on the caller's stream, behind the kernels that were
+//!    launched there.
 //!
-//! Two copies into the same `d` are in order because all copies are on one stream; so a batch that nobody made ready needs no
-//! `consumed`. A `copied` event belongs to the batch, not to a slot: it is recorded again only when neither an entry nor a
-//! device slot refers to it. The host waits for nothing but `copied`, and only when it would else have more copies on the way than
-//! there is room for.
+//! Two copies into the same `d` are ordered because all copies are on one stream, so a batch that was never made
+//! ready needs no `consumed` event. A `copied` event belongs to the batch, not to a slot: it is recorded again only
+//! when neither an entry nor a device slot refers to it. The host waits only for `copied`, and only if there would
+//! otherwise be more copies in progress than there is room for.
 //!
 //! # When the driver fails
 //!
-//! What may still be read or written is never freed. If a copy was given to the driver and cannot be marked, its host slot and
-//! its device slot stay here until the copy stream is idle; if not even that can be found out, both are leaked, with the arena
-//! that the host slot is in, and the error says so.
+//! Memory that may still be read or written is never freed. If the end of a started copy cannot be recorded, its host
+//! slot and its device slot stay here until the copy stream is idle. If even that cannot be determined, both are
+//! leaked, together with the arena that contains the host slot, and the error reports it.
 //!
-//! The same holds if something panics on the way, such as a subscriber that a warning goes to: both slots are in a [`Copying`]
-//! before the driver is called, and unwinding past one of these leaks what it has.
+//! The same holds if something panics during this, such as a subscriber that receives a warning. Both slots are moved
+//! into a [`Copying`] before the driver is called, and a `Copying` that is dropped by unwinding leaks them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -56,23 +57,23 @@ pub(crate) struct Copier {
     device: Device,
     stream: Stream,
     fields: Arc<[Field]>,
-    /// Slots that nobody has.
+    /// Slots that are not in use.
     idle: Vec<Slot>,
-    /// What is to be delivered, in order.
+    /// The items to deliver, in order.
     queue: VecDeque<Next>,
-    /// Copies that were not seen to be done, oldest first.
+    /// Copies that were not observed to be done, oldest first.
     copying: VecDeque<Copying>,
-    /// How many of them there may be for another one to begin.
+    /// The maximum number of copies in progress at which another one may start.
     most_copying: usize,
     events: Vec<Arc<Copied>>,
     back: SyncSender<Slot>,
     returned: Receiver<Slot>,
-    /// Slots that were not lost, and the last one that was.
+    /// The number of slots that were not lost, and the error of the slot that was lost last.
     slots: usize,
     lost: Option<DriverError>,
-    /// The most bytes and samples of a batch.
+    /// The maximum size of a batch, in bytes and in samples.
     most: (usize, usize),
-    /// The memory that the host's slots are in, and where copies must be parted.
+    /// The memory that contains the host's slots, and the seams at which copies must be split.
     arena: Arc<Arena>,
     seams: Seams,
     pub(crate) timeout: Option<Duration>,
@@ -80,58 +81,59 @@ pub(crate) struct Copier {
     pub(crate) resumable: bool,
 }
 
-/// What a pass gives next.
+/// The next item of a pass.
 #[derive(Debug)]
 pub(crate) struct Next {
     outcome: Result<(Slot, About), Error>,
-    /// Where the host's pass was when this had been taken from it.
+    /// The state of the host's pass right after this was taken from it.
     pub(crate) state: Option<State>,
 }
 
-/// The memory that the host's slots are in.
+/// The memory that contains the host's slots.
 #[derive(Debug)]
 struct Arena {
     bytes: usize,
     locked_by: Device,
-    /// Whether that was noted as leaked.
+    /// Whether it was recorded as leaked.
     leaked: AtomicBool,
 }
 
 impl Arena {
-    /// Notes that it is leaked, since a batch in it is never dropped.
+    /// Records that the arena is leaked, since a batch in it is never dropped.
     fn leak(&self) {
         if !self.leaked.swap(true, Ordering::Relaxed) {
             leak::note_host(self.bytes);
-            // It has a hold on its device, too.
+            // The leaked memory also keeps its device alive.
             self.locked_by.keep();
         }
     }
 }
 
-/// A copy that is not known to be done. Dropped without [`done`](Self::done), it leaks what the copy may still use.
+/// A copy that is not known to be done. If it is dropped without [`done`](Self::done), it leaks the memory that the
+/// copy may still use.
 #[derive(Debug)]
 struct Copying {
     /// `None` once it is done.
     host: Option<Batch<Dynamic>>,
-    /// `None` if it cannot be told from what else is on the stream.
+    /// `None` if the event could not be recorded; the copy is then done once the stream is idle.
     copied: Option<Arc<Copied>>,
-    /// The device slot, unless it could be delivered.
+    /// The device slot, unless it was handed over for delivery.
     slot: Option<Slot>,
     arena: Arc<Arena>,
 }
 
-/// The memory of a loader's batches, if it is page-locked.
+/// Returns the memory of a loader's batches, if it is page-locked.
 pub(crate) fn page_locked(host: &Loader) -> Option<&Pinned> {
     (host.memory()? as &dyn Any).downcast_ref()
 }
 
 impl Copier {
-    /// Takes the memory of `slots` batches of a loader, which has its own in `memory`.
+    /// Allocates device memory for `slots` batches of a loader whose own batches are in `memory`.
     pub(crate) fn new(host: &Loader, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().into_iter().flatten().cloned().collect();
         let (bytes, rows) = (host.batch_bytes(), host.batch_size());
         let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
-        // Each slot can refer to one, each copy to another, and one is recorded.
+        // Each slot and each copy can refer to an event, and one more is being recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);
         Ok(Self {
@@ -160,7 +162,7 @@ impl Copier {
         })
     }
 
-    /// Whether this is the loader that it was made for, or one that is the same to it.
+    /// Returns whether this is the loader that the copier was made for, or an equivalent one.
     pub(crate) fn is_made_for(&self, host: &Loader) -> bool {
         page_locked(host).is_some_and(|memory| {
             (self.seams.start(), self.arena.bytes) == (memory.start().addr().get(), memory.len())
@@ -169,22 +171,23 @@ impl Copier {
         })
     }
 
-    /// Begins a pass. What is left of one before is thrown away: copies into its slots are on the copy stream, and so before
-    /// those that come.
+    /// Starts a pass. Remaining batches of an earlier pass are discarded. Copies into their slots come before the new
+    /// ones, since all copies are on the same stream.
     pub(crate) fn begin(&mut self) {
         let left = self.queue.drain(..).filter_map(|next| next.outcome.ok());
         self.idle.extend(left.map(|(slot, _)| slot));
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Takes back what was released, and looks whether copies are done.
+    /// Takes back released slots, and checks whether copies are done.
     ///
-    /// As long as copies are ahead of the kernels that is one question for several batches: about the newest copy, since those
-    /// before it on the stream are done if it is, and none until a batch is to be delivered that this did not answer.
+    /// If copies are ahead of the kernels, one query covers several batches: it asks about the newest copy, since all
+    /// earlier ones on the stream are done if it is. The next query is made only when a batch to deliver was not
+    /// covered by the last one.
     pub(crate) fn collect(&mut self) -> Result<(), Error> {
         self.take_back()?;
         let copied = |next: &Next| next.outcome.as_ref().ok().and_then(|(slot, _)| slot.copied.clone());
@@ -219,7 +222,7 @@ impl Copier {
         Err(Error::Lost { left: self.slots, source })
     }
 
-    /// Waits until a batch is dropped; whether one was.
+    /// Waits until a batch is dropped. Returns `false` if none was within the timeout.
     fn wait_for_release(&mut self) -> Result<bool, Error> {
         let returned = match self.timeout {
             Some(timeout) => self.returned.recv_timeout(timeout).ok(),
@@ -228,7 +231,7 @@ impl Copier {
         returned.map_or(Ok(false), |slot| self.take_in(slot).map(|()| true))
     }
 
-    /// Whether this copy is done; then so are those before it on the stream.
+    /// Returns whether this copy is done; if so, the copies before it on the stream are done too.
     fn end_copies_up_to(&mut self, copied: &Arc<Copied>) -> Result<bool, Error> {
         let is_it = |other: &Option<Arc<Copied>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, copied));
         let Some(place) = self.copying.iter().position(|copying| is_it(&copying.copied)) else { return Ok(true) };
@@ -245,13 +248,13 @@ impl Copier {
                 Ok(true)
             }
             Err(source) => {
-                let mut copying = self.copying.remove(place).expect("a place of it");
+                let mut copying = self.copying.remove(place).expect("the index is in range");
                 let is_its = |next: &Next| next.outcome.as_ref().is_ok_and(|(slot, _)| is_it(&slot.copied));
                 let Some(i) = self.queue.iter().position(is_its) else {
                     return Err(self.give_up(copying, Unsettled::Driver(source)));
                 };
-                // The error comes in the place of the batch.
-                let next = self.queue.remove(i).expect("a place of it");
+                // The error takes the place of the batch.
+                let next = self.queue.remove(i).expect("the index is in range");
                 copying.slot = next.outcome.ok().map(|(slot, _)| slot);
                 let outcome = Err(self.give_up(copying, Unsettled::Driver(source)));
                 self.queue.insert(i, Next { outcome, state: next.state });
@@ -260,17 +263,17 @@ impl Copier {
         }
     }
 
-    /// Whether there is nothing to deliver.
+    /// Returns whether there is nothing to deliver.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether another copy can begin.
+    /// Returns whether another copy can start.
     pub(crate) fn has_room(&self) -> bool {
         !self.idle.is_empty() && self.copying.len() <= self.most_copying
     }
 
-    /// Waits until another copy can begin.
+    /// Waits until another copy can start.
     pub(crate) fn make_room(&mut self) -> Result<(), Error> {
         while !self.has_room() {
             let stuck = self.idle.is_empty() && self.copying.iter().all(|copying| copying.slot.is_none());
@@ -288,17 +291,18 @@ impl Copier {
         Ok(())
     }
 
-    /// Whether there are copies that were not seen to be done.
+    /// Returns whether there are copies that were not observed to be done.
     pub(crate) fn is_copying(&self) -> bool {
         !self.copying.is_empty()
     }
 
-    /// Fails if this process was forked from the one with the device. To ask for slots that were returned could take forever.
+    /// Fails if this process was forked from the one that owns the device. There, receiving returned slots could
+    /// block forever.
     pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
         if self.device.is_lost() { Err(slotline::Error::Forked.into()) } else { Ok(()) }
     }
 
-    /// Waits until no copy is on its way.
+    /// Waits until no copy is in progress.
     pub(crate) fn end_copies(&mut self) -> Result<(), Error> {
         while !self.copying.is_empty() {
             self.end_oldest_copy()?;
@@ -320,7 +324,7 @@ impl Copier {
         self.end_first(outcome)
     }
 
-    /// Lets go of the oldest copy, which is done; or nobody can say when it is.
+    /// Removes the oldest copy: releases its slots if `outcome` is `Ok`, and gives it up otherwise.
     fn end_first(&mut self, outcome: Result<(), Unsettled>) -> Result<(), Error> {
         let Some(first) = self.copying.pop_front() else { return Ok(()) };
         match outcome {
@@ -330,21 +334,21 @@ impl Copier {
         Ok(())
     }
 
-    /// Has a batch copied, and queues what comes of it. There must be [room](Self::has_room).
+    /// Starts the copy of a batch, and queues the result. There must be [room](Self::has_room).
     pub(crate) fn copy(&mut self, host: Batch<Dynamic>, state: Option<State>) {
         let about = About { task: host.task(), epoch: host.epoch() };
         let outcome = self.submit(host).map(|slot| (slot, about));
         self.queue.push_back(Next { outcome, state });
     }
 
-    /// Queues an error in the place of a batch.
+    /// Queues an error instead of a batch.
     pub(crate) fn fail(&mut self, error: slotline::Error, state: Option<State>) {
         self.queue.push_back(Next { outcome: Err(error.into()), state });
     }
 
-    /// Gives a copy to the driver, and the slot that it goes to.
+    /// Starts a copy, and returns the device slot that it goes to.
     fn submit(&mut self, host: Batch<Dynamic>) -> Result<Slot, Error> {
-        let slot = self.idle.last_mut().expect("there is room");
+        let slot = self.idle.last_mut().expect("the caller ensures that there is room");
         let (columns, task) = (host.columns(), host.task());
         slot.places.clear();
         slot.places.extend((0..columns.len()).filter_map(|i| columns.place(i)));
@@ -357,36 +361,36 @@ impl Copier {
         let free = self.events.iter_mut().position(|event| Arc::get_mut(event).is_some());
         let copied = self.events[free.expect("there are more events than copies and slots")].clone();
 
-        // From here on the copy may have begun, whatever fails or panics.
+        // From here on the copy may have started, even if a call fails or panics.
         let copying = Copying { host: Some(host), copied: None, slot: self.idle.pop(), arena: self.arena.clone() };
         self.copying.push_back(copying);
-        let copying = self.copying.back_mut().expect("pushed just now");
-        let begun = match &copying.slot {
-            // SAFETY: the batch keeps its bytes from being written or freed until `copied` is reached: `copying` has it. The slot
-            // is at least as long, and nobody reads it from `wait_on` until then.
+        let copying = self.copying.back_mut().expect("it was pushed above");
+        let started = match &copying.slot {
+            // SAFETY: `copying` holds the batch, whose lease keeps its bytes from being written or freed until
+            // `copied` is reached. The slot is at least as long, and nothing reads it from `wait_on` until then.
             Some(slot) => unsafe { slot.copy_from(copying.host().columns().bytes(), self.seams, &self.stream) },
             None => Ok(()),
         };
         let marked = copied.record(&self.stream);
         copying.copied = marked.is_ok().then(|| copied.clone());
-        begun.and(marked).map_err(|source| Error::Copy { task, source })?;
-        let mut slot = copying.slot.take().expect("taken out only here");
+        started.and(marked).map_err(|source| Error::Copy { task, source })?;
+        let mut slot = copying.slot.take().expect("the slot is taken out only here");
         slot.copied = Some(copied);
         Ok(slot)
     }
 
-    /// What is to be delivered next.
+    /// Removes and returns the next item to deliver.
     pub(crate) fn pop(&mut self) -> Option<Next> {
         self.queue.pop_front()
     }
 
-    /// The batch of what is delivered.
+    /// Turns a queued item into a batch or its error.
     pub(crate) fn deliver(&self, next: Next) -> Result<DeviceBatch, Error> {
         let (slot, about) = next.outcome?;
         Ok(DeviceBatch::new(slot, about, self.device.clone(), self.fields.clone(), self.back.clone()))
     }
 
-    /// Leaks what a copy that nobody can wait for may use.
+    /// Gives up a copy whose end cannot be determined, and leaks the memory that it may use.
     fn give_up(&mut self, copying: Copying, why: Unsettled) -> Error {
         let error = Error::Leaked { task: copying.host().task(), bytes: self.arena.bytes, why: why.to_string() };
         if copying.slot.is_some() {
@@ -400,7 +404,7 @@ impl Copier {
         error
     }
 
-    /// Sees all copies to their ends, within [`GRACE`](slotline::loader::GRACE).
+    /// Waits for all copies to end, within [`GRACE`](slotline::loader::GRACE).
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         let grace = Grace::new();
         let mut outcome = Ok(());
@@ -420,18 +424,19 @@ impl Copier {
 impl Drop for Copier {
     fn drop(&mut self) {
         if self.device.is_lost() {
-            // A thread that is gone may be in the channel, and either end would wait for it.
+            // A thread that does not exist in this process may be inside the channel, and dropping either end would
+            // wait for it.
             let (_, nothing) = sync_channel(0);
             return mem::forget((self.back.clone(), mem::replace(&mut self.returned, nothing)));
         }
-        // What it leaks it warns of.
+        // `close` logs a warning for everything that it leaks.
         let _ = self.close();
     }
 }
 
 impl Copying {
     fn host(&self) -> &Batch<Dynamic> {
-        self.host.as_ref().expect("it has its batch until it is done")
+        self.host.as_ref().expect("a copy has its batch until it is done")
     }
 
     fn is_done(&self, stream: &Stream) -> Result<bool, DriverError> {
@@ -441,7 +446,7 @@ impl Copying {
         }
     }
 
-    /// Gives the host's slot back, since the copy is done; and the device slot, if it was not delivered.
+    /// Releases the host's slot, since the copy is done. Returns the device slot if it was not delivered.
     fn done(mut self) -> Option<Slot> {
         self.host = None;
         self.slot.take()
@@ -453,7 +458,7 @@ impl Drop for Copying {
         if let Some(host) = self.host.take() {
             mem::forget(host);
             if self.arena.locked_by.is_lost() {
-                // It is the parent's, for whom nothing is lost.
+                // The memory belongs to the parent process, which loses nothing.
                 return;
             }
             if let Some(slot) = &mut self.slot {

@@ -1,4 +1,4 @@
-//! A device, by its primary context.
+//! A device, represented by its primary context.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::leak;
 use crate::pinned::Pinned;
 use crate::probe::{DeviceInfo, handle, probe};
 
-/// A CUDA device, by its primary context: the one that CUDA's runtime, PyTorch and cudarc use, so that streams, events and
-/// memory are theirs as well as ours.
+/// A CUDA device, represented by its primary context. CUDA's runtime, PyTorch and cudarc use the same context, so
+/// they share streams, events and memory with slotline.
 ///
-/// Clones are the same device, and so are two of the same number. It can be used on any thread, and leaves the context that
-/// is current there as it is; a thread that has none may be left with the device's. The primary context is kept until the
-/// last clone, and whatever was made with it, is dropped.
+/// Clones refer to the same device, and so do two values with the same number. A device can be used on any thread. It
+/// leaves the thread's current context as it is, but a thread that has none may be left with the device's. The
+/// primary context is retained until the last clone, and everything that was created with it, is dropped.
 ///
-/// CUDA does not survive a fork. In a forked process every call with a device of its parent's is the error
-/// `CUDA_ERROR_NOT_INITIALIZED`, for which the driver is not called; and what was made with it is given back by the parent only:
-/// dropping it does nothing.
+/// CUDA does not survive a fork. In a forked process every call with a device of its parent fails with
+/// `CUDA_ERROR_NOT_INITIALIZED`, without calling the driver. Only the parent releases what was created with the
+/// device: dropping it in the child does nothing.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -31,22 +31,22 @@ struct Inner {
     info: DeviceInfo,
     device: CUdevice,
     context: CUcontext,
-    /// Whether something in the context may still be at work.
+    /// Whether work in the context may still be running, so that it must not be released.
     kept: AtomicBool,
     process: Process,
 }
 
-// SAFETY: a context is a handle that any thread may use.
+// SAFETY: the driver allows a context handle to be used on any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above; nothing here changes but by atomics.
+// SAFETY: as above, and the only field that changes is atomic.
 unsafe impl Sync for Inner {}
 
 impl Device {
-    /// The device with this number, from 0, in the driver's order.
+    /// Returns the device with this number, from 0, in the driver's order.
     ///
     /// # Errors
     ///
-    /// There is no driver or no such device, or the driver will not make its context.
+    /// Fails if there is no driver, if the device does not exist, or if the driver cannot create its context.
     ///
     /// ```
     /// use slotline_cuda::{Device, Error, Stream};
@@ -84,53 +84,55 @@ impl Device {
         })))
     }
 
-    /// Its number.
+    /// Returns the number of the device.
     pub fn ordinal(&self) -> usize {
         self.0.info.ordinal
     }
 
-    /// What it is called.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.0.info.name
     }
 
-    /// The NUMA node of the host that it hangs on, if the system knows.
+    /// Returns the NUMA node of the host that the device is attached to, if the system knows it.
     pub fn numa_node(&self) -> Option<u32> {
         self.0.info.numa_node
     }
 
-    /// All that the driver says of it.
+    /// Returns everything that the driver reports about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Waits until the device has done all that was asked of it in its primary context.
+    /// Waits until the device has finished all work in its primary context.
     ///
     /// # Errors
     ///
-    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    /// Returns the driver's error, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
         let _entered = self.enter()?;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         Ok(self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })?)
     }
 
-    /// Where a loader's batches shall be, for its builder's `memory`: page-locked memory that this device reads without a
-    /// copy between, as [`Pinned::registered`] makes it.
+    /// Returns a function for the `memory` option of a loader's builder that puts the batches into page-locked
+    /// memory, made by [`Pinned::registered`]. The device reads this memory directly, without an intermediate copy.
     pub fn pinned(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
         let device = self.clone();
         move |bytes| Ok(Pinned::registered(&device, bytes)?)
     }
 
-    /// Never releases the primary context: that would wait for work which may never end, and free what it works on.
+    /// Keeps the primary context forever: releasing it would wait for work that may never end, and free the memory in
+    /// use by it.
     pub(crate) fn keep(&self) {
         if !self.0.kept.swap(true, Ordering::Relaxed) {
             leak::note_handle();
         }
     }
 
-    /// Whether this process was forked from the one that has the device. It must not call the driver, whose locks may be held
-    /// by threads that it has not; nor give back what is its parent's.
+    /// Returns whether this process was forked from the one that owns the device. Such a process must not call the
+    /// driver, whose locks may be held by threads that do not exist in it, and must not release what belongs to its
+    /// parent.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         !self.0.process.is_this()
@@ -160,7 +162,8 @@ impl Drop for Inner {
         if *self.kept.get_mut() || !self.process.is_this() {
             return;
         }
-        // SAFETY: retained by `new`, and whatever was made with it is gone: it holds a clone.
+        // SAFETY: `new` retained the context, and everything that was created with it is dropped, since each such
+        // value holds a clone.
         let code = unsafe { driver::cuDevicePrimaryCtxRelease_v2(self.device) };
         if code != driver::SUCCESS {
             let error = DriverError::new("cuDevicePrimaryCtxRelease", code, Some(self.info.ordinal));

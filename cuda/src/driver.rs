@@ -1,8 +1,8 @@
-//! The driver's functions that this crate calls.
+//! The driver functions that this crate calls.
 //!
-//! cudarc declares them, too, but with an enum for the answer: a number that is none of its values, such as a later driver may
-//! give, would be undefined behaviour. Here it is a number. And cudarc panics where a function is missing; here [`load`] has
-//! looked for all of them before one is called.
+//! cudarc declares them too, but with an enum as the return type: a number that is not one of its values, such as a
+//! later driver may return, would be undefined behaviour. Here the return type is a number. In addition, cudarc
+//! panics where a function is missing; here [`load`] looks up all of them before any is called.
 
 use std::error::Error;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -17,7 +17,7 @@ use slotline::fork::Process;
 
 use crate::error::{DriverError, Unavailable};
 
-/// What a call answers: a `CUresult`, which may be one that cudarc does not know.
+/// The return value of a call: a `CUresult`, possibly one that cudarc does not know.
 pub(crate) type CUresult = u32;
 
 pub(crate) const SUCCESS: CUresult = Known::CUDA_SUCCESS as u32;
@@ -30,22 +30,24 @@ pub(crate) const ALREADY_REGISTERED: CUresult = Known::CUDA_ERROR_HOST_MEMORY_AL
 pub(crate) const CAPTURE_UNSUPPORTED: CUresult = Known::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32;
 pub(crate) const UNKNOWN: CUresult = Known::CUDA_ERROR_UNKNOWN as u32;
 
-/// The driver's library, loaded for good.
+/// The driver's library, which is never unloaded.
 struct Loaded {
     functions: Functions,
     /// The process that loaded it.
     process: Process,
 }
 
-/// Null, or a box's that was leaked. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever.
+/// Null, or a pointer to a leaked box. This is not a `OnceLock`, since a child forked while the parent initialises it
+/// would wait forever.
 static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(null_mut());
 
 fn loaded() -> Option<&'static Loaded> {
-    // SAFETY: null, or a box's that was leaked.
+    // SAFETY: the pointer is null or comes from a leaked box, which is never freed.
     unsafe { LOADED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Declares functions of the driver by their names in its library, or a newer one that is taken where it is there.
+/// Declares driver functions by their names in the library. Where a newer name is given, it is used if the library
+/// has it.
 macro_rules! functions {
     ($($name:ident $(or $newer:literal)? ($($argument:ident: $type:ty),*);)*) => {
         #[allow(non_snake_case)]
@@ -54,7 +56,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks for all; the name of one that is missing.
+            /// Looks up all functions. On failure, returns the name of the missing one.
             fn find(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
@@ -73,15 +75,16 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// As CUDA's documentation has it.
+            /// The requirements of this function in CUDA's documentation apply.
             ///
             /// # Panics
             ///
-            /// If no driver was [loaded](load).
+            /// Panics if no driver was [loaded](load).
             #[allow(non_snake_case)]
             pub(crate) unsafe fn $name($($argument: $type),*) -> CUresult {
-                let loaded = loaded().expect("the driver is loaded before it is called");
-                // SAFETY: the caller's word.
+                let loaded = loaded().expect("`load` must succeed before the driver is called");
+                // SAFETY: the caller upholds this function's safety contract, the requirements of CUDA's
+                // documentation.
                 unsafe { (loaded.functions.$name)($($argument),*) }
             }
         )*
@@ -125,34 +128,37 @@ functions! {
     cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
 }
 
-/// Loads the driver's library, with every function that is used, unless that succeeded before.
+/// Loads the driver's library and looks up every function in use, unless that succeeded before.
 pub(crate) fn load() -> Result<(), Unavailable> {
     if let Some(loaded) = loaded() {
-        // A driver that was started in the parent does not work in the child, and a thread that is gone may have its locks.
+        // A driver that was initialised in the parent does not work in the child, and a thread that does not exist in
+        // the child may hold its locks.
         return if loaded.process.is_this() { Ok(()) } else { Err(DriverError::forked("cuInit", None).into()) };
     }
     let process = Process::this();
     let (name, library) = open()?;
     let functions = Functions::find(&library);
     let functions = functions.map_err(|symbol| Unavailable::MissingSymbol { library: name, symbol })?;
-    // It must be there for as long as the process.
+    // The library must stay loaded for the lifetime of the process.
     std::mem::forget(library);
-    // Another thread may have been first; then both are the same.
+    // If another thread was faster, both values are the same.
     LOADED.store(Box::leak(Box::new(Loaded { functions, process })), Ordering::Release);
     Ok(())
 }
 
-/// The library by the first of cudarc's names that can be loaded, so that cudarc finds the same one.
+/// Opens the library by the first of cudarc's names that can be loaded, so that cudarc finds the same one.
 fn open() -> Result<(String, Library), Unavailable> {
     let tried: Vec<String> = ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates).collect();
     let mut reason = None;
     for name in &tried {
-        // SAFETY: a driver's library may be loaded; what else has its name, we cannot know.
+        // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library with the same name
+        // is beyond the control of this crate.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok((name.clone(), library)),
             Err(error) => {
                 let error = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
-                // That a file is there but is no good says more than that another one is missing.
+                // An error about a file that exists but cannot be loaded is more useful than one about a missing
+                // file.
                 if reason.is_none() || !error.contains("No such file") {
                     reason = Some(error);
                 }
@@ -168,7 +174,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn no_function_is_called_by_cudarc_s_declaration() {
+    fn cudarc_s_function_declarations_are_not_used() {
         let mut calls = 0;
         for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
             let path = file.unwrap().path();
@@ -176,6 +182,6 @@ mod tests {
             assert!(!source.contains(concat!("sys", "::cu")), "{}", path.display());
             calls += source.matches(concat!("driver", "::cu")).count();
         }
-        assert!(calls > 20, "the search works");
+        assert!(calls > 20, "the search finds the calls");
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong between here and the device.
+//! The errors of this crate.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -6,252 +6,259 @@ use std::time::Duration;
 
 use crate::driver::{self, CUresult};
 
-/// Why something could not be done with a device.
+/// An operation on a device failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no driver to be had.
+    /// No CUDA driver is available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// A call of the driver failed.
+    /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// There is no such device.
+    /// The driver has no device with this number.
     #[error(
-        "there is no device {ordinal}: the driver has {devices}, counted from 0 (CUDA_VISIBLE_DEVICES may hide some)"
+        "there is no device {ordinal}: the driver has {devices}, numbered from 0 (CUDA_VISIBLE_DEVICES may hide some)"
     )]
     NoSuchDevice {
-        /// The number that was asked for.
+        /// The requested device number.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices that the driver has.
         devices: usize,
     },
-    /// The host's loader has an error in the place of a batch, or for a pass.
+    /// The host's loader returned an error instead of a batch, or failed to start a pass.
     #[error(transparent)]
     Loader(#[from] slotline::Error),
-    /// The host's loader has its batches in memory that the device cannot copy from by itself.
+    /// The batches of the host's loader are not in page-locked memory, so the device cannot copy from it directly.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
-    /// The host's loader is not the one that the device slots were made for.
-    #[error("the loader behind loader_mut() was exchanged for another one; make a DeviceLoader of that")]
+    /// The host's loader was replaced after the device slots were made for it.
+    #[error("the loader behind loader_mut() was replaced with another one; make a new DeviceLoader from that one")]
     Exchanged,
-    /// A loader without device slots.
-    #[error("a device loader needs a device slot; give it two, or three")]
+    /// The number of device slots is 0.
+    #[error("the number of device slots is 0; use 2 or 3")]
     NoSlots,
-    /// The driver refused to copy a batch, which is not delivered. The next one comes, unless this was the second such error
-    /// one after the other.
+    /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with the next batch,
+    /// unless this is the second such error in a row.
     #[error("batch {task} could not be copied: {source}")]
     Copy {
-        /// The batch, counted from 0.
+        /// The number of the batch, from 0.
         task: usize,
-        /// What the driver said.
+        /// The driver's error.
         source: DriverError,
     },
-    /// Fields of a batch are not in page-locked memory.
+    /// A field of a batch spilled to the heap, so it is not in page-locked memory.
     #[error(
-        "batch {task} has more items in field {field} than it has room for, and can't be copied from the heap; give the field \
-         more room, and build the loader without on_overflow(Spill)"
+        "field {field} of batch {task} has more items than it has room for, and cannot be copied from the heap; give \
+         the field more room, and build the loader without on_overflow(Spill)"
     )]
     Spilled {
-        /// The batch, counted from 0.
+        /// The number of the batch, from 0.
         task: usize,
-        /// The field.
+        /// The name of the field.
         field: String,
     },
-    /// A copy was begun and nobody can tell when it is done.
+    /// A copy was started and there is no way to find out when it is done.
     #[error(
-        "the copy of batch {task} can't be waited for ({why}): the {bytes} bytes of host memory that the loader's batches are \
-         in are leaked, since the device may still read them; end this process"
+        "cannot wait for the copy of batch {task} ({why}): the {bytes} bytes of host memory that hold the loader's \
+         batches are leaked, since the device may still read them; end this process"
     )]
     Leaked {
-        /// The batch, counted from 0.
+        /// The number of the batch, from 0.
         task: usize,
-        /// Bytes that are leaked; of several batches of a loader they are the same ones.
+        /// The size of the leaked memory, in bytes. Batches of the same loader share this memory, so don't add it up
+        /// over several errors.
         bytes: usize,
-        /// Why.
+        /// Why the copy cannot be waited for.
         why: String,
     },
-    /// Nobody can tell when the memory of a batch that was released, or whose copy failed, is free again.
-    #[error("a device slot is lost, since what uses it can't be waited for ({source}); {left} are left")]
+    /// A device slot is lost: its batch was released, or its copy failed, and there is no way to find out when its
+    /// memory is free again.
+    #[error("a device slot is lost, since the work that uses it cannot be waited for ({source}); {left} are left")]
     Lost {
-        /// Device slots that are left.
+        /// The number of device slots that are left.
         left: usize,
-        /// What the driver said.
+        /// The driver's error.
         source: DriverError,
     },
-    /// The batches that were not dropped have all device slots. Each call says so until one is dropped: on a device there are as
-    /// many batches as slots, and no more memory is taken for those that are kept.
-    #[error("all {slots} device slots are held; drop batches sooner, or make the loader with_slots({})", slots + 1)]
+    /// All device slots are held by batches that were not dropped. Each call returns this error until a batch is
+    /// dropped: a device holds as many batches as there are slots, and no more memory is allocated for batches that
+    /// are kept.
+    #[error("all {slots} device slots are held; drop batches sooner, or create the loader with_slots({})", slots + 1)]
     Held {
-        /// Device slots of the loader.
+        /// The number of device slots of the loader.
         slots: usize,
     },
-    /// A copy takes longer than the timeout.
+    /// A copy took longer than the timeout.
     #[error(
-        "the copy of batch {task} is not done after {} seconds: a kernel that the device slot waits for may be stuck",
+        "the copy of batch {task} is not done after {} seconds: a kernel that the copy waits for may be stuck",
         after.as_secs_f64()
     )]
     Timeout {
         /// The timeout.
         after: Duration,
-        /// The batch, counted from 0.
+        /// The number of the batch, from 0.
         task: usize,
     },
-    /// A stream of one device and a batch on another one.
-    #[error("a stream of device {stream} can't use a batch on device {batch} directly; copy it, or use a stream there")]
+    /// The stream and the batch belong to different devices.
+    #[error(
+        "a stream of device {stream} cannot use a batch on device {batch}; copy it, or use a stream of that device"
+    )]
     WrongDevice {
         /// The stream's device.
         stream: usize,
         /// The batch's device.
         batch: usize,
     },
-    /// A batch that is used on too many streams.
+    /// A batch was made ready on too many streams.
     #[error(
-        "a batch can be made ready on {most} streams; have one of them wait for the others, and release_on that one"
+        "a batch can be made ready on at most {most} streams; let one of them wait for the others, and pass it to \
+         release_on"
     )]
     TooManyStreams {
-        /// How many there can be.
+        /// The maximum number of streams.
         most: usize,
     },
-    /// The system has not so much memory.
-    #[error("{bytes} bytes of host memory can't be had ({source}); make batch_size or prefetch_factor smaller")]
+    /// The system does not have enough memory.
+    #[error("{bytes} bytes of host memory cannot be allocated ({source}); make batch_size or prefetch_factor smaller")]
     HostMemory {
-        /// Bytes asked for.
+        /// The requested size, in bytes.
         bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether a pass can give this again and again without getting on, whatever the user does.
+    /// Whether a pass can return this error repeatedly without making progress, regardless of what the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        // What the host's loader lacks was leaked here.
+        // The host's loader lacks slots because they were leaked here.
         let is_host_held = matches!(self, Self::Loader(slotline::Error::Held { .. }));
         is_host_held || matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
 }
 
-/// Why there is no CUDA driver for this process.
+/// The reason why no CUDA driver is available to this process.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// The driver's library is not there, or cannot be loaded.
+    /// The driver's library is missing or cannot be loaded.
     #[error(
-        "no CUDA driver library can be loaded ({reason}; {} names tried, {} first); install NVIDIA's driver, or give the \
-         container access to it",
+        "no CUDA driver library can be loaded ({reason}; tried {} names, the first is {}); install NVIDIA's driver, or \
+         give the container access to it",
         tried.len(), tried.first().map_or("none", String::as_str)
     )]
     NoLibrary {
-        /// The names that were looked for, in this order.
+        /// The library names that were tried, in this order.
         tried: Vec<String>,
-        /// What the system said.
+        /// The error of the system's loader.
         reason: String,
     },
-    /// The library lacks a function that is needed.
-    #[error(
-        "the CUDA driver library {library} has no {symbol}: a driver of CUDA 11.4 (R470) or newer is needed; update it"
-    )]
+    /// The library lacks a required function.
+    #[error("the CUDA driver library {library} has no {symbol}: update to a driver for CUDA 11.4 (R470) or newer")]
     MissingSymbol {
-        /// The library's name.
+        /// The name of the library.
         library: String,
-        /// The function.
+        /// The missing function.
         symbol: &'static str,
     },
-    /// The driver will not start, or not say what there is.
+    /// The driver does not start, or does not report its devices.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// The driver has no device.
     #[error(
-        "the CUDA driver works, but has no device; look at nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices"
+        "the CUDA driver works, but has no device; check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices"
     )]
     NoDevice,
 }
 
-/// A call of the driver that failed.
+/// A failed driver call.
 ///
-/// A kernel or copy that failed earlier may be the cause: the driver says so at any later call.
+/// The cause may be a kernel or a copy that failed earlier: the driver can report such a failure from any later call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverError {
-    /// The driver's function.
+    /// The driver function.
     pub call: &'static str,
-    /// What it returned, a `CUresult`; `u32::MAX` if a panic came before the answer.
+    /// The returned `CUresult`; `u32::MAX` if a panic interrupted the call.
     pub code: u32,
-    /// The name of that.
+    /// The name of the code.
     pub name: String,
-    /// The driver's words for it.
+    /// The driver's description of the code.
     pub text: String,
-    /// The device, unless the call was about none.
+    /// The device, if the call concerned one.
     pub device: Option<usize>,
 }
 
 impl DriverError {
-    /// The error that a call returned. The driver must be loaded: it is asked for its words.
+    /// Creates the error for a call that returned `code`. The driver must be loaded, since it is asked for the name
+    /// and description.
     pub(crate) fn new(call: &'static str, code: CUresult, device: Option<usize>) -> Self {
         let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
         // SAFETY: both write a pointer to a string that is never freed, or null.
         let _ = unsafe { (driver::cuGetErrorName(code, &mut name), driver::cuGetErrorString(code, &mut text)) };
-        let words = |from: *const c_char, otherwise: &str| {
+        let string = |from: *const c_char, otherwise: &str| {
             if from.is_null() {
                 return otherwise.to_owned();
             }
-            // SAFETY: not null, so a string of the driver's.
+            // SAFETY: the pointer is not null, so it is one of the driver's static, nul-terminated strings.
             unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
         };
-        let (name, text) = (words(name, "CUDA error"), words(text, "the driver has no words for it"));
+        let (name, text) = (string(name, "CUDA error"), string(text, "the driver has no description"));
         Self { call, code, name, text, device }
     }
 
-    /// For a call that nobody has seen return, since a panic unwound through it.
+    /// Creates the error for a call that did not return because a panic unwound through it.
     pub(crate) fn interrupted(call: &'static str) -> Self {
         let (name, text) = ("no answer".to_owned(), "a panic interrupted it".to_owned());
         Self { call, code: u32::MAX, name, text, device: None }
     }
 
-    /// The error of a call that is not made, as the process was forked. The driver would say the same, if it could be asked.
+    /// Creates the error for a call that is not made because the process was forked. The driver would return the same
+    /// code if it could be called.
     #[cold]
     pub(crate) fn forked(call: &'static str, device: Option<usize>) -> Self {
         let (name, text) = ("CUDA_ERROR_NOT_INITIALIZED".to_owned(), "this process was forked".to_owned());
         Self { call, code: driver::NOT_INITIALIZED, name, text, device }
     }
 
-    /// Whether it says nothing of what was asked about: while a thread captures a stream, the driver answers no questions.
+    /// Whether the error is temporary and says nothing about the queried object: the driver refuses queries while a
+    /// thread captures a stream.
     pub(crate) fn is_passing(&self) -> bool {
         self.code == driver::CAPTURE_UNSUPPORTED
     }
 
-    /// What to do about it, where that is known.
+    /// Returns what to do about the error, if that is known.
     fn advice(&self) -> Option<&'static str> {
         Some(match self.code {
             2 if self.call.starts_with("cuMemHost") => {
-                "that much memory can't be page-locked: make batch_size or prefetch_factor smaller"
+                "that much memory cannot be page-locked: make batch_size or prefetch_factor smaller"
             }
-            2 => "the device's memory is full: use fewer device slots, smaller batches, or stop what else uses it",
+            2 => "the device's memory is full: use fewer device slots or smaller batches, or stop other programs there",
             3 => "CUDA does not survive a fork: spawn the process instead, or use CUDA after the fork only",
             4 => "the process is ending: drop loaders before main returns",
-            34 => "this is the toolkit's stub, not a driver: take its folder off LD_LIBRARY_PATH",
-            46 => "another process has the device to itself, or it is busy: see its compute mode in nvidia-smi",
-            100 => "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices",
-            201 | 709 => "the device's primary context was reset behind slotline's back: make the Device anew",
-            304 => "the system refused: look at its log, and at `ulimit -l` if memory was to be page-locked",
-            400 => "a stream, or an event, is gone already or of another device",
+            34 => "this is the toolkit's stub library, not a driver: remove its folder from LD_LIBRARY_PATH",
+            46 => "another process uses the device exclusively, or it is busy: check its compute mode in nvidia-smi",
+            100 => "check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's devices",
+            201 | 709 => "the device's primary context was reset by other code: create a new Device",
+            304 => "the system refused: check its log, and `ulimit -l` if the call was to page-lock memory",
+            400 => "a stream or an event was already destroyed, or belongs to another device",
             712 => {
-                "somebody registered memory with the driver and unmapped it without unregistering: find who, or use the \
-                 allocated form"
+                "other code registered memory with the driver and unmapped it without unregistering it: fix that code, \
+                 or use Pinned::allocated"
             }
             214 | 220 | 700 | 702 | 710 | 714..=719 => {
-                "a kernel or copy failed earlier, and nothing works on this device in this process any more: start it anew \
+                "a kernel or copy failed earlier, and this process cannot use the device any more: restart it \
                  (compute-sanitizer finds the kernel)"
             }
-            802 => "wait for the system's fabric manager, or look at its log",
+            802 => "wait for the system's fabric manager, or check its log",
             803 | 804 => {
-                "the driver's library and its kernel module don't fit: restart after the update, or align both"
+                "the driver's library and kernel module don't match: reboot after an update, or install matching ones"
             }
             900..=907 => {
-                "a stream is captured into a graph: load and drop batches before or after that, or capture in relaxed mode"
+                "a stream is captured into a graph: load and drop batches before or after that, or use relaxed mode"
             }
-            999 => "look at the system's log (dmesg), and load the driver's kernel module",
+            999 => "check the system's log (dmesg), and load the driver's kernel module",
             _ => return None,
         })
     }

@@ -11,15 +11,15 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::stream::Stream;
 
-/// A point in a stream's work, without a time. One that was never recorded counts as reached.
+/// A point in a stream's work, without a time. An event that was never recorded counts as reached.
 pub(crate) struct Event {
     device: Device,
     raw: CUevent,
 }
 
-// SAFETY: an event is a handle that any thread may use.
+// SAFETY: the driver allows an event handle to be used on any thread.
 unsafe impl Send for Event {}
-// SAFETY: as above; nothing here changes.
+// SAFETY: as above, and the fields never change.
 unsafe impl Sync for Event {}
 
 impl Event {
@@ -35,27 +35,28 @@ impl Event {
         Ok(Self { device: device.clone(), raw })
     }
 
-    /// Means from now on what is on the stream now. The stream must be of the event's device.
+    /// Records the event behind the work that is on the stream now. The stream must belong to the event's device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
-        // SAFETY: both are valid.
+        // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuEventRecord", |stream| unsafe { driver::cuEventRecord(self.raw, stream) })
     }
 
-    /// Lets the stream, of whichever device, go on only when the event as recorded last is reached. The host does not wait.
+    /// Makes the stream, which may be of any device, wait until the event as recorded last is reached. The host does
+    /// not wait.
     pub(crate) fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
-        // SAFETY: both are valid.
+        // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuStreamWaitEvent", |stream| unsafe { driver::cuStreamWaitEvent(stream, self.raw, 0) })
     }
 
-    /// Whether the event as recorded last is reached.
+    /// Returns whether the event as recorded last is reached.
     pub(crate) fn is_done(&self) -> Result<bool, DriverError> {
-        // SAFETY: a valid event.
+        // SAFETY: the event is valid until it is dropped.
         self.device.query("cuEventQuery", || unsafe { driver::cuEventQuery(self.raw) })
     }
 
     /// Waits until the event as recorded last is reached.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
-        // SAFETY: a valid event.
+        // SAFETY: the event is valid until it is dropped.
         self.device.call("cuEventSynchronize", || unsafe { driver::cuEventSynchronize(self.raw) })
     }
 }
@@ -72,7 +73,8 @@ impl Drop for Event {
             return;
         }
         let raw = self.raw;
-        // SAFETY: our own, and nobody has it any more. If it is not reached yet, the driver frees it when it is.
+        // SAFETY: this value owns the event, and nothing uses the handle any more. If the event is not reached yet,
+        // the driver frees it once it is.
         if let Err(error) = self.device.call("cuEventDestroy", || unsafe { driver::cuEventDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "an event is leaked");
@@ -80,45 +82,47 @@ impl Drop for Event {
     }
 }
 
-/// A point in a stream's work, with the time at which it was reached by the device's clock: two of them tell what the work
-/// between them took.
+/// A point in a stream's work, with the time at which it was reached by the device's clock. Two of them measure how
+/// long the work between them took.
 #[derive(Debug)]
 pub struct TimedEvent(Event);
 
 impl TimedEvent {
-    /// An event that is not recorded yet.
+    /// Creates an event that is not recorded yet.
     ///
     /// # Errors
     ///
-    /// What the driver says if it refuses.
+    /// Returns the driver's error.
     pub fn new(device: &Device) -> Result<Self, Error> {
         Ok(Self(Event::with(device, CUevent_flags::CU_EVENT_DEFAULT)?))
     }
 
-    /// Puts the event on a stream of its device, behind what is there. It forgets where it was before.
+    /// Records the event on a stream of its device, behind the work that is already there. It replaces an earlier
+    /// recording.
     ///
     /// # Errors
     ///
-    /// What the driver says, for one if the stream is of another device.
+    /// Returns the driver's error, for example if the stream belongs to another device.
     pub fn record(&self, stream: &Stream) -> Result<(), Error> {
         Ok(self.0.record(stream)?)
     }
 
-    /// Waits until the stream has come to the event.
+    /// Waits until the stream has reached the event.
     ///
     /// # Errors
     ///
-    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    /// Returns the driver's error, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
         Ok(self.0.synchronize()?)
     }
 
-    /// The time from the other event to this one, to about half a microsecond; zero if this one was reached first.
+    /// Returns the time from the other event to this one, with a resolution of about half a microsecond; zero if this
+    /// one was reached first.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and `CUDA_ERROR_INVALID_HANDLE` if one was never recorded
-    /// or they are of different devices.
+    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and `CUDA_ERROR_INVALID_HANDLE` if one was
+    /// never recorded or they belong to different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration, Error> {
         let mut milliseconds = 0.0_f32;
         let (from, to) = (earlier.0.raw, self.0.raw);

@@ -1,17 +1,17 @@
-//! What could not be given back.
+//! Counters of leaked resources.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What this process has leaked so far because the driver would not take it back, or because a copy that could not be
-/// waited for may still read or write it. Each time a warning says so, too.
+/// The resources that this process has leaked so far, because the driver did not take them back, or because a copy
+/// that could not be waited for may still read or write them. A warning is logged for each leak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leaked {
-    /// Bytes of page-locked host memory.
+    /// The size of the page-locked host memory, in bytes.
     pub host_bytes: u64,
-    /// Bytes of device memory.
+    /// The size of the device memory, in bytes.
     pub device_bytes: u64,
-    /// Events, streams, and holds on a device's primary context.
+    /// The number of events, streams, and retained primary contexts.
     pub handles: u64,
 }
 
@@ -19,7 +19,7 @@ static HOST_BYTES: AtomicU64 = AtomicU64::new(0);
 static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 
-/// What this process has leaked so far.
+/// Returns the resources that this process has leaked so far.
 pub fn leaked() -> Leaked {
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Leaked { host_bytes: read(&HOST_BYTES), device_bytes: read(&DEVICE_BYTES), handles: read(&HANDLES) }

@@ -1,15 +1,17 @@
-//! Batches on CUDA devices: page-locked memory that samples are written into, and one copy per batch, beside training.
+//! Batches on CUDA devices: samples are written into page-locked host memory, and each batch is copied to the device
+//! with one copy that overlaps with training.
 //!
-//! It builds and its programs start without a toolkit and without a driver: the driver's library is loaded when a device is
-//! asked for, and where there is none that is an error ([`Unavailable`]).
+//! The crate builds, and programs that use it start, without a CUDA toolkit and without a driver. The driver's
+//! library is loaded when a device is first requested; if there is none, that is an error ([`Unavailable`]).
 //!
-//! - [`probe()`]: what driver and devices there are.
-//! - [`Device`], [`Stream`], [`TimedEvent`]: a device by its primary context, which PyTorch and cudarc use, too; its own
-//!   streams, and the training loop's by their raw handles; times by the device's clock.
-//! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) and anything else.
-//! - [`DeviceLoader`], [`DeviceBatch`]: a loader whose batches come out on a device.
-//! - [`Error`], [`leaked()`]: every call of the driver that fails is an error that names it and says what to do. Memory that
-//!   the driver won't take back, or may still be copying, is leaked rather than freed, and counted.
+//! - [`probe()`]: reports the driver and its devices.
+//! - [`Device`], [`Stream`], [`TimedEvent`]: a device, represented by its primary context, which PyTorch and cudarc
+//!   use too; its streams, either created here or wrapped from the raw handles of the training loop; and times by the
+//!   device's clock.
+//! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) or for any other use.
+//! - [`DeviceLoader`], [`DeviceBatch`]: a loader that delivers its batches on a device.
+//! - [`Error`], [`leaked()`]: every failed driver call is an error that names the call and says what to do. Memory
+//!   that the driver does not take back, or may still be copying, is leaked rather than freed, and counted.
 
 mod batch;
 mod call;

@@ -1,4 +1,4 @@
-//! A loader whose batches come out on a device.
+//! A loader that delivers its batches on a device.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::pass::{DevicePass, Progress};
 
-/// Device slots, unless said: one that is read, one that is copied into, and one more, so that the next copy is there when
-/// the one before it ends.
+/// The default number of device slots: one is read, one is copied into, and one more lets the next copy be queued
+/// before the current one ends.
 const SLOTS: usize = 3;
 
-/// Feeds a training loop with the batches of a [loader](slotline::Loader), on a device.
+/// Feeds a training loop with the batches of a [loader](slotline::Loader) on a device.
 ///
-/// The host's loader writes its batches into [page-locked memory](crate::Pinned); each goes to one of three device slots by one
-/// copy on a stream of this loader's own, while kernels read the batches before it. Nothing is allocated after the
-/// first pass began, no thread is started, and the caller's stream waits for copies by itself, without the host.
+/// The host's loader writes its batches into [page-locked memory](crate::Pinned). Each batch is copied to one of
+/// three device slots with a single copy, on a stream that belongs to this loader, while kernels read the batches
+/// before it. Nothing is allocated after the first pass has started, no thread is started, and the caller's stream
+/// waits for copies without involving the host.
 ///
 /// ```no_run
 /// use slotline::Loader;
@@ -37,51 +38,55 @@ const SLOTS: usize = 3;
 /// for _epoch in 0..3 {
 ///     for batch in loader.epoch()? {
 ///         let batch = batch?;
-///         batch.ready_on(&stream)?; // what is launched on the stream from here on may read the batch
-///         let images = batch.field(0).expect("a field");
+///         batch.ready_on(&stream)?; // work launched on the stream from here on may read the batch
+///         let images = batch.field(0).expect("the batch has fields");
 ///         println!("{} images {:?} at {:#x}", batch.len(), images.shape(), images.ptr());
-///     } // dropped: refilled when the stream has come to this point
+///     } // dropped: its slot is refilled once the stream reaches this point
 /// }
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// Several loaders on one device have a copy stream each, so that none waits for another one's slots. For several devices there
-/// is a loader for each, of a part of the dataset (`DistributedSampler`); memory that is page-locked for one device is so for all.
+/// Several loaders on one device each have their own copy stream, so none waits for another one's slots. For several
+/// devices, create one loader for each, over a part of the dataset (`DistributedSampler`). Memory that is page-locked
+/// for one device is page-locked for all of them.
 ///
-/// # What it asks of the host's loader
+/// # Requirements on the host's loader
 ///
 /// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another [`Pinned`](crate::Pinned);
-/// - [`hold`](slotline::loader::Builder::hold) of as many batches as there are device slots, so that loading ahead goes on while
-///   copies are on their way. With less, copies wait for each other more than they need.
+/// - [`hold`](slotline::loader::Builder::hold) with at least the number of device slots, so that loading ahead
+///   continues while batches are copied. With less, copies wait for each other more often than necessary.
 ///
-/// A batch with [spilled](slotline::loader::Overflow::Spill) fields is an error in its place: these are not in page-locked memory.
+/// A batch with [spilled](slotline::loader::Overflow::Spill) fields is replaced by an error, since these fields are
+/// not in page-locked memory.
 ///
-/// # What it costs
+/// # Cost
 ///
-/// For each batch the driver is called to have the copy stream wait for the slot, to copy, and to mark the end of the copy; and
-/// once for every two batches to be asked whether copies are done, with three slots and copies that are faster than the steps
-/// (with two slots once for each; more often only where the host must wait for a copy). Releasing the batch is a call,
-/// and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not seen to be done: 3.5 calls beside the copy itself
-/// (counted over the fake driver), of which 2.5 are `next`'s.
-/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that lies in two of them takes two copies.
+/// Each batch takes three driver calls: make the copy stream wait for the slot, copy, and record the end of the copy.
+/// One more call for every two batches asks whether copies are done, with three slots and copies that are faster than
+/// the steps (with two slots, one for each batch; more often only where the host must wait for a copy). Releasing the
+/// batch is a call, and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not yet observed to be done.
+/// With three slots and copies that are done in time, this adds up to 3.5 calls in addition to the copy itself
+/// (counted with the fake driver), of which `next` makes 2.5.
 ///
-/// # When things go wrong
+/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that spans two of them takes two copies.
 ///
-/// | what | outcome |
+/// # Errors and edge cases
+///
+/// | situation | outcome |
 /// |---|---|
-/// | the host's loader has an error | [`Error::Loader`] in the place of its batch |
-/// | the host's loader is [stopped](slotline::loader::Stopper) | [`Error::Loader`] with [`Stopped`](slotline::Error::Stopped), after the batches that are on the device already |
-/// | the driver refuses a copy | [`Error::Copy`] in the place of its batch; the next batch comes. After two errors of the driver one after the other the pass is over |
-/// | a copy that was begun cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader takes [other memory](slotline::loader::OnHeld) in its place, if it may |
-/// | a batch cannot be released | an error of `release_on`, or a warning if it is dropped; [`Error::Lost`] by the next `next`, and one slot less |
-/// | all device slots are held | [`Error::Held`] from each call until a batch is dropped; then the next one comes. Or it [waits](DeviceLoader::wait_for_release). On a device no more memory is taken for batches that are kept |
+/// | the host's loader returns an error | [`Error::Loader`] instead of its batch |
+/// | the host's loader is [stopped](slotline::loader::Stopper) | [`Error::Loader`] with [`Stopped`](slotline::Error::Stopped), after the batches that are already on the device |
+/// | the driver refuses a copy | [`Error::Copy`] instead of the batch; the pass continues with the next batch. After two driver errors in a row the pass ends |
+/// | a copy that was started cannot be waited for | [`Error::Leaked`]: its host memory is leaked rather than written or freed; the host's loader uses [other memory](slotline::loader::OnHeld) instead, if allowed |
+/// | a batch cannot be released | an error from `release_on`, or a warning if the batch is dropped; then [`Error::Lost`] from the following `next`, and one slot less |
+/// | all device slots are held | [`Error::Held`] from each call until a batch is dropped; then the next batch. Alternatively the loader [waits](DeviceLoader::wait_for_release). No more device memory is allocated for batches that are kept |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
-/// | a loader dropped with copies on the way | it waits for them, at most [`GRACE`](slotline::loader::GRACE), and then leaks what they may use |
-/// | the slots' memory is freed while other kernels of the context run | the driver's `cuMemFree` may wait for these, without a limit |
-/// | a batch dropped after its loader | it waits in the same way for the streams that it was made ready on |
-/// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream meanwhile |
-/// | the context of the device is destroyed | the driver's errors, as above |
-/// | the process is forked | in the child [`Error::Loader`] with [`Forked`](slotline::Error::Forked); nothing is given back there, and the driver is not called |
+/// | a loader is dropped while copies are in progress | it waits for them for at most [`GRACE`](slotline::loader::GRACE), and then leaks the memory that they may use |
+/// | the slots' memory is freed while other kernels of the context run | the driver's `cuMemFree` may wait for these kernels, without a limit |
+/// | a batch is dropped after its loader | it waits in the same way for the streams that it was made ready on |
+/// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream during the capture |
+/// | the device's context is destroyed | the driver's errors, as above |
+/// | the process is forked | in the child, [`Error::Loader`] with [`Forked`](slotline::Error::Forked); the child releases nothing and does not call the driver |
 pub struct DeviceLoader {
     /// Dropped first: copies read the loader's memory.
     copier: Copier,
@@ -90,22 +95,23 @@ pub struct DeviceLoader {
 }
 
 impl DeviceLoader {
-    /// Has the batches of `host` come out on `device`, by three device slots. Device loaders are of one type, whatever their
-    /// samples are: what a batch on a device has are [fields](DeviceBatch::field).
+    /// Creates a loader that delivers the batches of `host` on `device`, with three device slots. Device loaders have
+    /// the same type for all sample types: a batch on a device provides [fields](DeviceBatch::field).
     ///
     /// # Errors
     ///
-    /// [`Error::NotPageLocked`], and what the driver says, for one if the device has no memory for the slots.
+    /// Returns [`Error::NotPageLocked`], or the driver's error, for example if the device does not have enough memory
+    /// for the slots.
     pub fn new<S>(host: Loader<Batch<S>>, device: &Device) -> Result<Self, Error> {
         Self::with_slots(host, device, SLOTS)
     }
 
-    /// The same with so many device slots. With one, nothing is copied while a batch is read; with two, a copy begins when the
-    /// one before it was seen to be done.
+    /// Creates a loader as [`new`](Self::new) does, with `slots` device slots. With one slot, nothing is copied while
+    /// a batch is read; with two, a copy starts once the copy before it was observed to be done.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); [`Error::NoSlots`] for 0.
+    /// Returns the errors of [`new`](Self::new), and [`Error::NoSlots`] if `slots` is 0.
     pub fn with_slots<S>(host: Loader<Batch<S>>, device: &Device, slots: usize) -> Result<Self, Error> {
         if slots == 0 {
             return Err(Error::NoSlots);
@@ -115,45 +121,46 @@ impl DeviceLoader {
         Ok(Self { copier: Copier::new(&host, memory, device, slots)?, pass: Progress::default(), host })
     }
 
-    /// How long `next` waits for a copy before it says [`Error::Timeout`]; zero, the default, for as long as it takes.
+    /// Sets how long `next` waits for a copy before it returns [`Error::Timeout`]. Zero, the default, means no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
         self
     }
 
-    /// Whether `next` waits, when all device slots are held, until another thread drops a batch, and says [`Error::Held`] only
-    /// after the [timeout](Self::timeout).
+    /// Sets whether `next` waits, if all device slots are held, until another thread drops a batch. It then returns
+    /// [`Error::Held`] only after the [timeout](Self::timeout).
     ///
-    /// Only for loops that hand batches to other threads: a thread that holds them all itself would wait for ever.
+    /// Use it only if batches are passed to other threads: a thread that holds all of them itself would wait forever.
     pub fn wait_for_release(mut self, wait: bool) -> Self {
         self.copier.waits_for_release = wait;
         self
     }
 
-    /// Whether passes keep a [state](Self::state) for each batch, to be gone on from. It is made when the batch is taken
-    /// from the host's loader, which allocates a few hundred bytes.
+    /// Sets whether passes keep a [state](Self::state) for each batch, from which a pass can be resumed. The state is
+    /// created when the batch is taken from the host's loader, which allocates a few hundred bytes.
     pub fn resumable(mut self, resumable: bool) -> Self {
         self.copier.resumable = resumable;
         self
     }
 
-    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    /// Starts a pass over the dataset. An unfinished earlier pass is abandoned.
     ///
     /// # Errors
     ///
-    /// What the host's loader says; [`Error::Exchanged`] if that is not the one any more that this was made of.
+    /// Returns the errors of the host's loader, and [`Error::Exchanged`] if the host's loader was replaced with
+    /// another one.
     pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
         self.begin_epoch()?;
         let span = self.host.pass_span();
         Ok(DevicePass { loader: self, _span: span })
     }
 
-    /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
-    /// [`DevicePass`], which borrows the loader, is in the way.
+    /// Starts a pass as [`epoch`](Self::epoch) does, whose batches [`next_batch`](Self::next_batch) returns. Use it
+    /// where a [`DevicePass`], which borrows the loader, is inconvenient.
     ///
     /// # Errors
     ///
-    /// As [`epoch`](Self::epoch).
+    /// Returns the errors of [`epoch`](Self::epoch).
     pub fn begin_epoch(&mut self) -> Result<(), Error> {
         self.pass.end();
         self.copier.check_not_forked()?;
@@ -165,58 +172,62 @@ impl DeviceLoader {
         Ok(())
     }
 
-    /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
+    /// Returns the next batch of the pass, or an error instead of it; `None` after the last one, and if no pass was
+    /// started.
     pub fn next_batch(&mut self) -> Option<Result<DeviceBatch, Error>> {
         let next = self.pass.next(&mut self.host, &mut self.copier);
         if next.is_none() {
-            // After errors of the driver the host's may go on.
+            // After driver errors the host's pass may not have ended yet.
             self.host.end_epoch();
         }
         next
     }
 
-    /// Gives the pass up, if there is one that is not over, with what of it is on the device already;
-    /// [`next_batch`](Self::next_batch) then gives `None`. A [`DevicePass`] does that when it is dropped.
+    /// Abandons the current pass, if it has not ended, together with its batches that are already on the device.
+    /// [`next_batch`](Self::next_batch) then returns `None`. Dropping a [`DevicePass`] does the same.
     pub fn end_epoch(&mut self) {
         self.pass.end();
         self.host.end_epoch();
     }
 
-    /// Where the loader is: in a pass behind what that has given, as [`DevicePass::state`], and `None` unless the loader is
-    /// [`resumable`](Self::resumable). Without a pass, or after it, this is the state of the host's loader, which is behind what
-    /// was taken from that: batches that a pass had copied ahead when it was given up are passed over.
+    /// Returns the position of the loader. In a pass, it is after the last delivered batch, as in
+    /// [`DevicePass::state`], and `None` unless the loader is [`resumable`](Self::resumable). Without a pass, or
+    /// after it, this is the state of the host's loader, which is after everything that was taken from that loader:
+    /// batches that an abandoned pass had already copied are skipped.
     pub fn state(&self) -> Option<State> {
         if self.pass.is_open() { self.pass.state().cloned() } else { Some(self.host.state()) }
     }
 
-    /// The host's loader.
+    /// Returns the host's loader.
     pub fn loader(&self) -> &Loader {
         &self.host
     }
 
-    /// The host's loader, to load a state into, say. It must stay this one. A pass that is not over is given up.
+    /// Returns the host's loader, for example to load a state. It must not be replaced with another loader. An
+    /// unfinished pass is abandoned.
     pub fn loader_mut(&mut self) -> &mut Loader {
-        // Batches of another loader would not be in the memory that copies are for.
+        // Batches of another loader would not be in the memory that the copier expects.
         self.end_epoch();
         &mut self.host
     }
 
-    /// How many device slots there are; those that were [lost](Error::Lost) are not counted.
+    /// Returns the number of device slots, without those that were [lost](Error::Lost).
     pub fn slots(&self) -> usize {
         self.copier.slots()
     }
 
-    /// Bytes of device memory that the slots take.
+    /// Returns the size of the device memory of the slots, in bytes.
     pub fn device_bytes(&self) -> usize {
         self.slots() * self.host.batch_bytes()
     }
 
-    /// Waits for the copies that are on their way, at most [`GRACE`](slotline::loader::GRACE), and gives the host's loader back.
-    /// Dropping does the same, but can only warn.
+    /// Waits for the copies in progress, for at most [`GRACE`](slotline::loader::GRACE), and returns the host's
+    /// loader. Dropping waits in the same way, but can only log a warning on failure.
     ///
     /// # Errors
     ///
-    /// [`Error::Leaked`] if a copy cannot be waited for; [`Error::Loader`] with [`Forked`](slotline::Error::Forked).
+    /// Returns [`Error::Leaked`] if a copy cannot be waited for, and [`Error::Loader`] with
+    /// [`Forked`](slotline::Error::Forked) in a forked process.
     pub fn close(mut self) -> Result<Loader, Error> {
         self.copier.check_not_forked()?;
         self.copier.close()?;

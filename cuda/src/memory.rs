@@ -1,23 +1,23 @@
-//! Memory of a device.
+//! Memory on a device.
 
 use crate::device::Device;
 use crate::driver;
 use crate::error::DriverError;
 use crate::leak;
 
-/// Bytes on a device, not initialised. Dropped without [`free`](Self::free), it is leaked: whatever unwinds past it cannot
-/// know whether the device still uses it.
+/// Uninitialised memory on a device. It is leaked if it is dropped without [`free`](Self::free): code that unwinds
+/// past it cannot know whether the device still uses it.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     device: Device,
     start: u64,
     len: usize,
-    /// Whether the device is known not to use it any more.
+    /// Whether the device is known to no longer use it.
     unused: bool,
 }
 
 impl DeviceMemory {
-    /// At least one byte, aligned to 256 as the driver does it.
+    /// Allocates `len` bytes, at least one, which the driver aligns to 256 bytes.
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self, DriverError> {
         let len = len.max(1);
         let mut start = 0;
@@ -27,29 +27,29 @@ impl DeviceMemory {
         Ok(Self { device: device.clone(), start, len, unused: false })
     }
 
-    /// The address on the device.
+    /// Returns the address on the device.
     pub(crate) fn ptr(&self) -> u64 {
         self.start
     }
 
-    /// Whether this process was forked from the one that has it.
+    /// Returns whether this process was forked from the one that owns the memory.
     pub(crate) fn is_lost(&self) -> bool {
         self.device.is_lost()
     }
 
-    /// How many bytes there are.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Gives the memory back. The device must not use it any more.
+    /// Frees the memory. The device must not use it any more.
     pub(crate) fn free(mut self) {
         self.unused = true;
     }
 
     fn give_back(&self) -> Result<(), DriverError> {
         let _entered = self.device.enter()?;
-        // SAFETY: our own, and nobody has it any more (`free`).
+        // SAFETY: this value owns the memory, and nothing uses it any more (`free`).
         self.device.call("cuMemFree", || unsafe { driver::cuMemFree_v2(self.start) })
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over the dataset, to the device.
+//! One pass over the dataset, delivered on the device.
 
 use std::fmt;
 
@@ -10,30 +10,32 @@ use crate::copier::{Copier, Next};
 use crate::error::Error;
 use crate::loader::DeviceLoader;
 
-/// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches, or the errors in their places.
+/// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches. An error takes the
+/// place of a batch that cannot be delivered.
 ///
-/// It takes a batch from the host's loader ahead of its being asked for only if that is ready, so that `next` does not wait for
-/// others than the one that it returns (but where a worker of an iterable dataset is at its end, or all samples of a batch were
-/// skipped: that shows only when it is taken). Dropped before its end, it is given up. A loop that must own what it iterates, or
-/// take batches here and there, asks the loader itself: [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch).
+/// The pass takes a batch ahead of time from the host's loader only if that batch is ready, so `next` waits only for
+/// the batch that it returns. There are two exceptions, which are noticed only when the batch is taken: a worker of
+/// an iterable dataset has reached its end, or all samples of a batch were skipped. A pass that is dropped before its
+/// end is abandoned. If a loop cannot borrow the loader for the whole pass, it can call
+/// [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch) instead.
 pub struct DevicePass<'l> {
     pub(crate) loader: &'l mut DeviceLoader,
     pub(crate) _span: PassSpan,
 }
 
 impl DevicePass<'_> {
-    /// What the host's loader has done so far. Batches that wait on the device are counted.
+    /// Returns the statistics of the host's loader. Batches that wait on the device are counted.
     pub fn stats(&self) -> Stats {
         self.loader.loader().stats()
     }
 
-    /// What the host's loader noticed so far.
+    /// Returns the warnings of the host's loader.
     pub fn warnings(&self) -> &[Warning] {
         self.loader.loader().warnings()
     }
 
-    /// Where the pass is: behind what it has given, and before what waits on the device. For
-    /// [`Loader::load_state`](slotline::Loader::load_state); `None` unless the loader is
+    /// Returns the position of the pass: after the last delivered batch, and before the batches that wait on the
+    /// device. Pass it to [`Loader::load_state`](slotline::Loader::load_state). It is `None` unless the loader is
     /// [`resumable`](crate::DeviceLoader::resumable).
     pub fn state(&self) -> Option<&State> {
         self.loader.pass.state()
@@ -48,7 +50,7 @@ impl Iterator for DevicePass<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Errors come on top of the batches, and can end the pass.
+        // Errors are items too, and can end the pass early.
         (0, None)
     }
 }
@@ -68,38 +70,38 @@ impl fmt::Debug for DevicePass<'_> {
     }
 }
 
-/// How far a pass is; by default there is none.
+/// The progress of a pass. The default value represents no pass.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// There is a pass, and its `None` has not come yet.
+    /// There is a pass, and it has not returned `None` yet.
     open: bool,
-    /// Where the host's pass was when what was delivered last had been taken from it.
+    /// The state of the host's pass right after the last delivered batch was taken from it.
     state: Option<State>,
-    /// The host's pass is over; and where its loader is then.
+    /// Whether the host's pass has ended, and the state of its loader at that point.
     ended: bool,
     end: Option<State>,
-    /// The host's next batch needs a slot of one that is being copied.
+    /// The host's next batch needs the slot of a batch that is being copied.
     blocked: bool,
-    /// The last answer was an error that can come again and again.
+    /// The last item was an error that can repeat indefinitely.
     failed: bool,
-    /// Nothing more comes.
+    /// The pass has ended and returns nothing more.
     over: bool,
 }
 
 impl Progress {
-    /// Begins a pass, as the host's has just begun.
+    /// Starts a pass. The host's pass must have been started right before.
     pub(crate) fn begin(&mut self, host: &Loader, copier: &mut Copier) {
         copier.begin();
         let state = copier.resumable.then(|| host.state());
         *self = Self { open: true, state, ..Self::default() };
     }
 
-    /// Gives the pass up, if there is one.
+    /// Abandons the pass, if there is one.
     pub(crate) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether there is a pass, whose end was not seen yet.
+    /// Returns whether there is a pass that has not returned `None` yet.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -108,7 +110,8 @@ impl Progress {
         self.state.as_ref()
     }
 
-    /// The next batch, or the error in its place. The host's loader must be the one that the copier was made for.
+    /// Returns the next batch, or an error instead of it. The host's loader must be the one that the copier was made
+    /// for.
     pub(crate) fn next(&mut self, host: &mut Loader, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
         let next = if self.open && !self.over { self.advance(host, copier) } else { None };
         self.open = next.is_some();
@@ -138,7 +141,7 @@ impl Progress {
         }
     }
 
-    /// What comes next.
+    /// Takes as many batches as there is room for, and returns the next queued item.
     fn step(&mut self, host: &mut Loader, copier: &mut Copier) -> Result<Option<Next>, Error> {
         copier.collect()?;
         while copier.is_empty() && !self.ended {
@@ -151,7 +154,7 @@ impl Progress {
         Ok(copier.pop())
     }
 
-    /// Takes the next batch from the host's pass, and has it copied.
+    /// Takes the next batch from the host's pass and starts its copy.
     fn take(&mut self, host: &mut Loader, copier: &mut Copier) -> Result<(), Error> {
         if self.blocked {
             copier.end_copies()?;
@@ -160,7 +163,7 @@ impl Progress {
         let taken = if copier.is_copying() {
             let taken = host.next_or_held();
             if matches!(taken, Some(Err(slotline::Error::Held { .. }))) {
-                // After an error in the place of a batch, those before it may have the slots of those behind it.
+                // After an error instead of a batch, earlier batches may hold the slots of later ones.
                 self.blocked = true;
                 return Ok(());
             }
@@ -177,7 +180,8 @@ impl Progress {
         Ok(())
     }
 
-    /// Delivers an error. A loop that does not mind those of the driver must not go round for ever.
+    /// Returns an error to the caller. A second repeatable error in a row ends the pass, so that a loop that ignores
+    /// driver errors does not run forever.
     fn fail(&mut self, error: Error) -> Error {
         let failed = std::mem::replace(&mut self.failed, error.can_repeat());
         self.over = failed && self.failed;

@@ -1,4 +1,4 @@
-//! Page-locked host memory, from which and to which a device copies by itself.
+//! Page-locked host memory, which a device can copy from and to directly.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -16,55 +16,55 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
 
-/// The most that is registered at once: drivers have refused more.
+/// The maximum size of one registration: drivers have refused larger ones.
 const PIECE: usize = 64 << 30;
-/// How many mappings are tried if the driver says that their addresses are registered already.
+/// The number of mappings that are tried if the driver reports that their addresses are registered already.
 const TRIES: usize = 4;
 const REGISTER: &str = "cuMemHostRegister";
-/// The least that is worth a thread, which takes tens of microseconds to start: about 10 ms of work.
+/// The minimum size that justifies a thread, which takes tens of microseconds to start: about 10 ms of work.
 const SHARE: usize = 64 << 20;
-/// The most threads: more don't get memory any faster.
+/// The maximum number of threads: more don't populate memory any faster.
 const THREADS: usize = 8;
 
-/// Where one registration of a memory ends and the next one begins: no copy may cross that.
+/// The boundaries between the registrations of one block of memory. A copy must not cross them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seams {
     start: usize,
-    /// From one to the next.
+    /// The distance from one seam to the next.
     piece: usize,
 }
 
 impl Seams {
-    /// The first address of the memory.
+    /// Returns the first address of the memory.
     pub(crate) fn start(self) -> usize {
         self.start
     }
 
-    /// How many bytes there are from this address, in the memory, to the next seam: at least one.
+    /// Returns the number of bytes from this address, which must be in the memory, to the next seam: at least one.
     pub(crate) fn next(self, address: usize) -> usize {
         self.piece - address.wrapping_sub(self.start) % self.piece
     }
 }
 
-/// On what pages memory is to be.
+/// The size of the pages of page-locked memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageSize {
-    /// On huge pages, as far as the system has them.
+    /// Huge pages, if the system has enough of them.
     #[default]
     Huge,
-    /// On small ones, to see what huge pages are good for.
+    /// Small pages, to measure the effect of huge pages.
     Small,
 }
 
-/// Page-locked host memory, for the batches of a loader or for anything else. Every device can copy from it and to it.
+/// Page-locked host memory, for the batches of a loader or any other use. Every device can copy from it and to it.
 ///
-/// Dropping it gives it back, and waits for no copy: memory that is still being copied must not be dropped. If the driver
-/// won't take it back it is leaked, as [`leaked`](crate::leaked) tells.
+/// Dropping it releases the memory without waiting for copies: memory that is still being copied must not be dropped.
+/// If the driver does not take the memory back, it is leaked and counted by [`leaked`](crate::leaked).
 ///
-/// A forked process does not have this memory: reading or writing it there is an access to memory that is not mapped, or is
-/// something else. Dropping it there does nothing. A loader in it is [`Forked`](slotline::Error::Forked) there, and reading one
-/// of its batches panics.
+/// A forked process does not have this memory: reading or writing it there accesses an address that is unmapped or
+/// belongs to something else. Dropping it there does nothing. A loader that uses it fails with
+/// [`Forked`](slotline::Error::Forked) there, and reading one of the loader's batches panics.
 pub struct Pinned {
     device: Device,
     start: NonNull<u8>,
@@ -73,34 +73,34 @@ pub struct Pinned {
 }
 
 enum Origin {
-    /// Ours, registered in pieces of so many bytes.
+    /// Mapped here, and registered in pieces of `piece` bytes.
     Registered { pages: ManuallyDrop<Pages>, piece: usize },
-    /// The driver's: so many bytes from there on.
+    /// Allocated by the driver: `size` bytes from `base` on.
     Allocated { base: NonNull<c_void>, size: usize },
 }
 
-// SAFETY: the value owns its memory, and the driver takes it back from any thread.
+// SAFETY: the value owns its memory, and the driver allows it to be freed from any thread.
 unsafe impl Send for Pinned {}
-// SAFETY: as above; shared access gives out addresses only.
+// SAFETY: as above, and shared access only provides addresses.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Maps memory and registers it with the driver: `bytes` rounded up to whole pages, zeroed, on huge pages if the system
-    /// has them, and on the device's NUMA node if that is known and has room. Up to 8 threads fetch the pages from the
-    /// system, one for every 64 MiB, and are gone when this returns.
+    /// Maps memory and registers it with the driver. The size is `bytes` rounded up to whole pages. The memory is
+    /// zeroed, on huge pages if the system has them, and on the device's NUMA node if that is known and has room. Up
+    /// to 8 threads populate the pages, one for every 64 MiB, and have exited when this returns.
     ///
     /// # Errors
     ///
-    /// The system has not so much memory, or the driver won't lock it.
+    /// Fails if the system does not have enough memory, or if the driver cannot lock it.
     pub fn registered(device: &Device, bytes: usize) -> Result<Self, Error> {
         Self::registered_on(device, bytes, PageSize::Huge)
     }
 
-    /// Like [`registered`](Self::registered), on pages of that size.
+    /// Like [`registered`](Self::registered), with pages of the given size.
     ///
     /// # Errors
     ///
-    /// As [`registered`](Self::registered).
+    /// Returns the errors of [`registered`](Self::registered).
     pub fn registered_on(device: &Device, bytes: usize, pages: PageSize) -> Result<Self, Error> {
         Self::registered_in_pieces(device, bytes, pages, PIECE)
     }
@@ -114,7 +114,7 @@ impl Pinned {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, size).map_err(|source| Error::HostMemory { bytes, source })?;
-            // Dropped only when nothing of it is registered: a panic on the way leaks it.
+            // The pages are dropped only when no part of them is registered; a panic in between leaks them.
             let pages = ManuallyDrop::new(pages);
             let error = match register(device, &pages, piece) {
                 Ok(()) => {
@@ -138,21 +138,23 @@ impl Pinned {
             if (error.call, error.code) != (REGISTER, driver::ALREADY_REGISTERED) || aside.len() + 1 == TRIES {
                 return Err(error.into());
             }
-            // Somebody unmapped memory that was registered, and the system has given us its addresses. The registration is of
-            // the pages that were there then: a copy would read those. As long as we keep the addresses, we get others.
+            // Other code unmapped memory that was registered, and the system has reused its addresses here. The
+            // registration refers to the pages that were there before, and a copy would read those. Keeping the
+            // mapping makes the next one use other addresses.
             aside.push(pages);
         }
     }
 
-    /// Memory that the driver allocates: `bytes` rounded up to whole pages, zeroed, not write-combined.
+    /// Allocates memory through the driver. The size is `bytes` rounded up to whole pages. The memory is zeroed and
+    /// not write-combined.
     ///
     /// # Errors
     ///
-    /// The driver has not so much memory.
+    /// Fails if the driver cannot allocate that much memory.
     pub fn allocated(device: &Device, bytes: usize) -> Result<Self, Error> {
         let absurd = || Error::HostMemory { bytes, source: std::io::ErrorKind::OutOfMemory.into() };
         let len = bytes.max(1).checked_next_multiple_of(ALIGN).ok_or_else(absurd)?;
-        // The driver promises no alignment.
+        // The driver does not guarantee an alignment.
         let size = len.checked_add(ALIGN).filter(|&size| isize::try_from(size).is_ok()).ok_or_else(absurd)?;
         let mut base = std::ptr::null_mut();
         let _entered = device.enter()?;
@@ -164,19 +166,19 @@ impl Pinned {
             return Err(device.error("cuMemHostAlloc", driver::UNKNOWN).into());
         };
         let skip = base.addr().get().next_multiple_of(ALIGN) - base.addr().get();
-        // SAFETY: less than a page, which is how much more there is.
+        // SAFETY: `skip` is less than a page, and the allocation is a page longer than `len`.
         let start = unsafe { base.cast::<u8>().add(skip) };
-        // SAFETY: inside what was allocated, and nobody else's.
+        // SAFETY: the range is inside the allocation, which nothing else uses yet.
         unsafe { start.write_bytes(0, len) };
         Ok(Self { device: device.clone(), start, len, origin: Origin::Allocated { base, size } })
     }
 
-    /// Whether the memory was mapped and registered; if not, the driver allocated it.
+    /// Returns whether the memory was mapped and registered; otherwise the driver allocated it.
     pub fn is_registered(&self) -> bool {
         matches!(self.origin, Origin::Registered { .. })
     }
 
-    /// The device by which it was locked.
+    /// Returns the device that locked the memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -190,20 +192,21 @@ impl Pinned {
         match &mut self.origin {
             Origin::Registered { pages, piece } => {
                 unregister(&self.device, pages, 0..self.len.div_ceil(*piece), *piece)?;
-                // SAFETY: dropped here only, once, and not registered any more.
+                // SAFETY: the pages are dropped only here, once, and are not registered any more.
                 unsafe { ManuallyDrop::drop(pages) };
                 Ok(())
             }
             Origin::Allocated { base, .. } => {
                 let _entered = self.device.enter()?;
-                // SAFETY: our own, and nobody has it any more.
+                // SAFETY: this value owns the memory, and nothing uses it any more.
                 self.device.call("cuMemFreeHost", || unsafe { driver::cuMemFreeHost(base.as_ptr()) })
             }
         }
     }
 }
 
-// SAFETY: mapped, or allocated by the driver, readable and writable, zeroed, aligned, and ours until dropped.
+// SAFETY: the memory was mapped here or allocated by the driver, is readable, writable, zeroed and aligned, and is
+// owned by this value until it is dropped.
 unsafe impl Memory for Pinned {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -224,7 +227,7 @@ impl fmt::Debug for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // In a forked process something else may be at its addresses.
+        // In a forked process these addresses may belong to something else.
         if self.device.is_lost() {
             return;
         }
@@ -240,27 +243,28 @@ fn lose(bytes: usize, error: &DriverError) {
     tracing::warn!(%error, bytes, "page-locked memory is leaked");
 }
 
-/// New pages, near the device and touched.
+/// Maps new pages near the device and populates them.
 fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> {
-    // The system may well promise more than it has, and end the process when it is touched.
+    // The system may promise more memory than it has, and kill the process when the memory is touched.
     if available_memory().is_some_and(|available| bytes as u64 > available) {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
     let mut pages = Pages::new(bytes)?;
     #[cfg(target_os = "linux")]
     if size == PageSize::Small {
-        // SAFETY: advice about our own pages, and only that.
+        // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
-    // A child that is forked would get a copy of all of it, or (before Linux 5.9) the device go on reading pages that are no
-    // longer this process's.
+    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device would continue to read
+    // pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
-    // SAFETY: our own pages, which a child has no use for: it cannot use the driver.
+    // SAFETY: this function owns the pages, and a child does not need them: it cannot use the driver.
     unsafe {
         libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK)
     };
     if let Some(node) = device.numa_node() {
-        // Refused where a container may not say so, for one. Pages far away are slower, and as good.
+        // The call can fail, for example in a container without the permission. Remote pages are slower, but work as
+        // well.
         numa::prefer(pages.start(), pages.len(), node);
     }
     if !populate(&pages) {
@@ -269,7 +273,8 @@ fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> 
     Ok(pages)
 }
 
-/// Gets all pages from the system, by several threads. `false` if it won't give them before they are written.
+/// Populates all pages, using several threads. Returns `false` if the system does not provide pages before they are
+/// written.
 fn populate(pages: &Pages) -> bool {
     let len = pages.len();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -281,20 +286,21 @@ fn populate(pages: &Pages) -> bool {
         let others: Vec<_> = (1..threads).map(start).collect();
         let own = part(0);
         others.into_iter().fold(own, |all, (number, other)| {
-            // Without a thread this one does it.
+            // If the thread could not be started, this one does its part.
             all & other.map_or_else(|_| part(number), |other| other.join().unwrap_or(false))
         })
     })
 }
 
-/// Registers the pages piece by piece. If the driver refuses, says how many pieces it has taken before.
+/// Registers the pages piece by piece. If the driver refuses, returns the number of pieces that were registered
+/// before.
 fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverError, usize)> {
     let _entered = device.enter().map_err(|error| (error, 0))?;
     for (number, offset) in (0..pages.len()).step_by(piece).enumerate() {
         let len = piece.min(pages.len() - offset);
         let start: *mut c_void = pages.start().as_ptr().wrapping_add(offset).cast();
         let call = || {
-            // SAFETY: our own pages, which stay mapped until they are unregistered.
+            // SAFETY: the caller owns the pages, which stay mapped until they are unregistered.
             unsafe { driver::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) }
         };
         device.call(REGISTER, call).map_err(|error| (error, number))?;
@@ -302,7 +308,7 @@ fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverE
     Ok(())
 }
 
-/// Unregisters these pieces; tries all of them, and gives the first error.
+/// Unregisters these pieces. It tries all of them, and returns the first error.
 fn unregister(device: &Device, pages: &Pages, pieces: Range<usize>, piece: usize) -> Result<(), DriverError> {
     if pieces.is_empty() {
         return Ok(());
@@ -311,7 +317,7 @@ fn unregister(device: &Device, pages: &Pages, pieces: Range<usize>, piece: usize
     let mut outcome = Ok(());
     for number in pieces {
         let start: *mut c_void = pages.start().as_ptr().wrapping_add(number * piece).cast();
-        // SAFETY: the pages are ours, and mapped.
+        // SAFETY: the caller owns the pages, which are still mapped.
         let one = device.call("cuMemHostUnregister", || unsafe { driver::cuMemHostUnregister(start) });
         outcome = outcome.and(one);
     }

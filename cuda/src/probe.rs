@@ -1,4 +1,4 @@
-//! What driver and devices there are.
+//! Detection of the driver and its devices.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -8,45 +8,45 @@ use crate::driver::{self, CUresult, load};
 use crate::error::{DriverError, Unavailable};
 use crate::numa;
 
-/// A CUDA driver, and what it has.
+/// A CUDA driver and its devices.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Driver {
-    /// The latest CUDA version that it knows: major and minor.
+    /// The latest CUDA version that the driver supports: major and minor.
     pub version: (u32, u32),
-    /// Its devices, in its order: the first is device 0. There is at least one.
+    /// The devices in the driver's order, so the first is device 0. There is at least one.
     pub devices: Vec<DeviceInfo>,
 }
 
-/// What the driver says of a device.
+/// What the driver reports about a device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number among the driver's devices, from 0.
+    /// The number of the device among the driver's devices, from 0.
     pub ordinal: usize,
-    /// What it is called.
+    /// The name of the device.
     pub name: String,
-    /// Bytes of its memory.
+    /// The size of its memory, in bytes.
     pub memory: usize,
-    /// Its compute capability: major and minor.
+    /// The compute capability: major and minor.
     pub compute_capability: (u32, u32),
-    /// Its PCI address as text (`0000:3B:00.0`), if it has one.
+    /// The PCI address as text (`0000:3B:00.0`), if the device has one.
     pub pci_address: Option<String>,
-    /// The NUMA node of the host that it hangs on, if the system knows.
+    /// The NUMA node of the host that the device is attached to, if the system knows it.
     pub numa_node: Option<u32>,
-    /// Its identity, which stays the same whatever the order of the devices.
+    /// The unique identifier, which does not depend on the order of the devices.
     pub uuid: Option<[u8; 16]>,
 }
 
-/// Says what driver and devices there are, without making a context. It never panics: machines without a device and
-/// programs without a driver get an error that says what is missing.
+/// Reports the driver and its devices, without creating a context. This never panics: on a machine without a device
+/// or a driver it returns an error that says what is missing.
 ///
-/// The driver is asked anew each time, but loaded once: when that succeeded, it stays loaded. In a process that was forked
-/// after that, which cannot use it, it is not asked: the error is the driver's `CUDA_ERROR_NOT_INITIALIZED`.
+/// The driver is queried on each call, but loaded only once: after a successful load it stays loaded. A process that
+/// was forked after that cannot use the driver, so it is not called there: the error is `CUDA_ERROR_NOT_INITIALIZED`.
 ///
 /// # Errors
 ///
-/// There is no driver, it is too old, it will not start, or it has no device.
+/// Fails if there is no driver, or if it is too old, does not start, or has no device.
 ///
 /// ```
 /// match slotline_cuda::probe() {
@@ -56,8 +56,8 @@ pub struct DeviceInfo {
 /// ```
 pub fn probe() -> Result<Driver, Unavailable> {
     load()?;
-    // The first call must be this one.
-    // SAFETY: no pointers.
+    // `cuInit` must be the first call.
+    // SAFETY: the call takes no pointers.
     match unsafe { driver::cuInit(0) } {
         driver::NO_DEVICE => return Err(Unavailable::NoDevice),
         code => checked("cuInit", code, None)?,
@@ -79,7 +79,7 @@ fn describe(number: c_int) -> Result<DeviceInfo, DriverError> {
     let ordinal = number as usize;
     let device = handle(ordinal)?;
     let mut name: [c_char; 256] = [0; _];
-    // SAFETY: the driver writes a string that ends within so many bytes.
+    // SAFETY: the driver writes a terminated string of at most the given length.
     checked("cuDeviceGetName", unsafe { driver::cuDeviceGetName(name.as_mut_ptr(), 256, device) }, Some(ordinal))?;
     let mut memory = 0;
     // SAFETY: the driver writes the number.
@@ -93,7 +93,7 @@ fn describe(number: c_int) -> Result<DeviceInfo, DriverError> {
     let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let mut address: [c_char; 32] = [0; _];
-    // SAFETY: the driver writes a string that ends within so many bytes.
+    // SAFETY: the driver writes a terminated string of at most the given length.
     let code = unsafe { driver::cuDeviceGetPCIBusId(address.as_mut_ptr(), 32, device) };
     let pci_address = (code == driver::SUCCESS).then(|| text(&address));
     let mut uuid = sys::CUuuid { bytes: [0; _] };
@@ -110,7 +110,7 @@ fn describe(number: c_int) -> Result<DeviceInfo, DriverError> {
     })
 }
 
-/// The driver's handle of a device, which [`probe`] has seen.
+/// Returns the driver's handle of a device that [`probe`] has found.
 pub(crate) fn handle(ordinal: usize) -> Result<CUdevice, DriverError> {
     let mut device = 0;
     // SAFETY: the driver writes the handle.
@@ -118,7 +118,7 @@ pub(crate) fn handle(ordinal: usize) -> Result<CUdevice, DriverError> {
     Ok(device)
 }
 
-/// A string that the driver wrote; all of it if it forgot to end it.
+/// Converts a string that the driver wrote; all bytes if it is not terminated.
 fn text(bytes: &[c_char]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|&byte| byte as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map_or(String::from_utf8_lossy(&bytes), CStr::to_string_lossy).into_owned()
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_of_the_driver_end_at_the_first_zero_or_at_the_end() {
+    fn a_driver_string_ends_at_the_first_zero_or_at_the_end() {
         assert_eq!(text(&[b'a' as c_char, b'b' as c_char, 0, b'c' as c_char]), "ab");
         assert_eq!(text(&[b'a' as c_char, b'b' as c_char]), "ab");
         assert_eq!(text(&[0; 4]), "");

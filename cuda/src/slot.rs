@@ -1,4 +1,4 @@
-//! The memory of one batch on the device, and who uses it.
+//! The device memory of one batch, and the streams that use it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,14 @@ use crate::pinned::Seams;
 use crate::stream::Stream;
 use crate::wait::Grace;
 
-/// How many streams a batch can be made ready on.
+/// The maximum number of streams that a batch can be made ready on.
 pub(crate) const MOST_STREAMS: usize = 4;
 
-/// The event that a copy is done, shared by whoever waits for it.
+/// The event that marks the end of a copy, shared by everything that waits for it.
 #[derive(Debug)]
 pub(crate) struct Copied {
     event: Event,
-    /// Whether that was seen already, so that nobody need ask the driver.
+    /// Whether the copy was already observed to be done, so that the driver does not need to be asked.
     seen: AtomicBool,
 }
 
@@ -30,18 +30,18 @@ impl Copied {
         Ok(Self { event: Event::new(device)?, seen: AtomicBool::new(true) })
     }
 
-    /// Marks the end of what `stream` was given so far. Nobody may be waiting for an earlier mark.
+    /// Marks the end of the work that `stream` was given so far. Nothing may still be waiting for an earlier mark.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         self.seen.store(false, Ordering::Relaxed);
         self.event.record(stream)
     }
 
-    /// Whether it was seen that the copy is done.
+    /// Returns whether the copy was already observed to be done.
     pub(crate) fn was_seen(&self) -> bool {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Whether the copy is done.
+    /// Returns whether the copy is done, asking the driver if necessary.
     pub(crate) fn is_done(&self) -> Result<bool, DriverError> {
         let done = self.was_seen() || self.event.is_done()?;
         if done {
@@ -50,12 +50,13 @@ impl Copied {
         Ok(done)
     }
 
-    /// Notes that the copy is done.
+    /// Records that the copy is done.
     pub(crate) fn note_seen(&self) {
         self.seen.store(true, Ordering::Relaxed);
     }
 
-    /// Has `stream` wait for it. What is done already needs no waiting: all that the stream is given from now on is later.
+    /// Makes `stream` wait for the copy. If the copy is known to be done no wait is needed, since everything that the
+    /// stream is given from now on comes later.
     fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
         if self.was_seen() { Ok(()) } else { self.event.wait_on(stream) }
     }
@@ -69,26 +70,26 @@ struct Use {
     stream: Option<Stream>,
 }
 
-/// The streams that use a slot, or used it last.
+/// The streams that use a slot, or that used it last.
 #[derive(Debug)]
 struct Uses {
-    /// A place for each.
+    /// One entry for each stream; entries are reused.
     streams: Vec<Use>,
     end: End,
 }
 
-/// Whether the noted streams and their events will tell when a slot is no longer used.
+/// Whether the recorded streams and their events determine when a slot is no longer used.
 #[derive(Debug)]
 enum End {
     Known,
-    /// A call that sees to that has not returned. Seen by others only if it panicked.
+    /// A call that records the end has not returned. Other code can observe this only if the call panicked.
     Open,
-    /// Such a call has failed.
+    /// A call that records the end has failed.
     Refused(DriverError),
 }
 
 impl Uses {
-    /// Notes one more stream, of which nothing may be noted yet.
+    /// Records one more stream, which must not be recorded yet.
     fn note(&mut self, device: &Device, stream: &Stream) -> Result<(), DriverError> {
         let free = match self.streams.iter().position(|used| used.stream.is_none()) {
             Some(free) => free,
@@ -105,7 +106,7 @@ impl Uses {
         self.streams.iter().any(|used| used.stream.as_ref() == Some(stream))
     }
 
-    /// Why nobody can tell when the slot is no longer used.
+    /// Returns the reason why the end of the slot's use cannot be determined, if there is one.
     fn lost(&self) -> Option<DriverError> {
         match &self.end {
             End::Known => None,
@@ -114,7 +115,7 @@ impl Uses {
         }
     }
 
-    /// Runs what the end depends on. If it fails or panics, or something before it did, the slot is lost.
+    /// Runs the calls that the end depends on. If they fail or panic, or an earlier call did, the slot is lost.
     fn settle_end(&mut self, run: impl FnOnce(&mut Self) -> Result<(), DriverError>) -> Result<(), DriverError> {
         if let Some(error) = self.lost() {
             return Err(error);
@@ -126,16 +127,16 @@ impl Uses {
     }
 }
 
-/// The memory of one batch on the device. It has one owner: the loader, or the batch that the user has.
+/// The device memory of one batch. It has one owner: the loader, or the batch that was delivered to the user.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// `None` once it is given up.
+    /// `None` once it was freed or leaked.
     memory: Option<DeviceMemory>,
-    /// Locked, since the threads of several streams may share a batch.
+    /// Behind a lock, since the threads of several streams may share a batch.
     uses: Mutex<Uses>,
-    /// The last copy into it, if there was one.
+    /// The last copy into the slot, if there was one.
     pub(crate) copied: Option<Arc<Copied>>,
-    /// Where the fields of its batch are.
+    /// The places of the batch's fields.
     pub(crate) places: Vec<Place>,
     pub(crate) indices: Vec<i64>,
 }
@@ -153,19 +154,19 @@ impl Slot {
         })
     }
 
-    /// Its address on the device.
+    /// Returns the device address.
     pub(crate) fn ptr(&self) -> u64 {
         self.memory.as_ref().map_or(0, DeviceMemory::ptr)
     }
 
-    /// Whether this process was forked from the one that has it.
+    /// Returns whether this process was forked from the one that owns the memory.
     pub(crate) fn is_lost(&self) -> bool {
         self.memory.as_ref().is_some_and(DeviceMemory::is_lost)
     }
 
-    /// Has `stream` wait for the copy, and notes that it uses the slot from then on.
+    /// Makes `stream` wait for the copy, and records that it uses the slot from then on.
     pub(crate) fn ready_on(&self, device: &Device, stream: &Stream) -> Result<(), Error> {
-        // Before the lock, which a thread that is gone may hold.
+        // This comes before the lock, which a thread that does not exist in this process may hold.
         device.check_not_forked("cuStreamWaitEvent")?;
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.has(stream) {
@@ -180,51 +181,54 @@ impl Slot {
         Ok(uses.note(device, stream)?)
     }
 
-    /// Notes that `stream`, too, has used the slot, however many streams there are. If that fails, the slot is lost.
+    /// Records that `stream` has used the slot too, without a limit on the number of streams. If that fails, the slot
+    /// is lost.
     pub(crate) fn also_used_by(&self, device: &Device, stream: &Stream) -> Result<(), DriverError> {
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.has(stream) { Ok(()) } else { uses.settle_end(|uses| uses.note(device, stream)) }
     }
 
-    /// Notes that only `stream` uses the slot, which comes after all that others did.
+    /// Records that only `stream` uses the slot; its work comes after the work of the other streams.
     pub(crate) fn used_by(&mut self, stream: &Stream) {
         let streams = &mut self.uses().streams;
         streams.iter_mut().for_each(|used| used.stream = None);
         streams[0].stream = Some(stream.clone());
     }
 
-    /// Marks, on all streams that use the slot, where they are done with it. If that fails, the slot is lost.
+    /// Records the end of the slot's use on all streams that use it. If that fails, the slot is lost.
     pub(crate) fn release(&mut self) -> Result<(), DriverError> {
         let mark = |used: &mut Use| used.stream.as_ref().map_or(Ok(()), |stream| used.consumed.record(stream));
         self.uses().settle_end(|uses| uses.streams.iter_mut().try_for_each(mark))
     }
 
-    /// Why nobody can tell any more when it is no longer used.
+    /// Returns the reason why the end of the slot's use cannot be determined, if there is one.
     pub(crate) fn lost(&mut self) -> Option<DriverError> {
         self.uses().lost()
     }
 
-    /// Has the copy stream wait until nobody uses the slot any more.
+    /// Makes the copy stream wait until nothing uses the slot any more.
     pub(crate) fn wait_on(&mut self, copies: &Stream) -> Result<(), DriverError> {
         let streams = &mut self.uses().streams;
         for used in streams.iter().filter(|used| used.stream.is_some()) {
             used.consumed.wait_on(copies)?;
         }
-        // Not one by one: if a wait is refused nothing is copied, and no copy tells that the others were reached.
+        // The streams are cleared only after all waits: if a wait is refused nothing is copied, and then no copy
+        // shows that the other events were reached.
         streams.iter_mut().for_each(|used| used.stream = None);
         Ok(())
     }
 
-    /// Begins a copy into the slot: one call of the driver, and one more for each seam among the bytes.
+    /// Starts a copy into the slot: one driver call, and one more for each seam within the bytes.
     ///
     /// # Safety
     ///
-    /// The bytes must be neither written nor freed until the copy is done (of memory that is not page-locked the driver makes a
-    /// copy of its own before it returns); and nobody may read the slot from when `stream` comes to the copy until then.
+    /// The bytes must be neither written nor freed until the copy is done. (If the memory is not page-locked, the
+    /// driver copies it to a staging buffer before it returns.) Nothing may read the slot from when `stream` reaches
+    /// the copy until the copy is done.
     ///
     /// # Panics
     ///
-    /// If there are more bytes than the slot has.
+    /// Panics if the bytes are longer than the slot.
     pub(crate) unsafe fn copy_from(&self, bytes: &[u8], seams: Seams, stream: &Stream) -> Result<(), DriverError> {
         let Some(memory) = &self.memory else { return Ok(()) };
         assert!(bytes.len() <= memory.len());
@@ -232,7 +236,8 @@ impl Slot {
         while !left.is_empty() {
             let (now, rest) = left.split_at(left.len().min(seams.next(left.as_ptr().addr())));
             let (from, len) = (now.as_ptr().cast(), now.len());
-            // SAFETY: the caller's word; there is room.
+            // SAFETY: the caller keeps `bytes` unchanged and the slot unread until the copy is done, and the
+            // assertion above ensures that the destination is long enough.
             let copy = |stream| unsafe { driver::cuMemcpyHtoDAsync_v2(to, from, len, stream) };
             stream.call("cuMemcpyHtoDAsync", copy)?;
             (to, left) = (to + len as u64, rest);
@@ -240,20 +245,21 @@ impl Slot {
         Ok(())
     }
 
-    /// Waits until nothing uses the memory any more, and frees it; or leaks it.
+    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen within the grace
+    /// period.
     pub(crate) fn settle(&mut self, grace: &Grace) {
-        // Taken first: if anything here panics, the memory is leaked by unwinding.
+        // It is taken out first, so that unwinding leaks the memory if anything here panics.
         let Some(memory) = self.memory.take() else { return };
         match grace.poll(|| self.is_unused()) {
             Ok(()) => memory.free(),
             Err(why) => {
                 drop(memory);
-                tracing::warn!("a batch's memory on the device is leaked, since it may still be used: {why}");
+                tracing::warn!("the device memory of a batch is leaked, since it may still be in use: {why}");
             }
         }
     }
 
-    /// Gives up the memory for good, since something may still use it.
+    /// Leaks the memory, since something may still use it.
     pub(crate) fn leak(&mut self) {
         self.memory = None;
     }
@@ -262,7 +268,7 @@ impl Slot {
         self.uses.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing uses the memory any more.
+    /// Returns whether nothing uses the memory any more.
     fn is_unused(&mut self) -> Result<bool, DriverError> {
         if let Some(error) = self.lost() {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Streams: our own, and the training loop's.
+//! Streams: those that slotline creates, and those of the training loop.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,12 +14,12 @@ use crate::error::{DriverError, Error};
 use crate::event::Event;
 use crate::leak;
 
-/// The handles that stand for streams of whichever context is current.
+/// The handles that represent the default streams of the current context.
 const NULL: usize = 0;
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// A stream of a device: work that is done in order. Clones are the same stream.
+/// A stream of a device: a queue of work that runs in order. Clones refer to the same stream.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
@@ -33,18 +33,20 @@ struct Inner {
 enum Kind {
     /// Destroyed with the last clone.
     Owned,
-    /// Somebody else's.
+    /// Owned by other code, which destroys it.
     Borrowed,
-    /// The null stream or the legacy default one, which is the same unless a program was built with per-thread streams.
+    /// The null stream or the legacy default stream; they are the same unless a program was built with per-thread
+    /// streams.
     Default,
-    /// That of the thread with this number.
+    /// The default stream of the thread with this number.
     PerThread(u64),
 }
 
-/// A number of this thread that no other thread has, or had.
+/// Returns a number for this thread that no other thread has or had.
 ///
 /// `thread::current` panics once the thread's locals are destroyed, and a batch may be dropped after that, by a C++
-/// `thread_local` or the destructor of a pthread key. A constant without a destructor is there until the thread ends.
+/// `thread_local` or the destructor of a pthread key. A const-initialised thread local without a destructor stays
+/// accessible until the thread ends.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -58,17 +60,18 @@ fn this_thread() -> u64 {
     })
 }
 
-// SAFETY: a stream is a handle that any thread may use.
+// SAFETY: the driver allows a stream handle to be used on any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above; nothing here changes.
+// SAFETY: as above, and the fields never change.
 unsafe impl Sync for Inner {}
 
 impl Stream {
-    /// A new stream, which does not wait for the default stream nor the other way round (`CU_STREAM_NON_BLOCKING`).
+    /// Creates a new stream. It does not wait for the default stream, nor the other way round
+    /// (`CU_STREAM_NON_BLOCKING`).
     ///
     /// # Errors
     ///
-    /// What the driver says if it refuses.
+    /// Returns the driver's error.
     pub fn new(device: &Device) -> Result<Self, Error> {
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -78,13 +81,14 @@ impl Stream {
         Ok(Self::with(device, raw, Kind::Owned))
     }
 
-    /// Somebody else's stream by its handle, a `CUstream` or `cudaStream_t`, such as `torch.cuda.Stream.cuda_stream`. It
-    /// will not be destroyed. The handles 0, 1 and 2 mean the device's default streams, as in CUDA.
+    /// Wraps an existing stream by its handle, a `CUstream` or `cudaStream_t` such as
+    /// `torch.cuda.Stream.cuda_stream`. The stream is not destroyed on drop. The handles 0, 1 and 2 refer to the
+    /// device's default streams, as in CUDA.
     ///
     /// # Safety
     ///
-    /// The handle must be valid, of the device's primary context, and not be destroyed before all clones of this stream and
-    /// all batches that were made ready on it are dropped.
+    /// The handle must be valid and belong to the device's primary context, and the stream must not be destroyed
+    /// before all clones of this value and all batches that were made ready on it are dropped.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Self {
         match raw.addr() {
             NULL | LEGACY => Self::with(device, raw.cast(), Kind::Default),
@@ -93,15 +97,15 @@ impl Stream {
         }
     }
 
-    /// The legacy default stream, which CUDA programs use if they name none: PyTorch's, too, outside of
-    /// `torch.cuda.stream(…)`. It takes one driver call more than others whenever it is used.
+    /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch uses outside of
+    /// `torch.cuda.stream(…)`. Each use takes one more driver call than with other streams.
     pub fn legacy_default(device: &Device) -> Self {
         Self::with(device, std::ptr::without_provenance_mut(LEGACY), Kind::Default)
     }
 
-    /// The default stream of this thread, for programs that were built with one for each thread
-    /// (`--default-stream per-thread`). Used on another thread, it waits and is waited for as the legacy default stream,
-    /// which is in order with it. It takes one driver call more than others whenever it is used.
+    /// Returns the default stream of this thread, for programs that were built with one for each thread
+    /// (`--default-stream per-thread`). If it is used on another thread, it waits, and is waited for, as the legacy
+    /// default stream, which is ordered with it. Each use takes one more driver call than with other streams.
     pub fn per_thread_default(device: &Device) -> Self {
         Self::with(device, std::ptr::without_provenance_mut(PER_THREAD), Kind::PerThread(this_thread()))
     }
@@ -110,34 +114,34 @@ impl Stream {
         Self(Arc::new(Inner { device: device.clone(), raw, kind }))
     }
 
-    /// The handle: a `CUstream`, which is a `cudaStream_t`, too.
+    /// Returns the handle, a `CUstream`, which is the same as a `cudaStream_t`.
     pub fn as_raw(&self) -> *mut c_void {
         self.0.raw.cast()
     }
 
-    /// The device that it is of.
+    /// Returns the device of the stream.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Waits until all that was put on the stream is done.
+    /// Waits until all work that was put on the stream is done.
     ///
     /// # Errors
     ///
-    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    /// Returns the driver's error, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
         if let Some(mark) = self.mark()? {
             return Ok(mark.synchronize()?);
         }
-        // SAFETY: a valid stream.
+        // SAFETY: the stream is valid until it is dropped.
         Ok(self.call("cuStreamSynchronize", |stream| unsafe { driver::cuStreamSynchronize(stream) })?)
     }
 
-    /// Whether all that was put on the stream is done.
+    /// Returns whether all work that was put on the stream is done.
     ///
     /// # Errors
     ///
-    /// What the driver says, which may be the error of a kernel or a copy that failed.
+    /// Returns the driver's error, which may be the error of a kernel or a copy that failed.
     pub fn is_idle(&self) -> Result<bool, Error> {
         Ok(self.query()?)
     }
@@ -148,11 +152,11 @@ impl Stream {
         }
         let _entered = self.enter()?;
         let raw = self.handle();
-        // SAFETY: a valid stream.
+        // SAFETY: the stream is valid until it is dropped.
         self.device().query("cuStreamQuery", || unsafe { driver::cuStreamQuery(raw) })
     }
 
-    /// Makes a call with this stream's handle: only in here does it mean this stream.
+    /// Makes a call with this stream's handle, which refers to this stream only during the call.
     pub(crate) fn call(
         &self,
         name: &'static str,
@@ -163,19 +167,22 @@ impl Stream {
         self.device().call(name, || call(raw))
     }
 
-    /// The default streams' handles stand for those of the context that is current.
+    /// Enters the device's context if necessary: the handles of the default streams refer to the current context's
+    /// streams.
     fn enter(&self) -> Result<Option<crate::call::Entered<'_>>, DriverError> {
         let explicit = matches!(self.0.kind, Kind::Owned | Kind::Borrowed);
         if explicit { Ok(None) } else { self.device().enter().map(Some) }
     }
 
-    /// On another thread, the handle of a thread's default stream stands for that other thread's. The legacy default stream
-    /// waits for all of them, and they wait for it.
+    /// Returns the handle to use on this thread. The per-thread handle would refer to this thread's stream; for
+    /// another thread's stream this returns the legacy default stream, which waits for all per-thread streams, as
+    /// they wait for it.
     fn handle(&self) -> CUstream {
         if self.is_elsewhere() { std::ptr::without_provenance_mut(LEGACY) } else { self.0.raw }
     }
 
-    /// The legacy default stream is idle while another one is not: what tells of that one is an event that comes after it.
+    /// Returns an event behind the work of another thread's default stream, since the legacy default stream can be
+    /// idle while that stream is not. Returns `None` if the stream can be queried directly.
     fn mark(&self) -> Result<Option<Event>, DriverError> {
         if !self.is_elsewhere() {
             return Ok(None);
@@ -185,13 +192,13 @@ impl Stream {
         Ok(Some(mark))
     }
 
-    /// Whether it is another thread's default stream.
+    /// Returns whether this is another thread's default stream.
     fn is_elsewhere(&self) -> bool {
         matches!(self.0.kind, Kind::PerThread(owner) if owner != this_thread())
     }
 }
 
-/// Streams are equal if they are one.
+/// Streams are equal if they are the same stream.
 impl PartialEq for Stream {
     fn eq(&self, other: &Self) -> bool {
         let per_thread = |stream: &Self| matches!(stream.0.kind, Kind::PerThread(_)).then_some(stream.0.kind);
@@ -214,7 +221,8 @@ impl Drop for Inner {
             return;
         }
         let raw = self.raw;
-        // SAFETY: our own, and nobody has it any more. What is still on it will be done first.
+        // SAFETY: this value owns the stream, and nothing uses the handle any more. The driver finishes the work that
+        // is still on it.
         if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { driver::cuStreamDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "a stream is leaked");

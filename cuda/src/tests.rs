@@ -1,4 +1,4 @@
-//! What only the inside can see.
+//! Tests that need the crate's internals.
 
 use slotline::Loader;
 use slotline::arena::{ALIGN, Memory};
@@ -9,18 +9,18 @@ use crate::event::Event;
 use crate::memory::DeviceMemory;
 use crate::{Device, DeviceLoader, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
 
-/// Calls, and what may have become of them.
+/// Makes most of the crate's driver calls.
 fn life() -> Result<(), Error> {
     let device = Device::new(0)?;
     let registered = Pinned::registered_in_pieces(&device, 3 * ALIGN, PageSize::Huge, 4 * ALIGN)?;
     let allocated = Pinned::allocated(&device, ALIGN)?;
     let memory = DeviceMemory::new(&device, 1000)?;
-    let (ours, default) = (Stream::new(&device)?, Stream::legacy_default(&device));
+    let (owned, default) = (Stream::new(&device)?, Stream::legacy_default(&device));
     let (event, times) = (Event::new(&device)?, [TimedEvent::new(&device)?, TimedEvent::new(&device)?]);
-    for stream in [&ours, &default] {
+    for stream in [&owned, &default] {
         times[0].record(stream)?;
         event.record(stream)?;
-        event.wait_on(&ours)?;
+        event.wait_on(&owned)?;
         times[1].record(stream)?;
         event.is_done()?;
         stream.is_idle()?;
@@ -34,7 +34,7 @@ fn life() -> Result<(), Error> {
     Ok(())
 }
 
-/// What is still there, as this crate would say it.
+/// Returns what the fake driver still holds, in the form of this crate's counters.
 fn left(fake: &Fake) -> Leaked {
     let Live { contexts, streams, events, device_bytes, registered_bytes, host_alloc_bytes, .. } = fake.live();
     Leaked {
@@ -53,7 +53,7 @@ fn since(before: Leaked) -> Leaked {
     }
 }
 
-/// On a thread of its own, which has no context at first.
+/// Runs a function on a new thread, which has no context at first.
 fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
@@ -63,7 +63,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn every_call_may_fail_and_nothing_is_left_but_what_is_said() {
+fn every_leak_of_a_failing_call_is_counted() {
     let fake = session();
     on_a_thread(life).unwrap();
     let calls = fake.calls();
@@ -87,11 +87,11 @@ fn every_call_may_fail_and_nothing_is_left_but_what_is_said() {
             }
         }
     }
-    assert!(kinds.iter().all(|&kind| kind > 0), "errors, leaks, and what does not matter: {kinds:?}");
+    assert!(kinds.iter().all(|&kind| kind > 0), "each kind must occur (errors, leaks, no effect): {kinds:?}");
 }
 
 #[test]
-fn everything_may_fail_from_any_call_on() {
+fn every_leak_after_a_sticky_error_is_counted() {
     let fake = session();
     on_a_thread(life).unwrap();
     let calls = fake.calls();
@@ -106,7 +106,7 @@ fn everything_may_fail_from_any_call_on() {
 }
 
 #[test]
-fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
+fn all_pieces_of_registered_memory_are_unregistered() {
     let fake = session();
     let device = Device::new(0).unwrap();
     let make = || Pinned::registered_in_pieces(&device, 5 * ALIGN, PageSize::Huge, 2 * ALIGN);
@@ -115,7 +115,7 @@ fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
     drop(memory);
     assert_eq!((fake.count("cuMemHostUnregister"), fake.live().registered_bytes), (3, 0));
 
-    // Where a later piece is refused, those before it are given back: whatever the reason, and before another try.
+    // If a later piece is refused, the earlier ones are unregistered, for any error code, and before a retry.
     for (code, tries) in [(2, 1), (712, 2)] {
         let outcomes: Vec<_> = (0..8)
             .map(|n| {
@@ -136,7 +136,7 @@ fn memory_is_registered_in_pieces_and_all_of_them_are_given_back() {
 }
 
 #[test]
-fn a_batch_that_lies_in_two_pieces_is_copied_whole() {
+fn a_batch_that_spans_two_pieces_is_copied_completely() {
     let fake = session();
     let device = Device::new(0).unwrap();
     let dataset = from_fn(40, |index, _| Ok([index as u32; 1500]));
@@ -149,7 +149,7 @@ fn a_batch_that_lies_in_two_pieces_is_copied_whole() {
         batch.wait().unwrap();
         let field = batch.field(0).unwrap();
         let start = std::ptr::with_exposed_provenance::<u32>(field.ptr() as usize);
-        // SAFETY: the fake driver's device memory is the process's, and nothing writes it now.
+        // SAFETY: the fake driver's device memory is readable by this process, and nothing writes it now.
         let numbers = unsafe { std::slice::from_raw_parts(start, field.bytes() / 4) };
         assert!(
             numbers.iter().eq(batch
@@ -167,7 +167,7 @@ fn a_batch_that_lies_in_two_pieces_is_copied_whole() {
 }
 
 #[test]
-fn memory_that_may_be_in_use_is_leaked_with_the_context() {
+fn memory_that_may_be_in_use_is_leaked_with_its_context() {
     let fake = session();
     let before = leaked();
     let device = Device::new(0).unwrap();
@@ -181,7 +181,7 @@ fn memory_that_may_be_in_use_is_leaked_with_the_context() {
 }
 
 #[test]
-fn an_event_is_reached_when_what_was_before_it_is_done() {
+fn an_event_is_reached_when_earlier_work_is_done() {
     let fake = session();
     let device = Device::new(0).unwrap();
     let (stream, event) = (Stream::new(&device).unwrap(), Event::new(&device).unwrap());
@@ -198,7 +198,7 @@ fn an_event_is_reached_when_what_was_before_it_is_done() {
 }
 
 #[test]
-fn a_device_that_is_full_says_so() {
+fn a_full_device_is_an_error() {
     let fake = Fake::load().session(Options { memory_bytes: 1 << 20, ..Options::default() });
     let device = Device::new(0).unwrap();
     let all = DeviceMemory::new(&device, 1 << 19).unwrap();
@@ -211,16 +211,16 @@ fn a_device_that_is_full_says_so() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn registered_memory_is_all_there_before_it_is_used() {
+fn registered_memory_is_populated() {
     let _fake = session();
     let device = Device::new(0).unwrap();
-    // As much as three threads fetch, if there are so many cores, and what only one does.
+    // A size that three threads populate, if there are enough cores, and a size for one thread.
     for (bytes, size) in [((200 << 20) + 5, PageSize::Huge), (3 << 20, PageSize::Small)] {
         let memory = Pinned::registered_on(&device, bytes, size).unwrap();
-        let mut there = vec![0_u8; memory.len() / ALIGN];
-        // SAFETY: asks about our own pages, with a byte for each.
-        let asked = unsafe { libc::mincore(memory.start().as_ptr().cast(), memory.len(), there.as_mut_ptr()) };
+        let mut present = vec![0_u8; memory.len() / ALIGN];
+        // SAFETY: the call only queries the pages of `memory`, and `present` has a byte for each.
+        let asked = unsafe { libc::mincore(memory.start().as_ptr().cast(), memory.len(), present.as_mut_ptr()) };
         assert_eq!(asked, 0);
-        assert!(there.iter().all(|page| page & 1 == 1));
+        assert!(present.iter().all(|page| page & 1 == 1));
     }
 }

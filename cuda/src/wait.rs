@@ -1,6 +1,6 @@
 //! Waiting for the device.
 //!
-//! The driver's own waits have no limit in time, and may or may not keep a core busy. So the host asks from time to time.
+//! The driver's wait functions have no timeout, and may or may not keep a core busy, so the host polls instead.
 
 use std::fmt;
 use std::thread;
@@ -11,22 +11,22 @@ use slotline::loader::GRACE;
 
 use crate::error::DriverError;
 
-/// How long a thread asks again and again, letting others run between: about what a copy of some megabytes takes.
+/// How long a thread polls and yields in between, before it sleeps: about the duration of a copy of some megabytes.
 const AWAKE: Duration = Duration::from_micros(500);
-/// How long it sleeps between two questions after that.
+/// The sleep between two queries after that.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Asks until the answer is yes, or `limit` has passed; the answer, or what the driver said.
+/// Calls `done` until it returns `true` or an error, or until `limit` has passed. Returns the last answer.
 pub(crate) fn poll(
     limit: Option<Duration>,
     mut done: impl FnMut() -> Result<bool, DriverError>,
 ) -> Result<bool, DriverError> {
-    let (begun, backoff) = (Instant::now(), Backoff::new());
+    let (start, backoff) = (Instant::now(), Backoff::new());
     loop {
         if done()? {
             return Ok(true);
         }
-        let waited = begun.elapsed();
+        let waited = start.elapsed();
         if limit.is_some_and(|limit| waited >= limit) {
             return Ok(false);
         }
@@ -34,11 +34,11 @@ pub(crate) fn poll(
     }
 }
 
-/// The time that giving things up may take.
+/// The deadline for waiting while resources are freed.
 #[derive(Debug)]
 pub(crate) struct Grace(Instant);
 
-/// Why something was not seen to end.
+/// Why the end of an operation was not observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Unsettled {
     Driver(DriverError),
@@ -49,7 +49,7 @@ impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(error) => error.fmt(f),
-            Self::Late => write!(f, "the device was not done with it within {} seconds", GRACE.as_secs()),
+            Self::Late => write!(f, "the device was still using it after {} seconds", GRACE.as_secs()),
         }
     }
 }
@@ -59,7 +59,7 @@ impl Grace {
         Self(Instant::now() + GRACE)
     }
 
-    /// Waits until the answer is yes, within the time that is left.
+    /// Waits until `done` returns `true`, for at most the time that is left.
     pub(crate) fn poll(&self, mut done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), Unsettled> {
         let done = || done().or_else(|error| if error.is_passing() { Ok(false) } else { Err(error) });
         match poll(Some(self.0.saturating_duration_since(Instant::now())), done) {

@@ -1,4 +1,4 @@
-//! The context that is current on the caller's thread.
+//! The current context of the caller's thread.
 
 use std::ptr;
 
@@ -14,21 +14,21 @@ fn current() -> CUcontext {
 }
 
 fn make_current(context: CUcontext) {
-    // SAFETY: a context that is there, or none.
+    // SAFETY: callers pass an existing context, or null for none.
     assert_eq!(unsafe { sys::cuCtxSetCurrent(context) }, CUresult::CUDA_SUCCESS);
 }
 
-/// The primary context of a device that is in use.
+/// Returns the primary context of a device that is in use.
 fn context_of(device: &Device) -> CUcontext {
     let (mut context, handle) = (ptr::null_mut(), device.ordinal() as i32);
-    // SAFETY: the driver writes the context, which is released again and lives on with the device.
+    // SAFETY: the driver writes the context, which is released again and stays alive with the device.
     let codes =
         unsafe { [sys::cuDevicePrimaryCtxRetain(&mut context, handle), sys::cuDevicePrimaryCtxRelease_v2(handle)] };
     assert_eq!(codes, [CUresult::CUDA_SUCCESS; 2]);
     context
 }
 
-/// Everything that acts on the current context.
+/// Makes all calls that act on the current context.
 fn use_everything(device: &Device) {
     let stream = Stream::new(device).unwrap();
     let (first, second) = (TimedEvent::new(device).unwrap(), TimedEvent::new(device).unwrap());
@@ -46,7 +46,7 @@ fn use_everything(device: &Device) {
 }
 
 #[test]
-fn the_current_context_stays_what_it_was() {
+fn the_current_context_is_preserved() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
     for theirs in [context_of(&other), context_of(&mine)] {
@@ -65,7 +65,7 @@ fn the_current_context_stays_what_it_was() {
 }
 
 #[test]
-fn what_takes_handles_only_asks_for_no_context() {
+fn calls_on_handles_do_not_query_the_context() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
     let (stream, event) = (Stream::new(&mine).unwrap(), TimedEvent::new(&mine).unwrap());
@@ -80,28 +80,28 @@ fn what_takes_handles_only_asks_for_no_context() {
 }
 
 #[test]
-fn a_thread_without_a_context_gets_the_device_s_at_the_second_try() {
+fn a_thread_without_a_context_gets_the_device_s_context() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let (stream, event) = (Stream::new(&device).unwrap(), TimedEvent::new(&device).unwrap());
-    let ours = context_of(&device).addr();
+    let expected = context_of(&device).addr();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             assert!(current().is_null());
             let before = (fake.calls(), fake.count("cuEventRecord"));
             event.record(&stream).unwrap();
             assert_eq!(fake.count("cuEventRecord"), before.1 + 2);
-            assert_eq!(fake.calls(), before.0 + 4, "and two to look at the context and to set it");
+            assert_eq!(fake.calls(), before.0 + 4, "and two calls to get and set the context");
             event.record(&stream).unwrap();
             assert_eq!(fake.calls(), before.0 + 5);
-            assert_eq!(current().addr(), ours);
+            assert_eq!(current().addr(), expected);
             make_current(ptr::null_mut());
         });
     });
 }
 
 #[test]
-fn a_call_that_fails_again_is_an_error_and_is_not_tried_for_ever() {
+fn a_repeated_call_that_fails_again_is_an_error() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -120,7 +120,7 @@ fn a_call_that_fails_again_is_an_error_and_is_not_tried_for_ever() {
 }
 
 #[test]
-fn default_streams_are_the_device_s_whatever_context_is_current() {
+fn default_streams_do_not_depend_on_the_current_context() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     let (mine, other) = (Device::new(0).unwrap(), Device::new(1).unwrap());
     let event = TimedEvent::new(&mine).unwrap();
@@ -136,7 +136,7 @@ fn default_streams_are_the_device_s_whatever_context_is_current() {
 }
 
 #[test]
-fn the_primary_context_goes_with_whatever_was_made_last() {
+fn the_last_object_releases_the_primary_context() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let again = Device::new(0).unwrap();

@@ -1,4 +1,4 @@
-//! Batches come out on a device as the host's loader has them.
+//! Batches on a device match those of the host's loader.
 
 mod support;
 
@@ -11,7 +11,7 @@ use slotline_cuda_fake::{Fake, Options};
 use support::{Things, check, check_passes, check_samples, error_of, loader};
 
 #[test]
-fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
+fn device_batches_match_host_batches_for_all_loaders() {
     for workers in 0..3 {
         for slots in 1..4 {
             let fake = Fake::load().session(Options { seed: 10 * workers as u64 + slots as u64, ..Options::default() });
@@ -20,11 +20,11 @@ fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
             let builder = || Loader::builder(Things(50)).batch_size(8).shuffle(true).seed(7).num_workers(workers);
             let shared = builder().hold(slots).memory(device.pinned()).build().unwrap();
             check_passes(&mut DeviceLoader::with_slots(shared, &device, slots).unwrap(), &stream, 50, 3);
-            // As few slots as there can be.
+            // The minimum number of host slots.
             let tight = builder().memory(device.pinned()).build().unwrap();
             check_passes(&mut DeviceLoader::with_slots(tight, &device, slots).unwrap(), &stream, 50, 3);
-            let dealt = builder().memory(device.pinned()).round_robin(true).build().unwrap();
-            check_passes(&mut DeviceLoader::with_slots(dealt, &device, slots).unwrap(), &stream, 50, 3);
+            let per_worker = builder().memory(device.pinned()).round_robin(true).build().unwrap();
+            check_passes(&mut DeviceLoader::with_slots(per_worker, &device, slots).unwrap(), &stream, 50, 3);
             let builder = Loader::iterable(Things(50)).batch_size(8).num_workers(workers);
             let iterable = builder.memory(device.pinned()).build().unwrap();
             check_stream(&mut DeviceLoader::with_slots(iterable, &device, slots).unwrap(), &stream, 50);
@@ -33,7 +33,7 @@ fn batches_on_the_device_are_those_of_the_host_for_every_kind_of_loader() {
     }
 }
 
-/// Batches without indices: their first field says which samples they have.
+/// Checks batches without indices, whose first field identifies their samples.
 fn check_stream(loader: &mut DeviceLoader, stream: &Stream, samples: usize) {
     for _ in 0..2 {
         let mut seen = Vec::new();
@@ -52,7 +52,7 @@ fn check_stream(loader: &mut DeviceLoader, stream: &Stream, samples: usize) {
 }
 
 #[test]
-fn samples_by_themselves_have_no_first_dimension() {
+fn single_samples_have_no_batch_dimension() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -78,7 +78,7 @@ fn an_empty_dataset_gives_empty_passes() {
 }
 
 #[test]
-fn copying_and_marking_take_three_driver_calls_beside_the_copy() {
+fn a_batch_takes_few_driver_calls_in_addition_to_its_copy() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -100,17 +100,17 @@ fn copying_and_marking_take_three_driver_calls_beside_the_copy() {
         calls.push((loaded - before, fake.calls() - loaded));
     }
     assert_eq!(calls.len(), 50);
-    // Where the next batch is not ready in time, its calls come one `next` later.
+    // If the next batch is not ready in time, its calls come one `next` later.
     let next: u64 = calls[4..46].iter().map(|calls| calls.0).sum();
     let callers: u64 = calls[4..46].iter().map(|calls| calls.1).sum();
     assert!(next <= 4 * 42 + 4, "{calls:?}");
     assert!(callers <= 2 * 42, "{calls:?}");
-    // The first call of a thread that has no context is made twice.
+    // The first call on a thread without a context is made twice.
     assert!((50..=51).contains(&fake.count("cuMemcpyHtoDAsync_v2")));
 }
 
 #[test]
-fn a_stream_waits_for_a_copy_without_the_host_and_not_if_it_was_seen_to_be_done() {
+fn a_stream_waits_only_for_copies_not_known_to_be_done() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -120,7 +120,7 @@ fn a_stream_waits_for_a_copy_without_the_host_and_not_if_it_was_seen_to_be_done(
     let batch = pass.next().unwrap().unwrap();
     batch.ready_on(&stream).unwrap();
     batch.ready_on(&stream).unwrap();
-    assert_eq!(fake.count("cuStreamWaitEvent"), 1, "the second time it waits already");
+    assert_eq!(fake.count("cuStreamWaitEvent"), 1, "the second call does nothing, since the stream already waits");
     fake.hold(false);
     check(&batch, &stream);
     drop(batch);
@@ -128,12 +128,12 @@ fn a_stream_waits_for_a_copy_without_the_host_and_not_if_it_was_seen_to_be_done(
     let waits = fake.count("cuStreamWaitEvent");
     batch.wait().unwrap();
     batch.ready_on(&stream).unwrap();
-    assert_eq!(fake.count("cuStreamWaitEvent"), waits, "what is done needs no waiting");
+    assert_eq!(fake.count("cuStreamWaitEvent"), waits, "a finished copy needs no wait");
     check(&batch, &stream);
 }
 
 #[test]
-fn a_host_loaders_error_stands_in_the_place_of_its_batch() {
+fn an_error_of_the_host_s_loader_replaces_its_batch() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     for workers in [0, 2] {
@@ -148,7 +148,7 @@ fn a_host_loaders_error_stands_in_the_place_of_its_batch() {
 }
 
 #[test]
-fn a_loader_that_a_device_cannot_copy_from_is_refused() {
+fn a_loader_without_page_locked_memory_is_refused() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let host = Loader::builder(Things(9)).pin_memory(true).build().unwrap();
@@ -159,7 +159,7 @@ fn a_loader_that_a_device_cannot_copy_from_is_refused() {
 }
 
 #[test]
-fn a_batch_with_spilled_fields_is_an_error_in_its_place() {
+fn a_batch_with_spilled_fields_is_an_error() {
     static LONG: [u8; 100] = [7; 100];
     struct Lengths;
     impl slotline::Dataset for Lengths {
@@ -184,7 +184,7 @@ fn a_batch_with_spilled_fields_is_an_error_in_its_place() {
 }
 
 #[test]
-fn holding_every_device_slot_is_an_error_until_one_is_dropped() {
+fn holding_all_device_slots_is_an_error_until_a_drop() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -209,7 +209,7 @@ fn holding_every_device_slot_is_an_error_until_one_is_dropped() {
 }
 
 #[test]
-fn a_copy_that_does_not_end_is_a_timeout_and_the_next_call_waits_again() {
+fn a_stuck_copy_times_out_and_the_next_call_waits_again() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -218,7 +218,7 @@ fn a_copy_that_does_not_end_is_a_timeout_and_the_next_call_waits_again() {
     let mut pass = loader.epoch().unwrap();
     fake.hold(true);
     let mut given = Vec::new();
-    // The ring has two slots, and the copies have both.
+    // The ring has two slots, and both are being copied.
     let error = loop {
         match pass.next().unwrap() {
             Ok(batch) => given.push(batch.task()),
@@ -236,7 +236,7 @@ fn a_copy_that_does_not_end_is_a_timeout_and_the_next_call_waits_again() {
 }
 
 #[test]
-fn several_streams_can_use_a_batch_and_each_is_waited_for() {
+fn every_stream_that_uses_a_batch_is_waited_for() {
     for seed in 0..40 {
         let fake = Fake::load().session(Options { seed, kernel_steps: 40, ..Options::default() });
         let device = Device::new(0).unwrap();
@@ -260,12 +260,12 @@ fn several_streams_can_use_a_batch_and_each_is_waited_for() {
 }
 
 #[test]
-fn each_device_has_its_own_loader_and_refuses_the_others_streams() {
+fn a_batch_refuses_streams_of_another_device() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     let devices = [0, 1].map(|ordinal| Device::new(ordinal).unwrap());
     let streams = [0, 1].map(|i| Stream::new(&devices[i]).unwrap());
     let mut loaders = [0, 1].map(|i| loader(&devices[i], 60, 1, 2));
-    // Memory that is page-locked for one is so for the other.
+    // Memory that is page-locked for one device is page-locked for the other.
     let host = Loader::builder(Things(60)).batch_size(8).memory(devices[0].pinned()).build().unwrap();
     check_passes(&mut DeviceLoader::new(host, &devices[1]).unwrap(), &streams[1], 60, 1);
     let [first, second] = &mut loaders;
@@ -297,7 +297,7 @@ fn several_loaders_share_a_device() {
 }
 
 #[test]
-fn a_resumed_pass_goes_on_behind_the_batches_that_the_device_gave() {
+fn a_resumed_pass_continues_after_the_delivered_batches() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let all: Vec<_> = loader(&device, 100, 0, 2).epoch().unwrap().map(|b| b.unwrap().indices().to_vec()).collect();
@@ -313,35 +313,35 @@ fn a_resumed_pass_goes_on_behind_the_batches_that_the_device_gave() {
             second.loader_mut().load_state(&state).unwrap();
             let rest: Vec<_> = second.epoch().unwrap().map(|b| b.unwrap().indices().to_vec()).collect();
             assert_eq!(rest, all[cut..], "cut after {cut}");
-            assert!(second.epoch().unwrap().state().is_none(), "nobody asked for states");
+            assert!(second.epoch().unwrap().state().is_none(), "the loader is not resumable");
             assert_eq!(pass.by_ref().count(), all.len() - cut);
             let state = pass.state().unwrap().clone();
             drop(pass);
-            assert_eq!(state, first.loader().state(), "at the end it is that of the next pass");
+            assert_eq!(state, first.loader().state(), "the state at the end is that of the next pass");
         }
     }
 }
 
 #[test]
-fn a_host_that_waits_for_its_batches_does_not_wait_for_those_that_are_being_copied() {
+fn on_held_wait_does_not_deadlock_on_batches_being_copied() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
-    let (said, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let dataset = from_fn(24, |index, _| if index == 5 { Err("a bad one".into()) } else { Ok(index as i64) });
         let builder = Loader::builder(dataset).batch_size(4).on_held(OnHeld::Wait).memory(device.pinned());
         let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.is_ok()).collect();
         drop(loader);
-        said.send(outcomes).unwrap();
+        sender.send(outcomes).unwrap();
     });
-    let outcomes = told.recv_timeout(std::time::Duration::from_secs(20)).expect("a pass that ends");
+    let outcomes = receiver.recv_timeout(std::time::Duration::from_secs(20)).expect("the pass should end");
     assert_eq!(outcomes, [true, false, true, true, true, true]);
     thread.join().unwrap();
 }
 
 #[test]
-fn a_host_that_has_lost_its_memory_takes_more_or_says_so() {
+fn leaked_host_slots_are_replaced_or_reported_as_held() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     for on_held in [OnHeld::Grow, OnHeld::Fail] {
@@ -355,7 +355,7 @@ fn a_host_that_has_lost_its_memory_takes_more_or_says_so() {
             assert!(matches!(error_of(pass.next()), Error::Leaked { .. }));
             fake.fail_none();
         }
-        // Batches are let go of: there are five slots on the device.
+        // Batches are dropped: there are five slots on the device.
         let rest: Vec<_> = pass.by_ref().map(|batch| batch.map(|batch| batch.task())).collect();
         match on_held {
             OnHeld::Grow => {
@@ -373,7 +373,7 @@ fn a_host_that_has_lost_its_memory_takes_more_or_says_so() {
 }
 
 #[test]
-fn held_slots_are_said_before_they_end_the_pass_even_after_an_error_of_the_driver() {
+fn held_slots_after_a_driver_error_do_not_end_the_pass() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -391,14 +391,14 @@ fn held_slots_are_said_before_they_end_the_pass_even_after_an_error_of_the_drive
 }
 
 #[test]
-fn a_loader_whose_slots_were_all_leaked_names_the_driver_s_error() {
+fn a_loader_without_slots_reports_the_driver_s_error() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let mut loader = loader(&device, 80, 0, 1);
     let mut pass = loader.epoch().unwrap();
     drop(pass.next().unwrap().unwrap());
     fake.advance(1000);
-    // The copy is refused, and whether it began all the same cannot be asked.
+    // The copy is refused, and the query whether it started anyway fails.
     fake.fail_from(1, 999);
     assert!(matches!(error_of(pass.next()), Error::Copy { task: 1, .. }));
     assert!(matches!(error_of(pass.next()), Error::Leaked { task: 1, .. }));
@@ -409,7 +409,7 @@ fn a_loader_whose_slots_were_all_leaked_names_the_driver_s_error() {
 }
 
 #[test]
-fn a_batch_without_samples_has_nothing_spilled() {
+fn a_batch_without_samples_is_not_spilled() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     static LONG: [u8; 100] = [7; 100];
@@ -419,7 +419,7 @@ fn a_batch_without_samples_has_nothing_spilled() {
     let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.len())).collect();
     assert!(matches!(&outcomes[..], [Err(Error::Spilled { task: 0, .. }), Ok(0), Ok(0), Ok(1)]), "{outcomes:?}");
 
-    /// As many bytes as the index says, and room for ten.
+    /// Samples with as many bytes as their index, and room for ten.
     struct Runs;
     impl slotline::Dataset for Runs {
         type Sample<'a> = Packed<'a, u8>;
@@ -437,7 +437,7 @@ fn a_batch_without_samples_has_nothing_spilled() {
 }
 
 #[test]
-fn messages_have_no_gaps() {
+fn messages_have_no_double_spaces() {
     let leaked = Error::Leaked { task: 1, bytes: 2, why: "late".to_owned() };
     for error in [leaked, Error::Spilled { task: 1, field: "words".to_owned() }] {
         assert!(!error.to_string().contains("  "), "{error}");
@@ -445,7 +445,7 @@ fn messages_have_no_gaps() {
 }
 
 #[test]
-fn another_loader_in_the_place_of_the_host_is_refused() {
+fn a_replaced_host_loader_is_refused() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -461,7 +461,7 @@ fn another_loader_in_the_place_of_the_host_is_refused() {
 }
 
 #[test]
-fn a_host_that_is_exchanged_in_a_pass_ends_it() {
+fn replacing_the_host_loader_ends_the_pass() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let mut loader = loader(&device, 80, 0, 2);
@@ -469,7 +469,7 @@ fn a_host_that_is_exchanged_in_a_pass_ends_it() {
     drop(loader.next_batch().unwrap().unwrap());
     let mut other = Loader::builder(Things(80)).batch_size(80).build().unwrap().untyped();
     other.begin_epoch().unwrap();
-    // Its batches are larger than the slots, and not in page-locked memory.
+    // The batches of the new loader are larger than the slots, and not in page-locked memory.
     *loader.loader_mut() = other;
     assert!(loader.next_batch().is_none());
     assert!(matches!(loader.begin_epoch(), Err(Error::Exchanged)));
@@ -478,14 +478,14 @@ fn a_host_that_is_exchanged_in_a_pass_ends_it() {
 }
 
 #[test]
-fn batches_come_from_the_loader_itself_as_from_its_passes() {
+fn next_batch_returns_the_same_batches_as_a_pass() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     for workers in 0..3 {
         let mut passes = loader(&device, 50, workers, 2);
         let mut loader = loader(&device, 50, workers, 2).resumable(true);
-        assert!(loader.next_batch().is_none(), "no pass was begun");
+        assert!(loader.next_batch().is_none(), "no pass was started");
         for kept in [usize::MAX, 3, 0, usize::MAX] {
             loader.begin_epoch().unwrap();
             let mut pass = passes.epoch().unwrap();
@@ -494,15 +494,19 @@ fn batches_come_from_the_loader_itself_as_from_its_passes() {
                 check(&batch, &stream);
                 let expected = expected.unwrap();
                 assert_eq!((batch.epoch(), batch.indices()), (expected.epoch(), expected.indices()));
-                assert_eq!(loader.state().unwrap().batches(), batch.task() + 1, "not what is copied ahead");
+                assert_eq!(
+                    loader.state().unwrap().batches(),
+                    batch.task() + 1,
+                    "the state excludes batches that are copied ahead"
+                );
             }
             if kept == usize::MAX {
                 assert!(loader.next_batch().is_none());
-                assert_eq!(loader.state().unwrap(), loader.loader().state(), "at the end it is that of the next pass");
+                assert_eq!(loader.state().unwrap(), loader.loader().state(), "the state is that of the next pass");
                 assert!(loader.next_batch().is_none());
             }
         }
-        // A pass that is given up leaves nothing to be taken.
+        // An abandoned pass leaves no batches to take.
         drop(loader.epoch().unwrap().next());
         assert!(loader.next_batch().is_none());
     }
@@ -510,7 +514,7 @@ fn batches_come_from_the_loader_itself_as_from_its_passes() {
 }
 
 #[test]
-fn a_loop_that_hands_batches_to_another_thread_can_wait_for_it() {
+fn a_loop_can_wait_until_another_thread_drops_a_batch() {
     let _fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let mut loader = loader(&device, 80, 0, 2).wait_for_release(true);

@@ -1,4 +1,4 @@
-//! Every driver call of a run fails in turn.
+//! Runs in which each driver call fails in turn.
 
 mod support;
 
@@ -12,16 +12,16 @@ use support::{Things, check, nothing_is_lost};
 const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 enum Outcome {
-    /// There was no loader.
+    /// The loader could not be built.
     NotBuilt(String),
-    /// Both passes were begun.
+    /// Both passes were started.
     Ran { delivered: Vec<usize>, errors: Vec<Error>, closed: Result<(), Error> },
 }
 
-/// Two passes of four batches without workers, so that each run makes the same calls.
+/// Runs two passes of four batches without workers, so that each run makes the same calls.
 fn run() -> Outcome {
     match try_run() {
         Ok(outcome) => outcome,
@@ -50,7 +50,7 @@ fn try_run() -> Result<Outcome, slotline::BoxError> {
                 }
                 Err(error) => errors.push(error),
             }
-            assert!(step < 20, "a pass has an end: {errors:?}");
+            assert!(step < 20, "the pass does not end: {errors:?}");
         }
     }
     let closed = loader.close().map(drop);
@@ -58,10 +58,10 @@ fn try_run() -> Result<Outcome, slotline::BoxError> {
 }
 
 #[test]
-fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
+fn every_leak_of_a_single_failing_call_is_counted() {
     let fake = Fake::load().session(Options::default());
     assert!(matches!(run(), Outcome::Ran { errors, .. } if errors.is_empty()));
-    // What is done once for a process is not made to fail here.
+    // The first run makes the calls that happen once per process, so that they do not fail below.
     fake.reset(Options::default());
     run();
     let calls = fake.calls();
@@ -80,13 +80,13 @@ fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
                 assert!(error.contains("OUT_OF_MEMORY") || error.contains("page-locked"), "call {n}: {error}");
                 outcomes[0] += 1;
             }
-            // What is given back at last can only warn, and what is asked in vain is asked again.
+            // A failing release at the end only logs a warning, and a failing query is repeated.
             Outcome::Ran { delivered, errors, closed } if errors.is_empty() && closed.is_ok() => {
                 assert_eq!(delivered, [0, 1, 2, 3, 0, 1, 2, 3], "call {n}");
                 outcomes[1] += 1;
             }
             Outcome::Ran { delivered, errors, closed } => {
-                // Where a host slot is leaked, each pass says why it comes to no end.
+                // If a host slot is leaked, each pass may report that slots are held.
                 let held = |error: &&Error| matches!(error, Error::Loader(slotline::Error::Held { .. }));
                 assert!(errors.iter().filter(held).count() <= 2, "call {n}: {errors:?}");
                 assert!(errors.iter().filter(|error| !held(error)).count() <= 2, "call {n}: {errors:?}");
@@ -98,14 +98,14 @@ fn each_call_that_fails_alone_has_one_outcome_and_leaks_what_it_says() {
         }
     }
     println!(
-        "{calls} calls: {} without a loader, {} without harm, {} with an error",
+        "{calls} calls: {} without a loader, {} without an effect, {} with an error",
         outcomes[0], outcomes[1], outcomes[2]
     );
     assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
 }
 
 #[test]
-fn after_an_error_that_stays_passes_end_and_what_may_be_in_use_is_leaked() {
+fn passes_end_after_a_sticky_error_and_leaks_are_counted() {
     let fake = Fake::load().session(Options::default());
     run();
     fake.reset(Options::default());
@@ -119,7 +119,7 @@ fn after_an_error_that_stays_passes_end_and_what_may_be_in_use_is_leaked() {
         fake.fail_none();
         nothing_is_lost(fake.live(), before);
         if let Outcome::Ran { errors, .. } = outcome {
-            // Leaked host slots are slots that are held.
+            // Leaked host slots count as held.
             let held = |error: &&Error| matches!(error, Error::Loader(slotline::Error::Held { .. }));
             for error in errors.iter().filter(|error| !held(error)) {
                 assert!(error.to_string().contains("(700)"), "call {n}: {error}");
@@ -129,7 +129,7 @@ fn after_an_error_that_stays_passes_end_and_what_may_be_in_use_is_leaked() {
 }
 
 #[test]
-fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
+fn a_failed_copy_is_an_error_and_the_pass_continues() {
     let fake = Fake::load().session(Options::default());
     let mut failed = BTreeSet::new();
     for n in 0..5 {
@@ -146,13 +146,14 @@ fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
                 assert_eq!(source.code, OUT_OF_MEMORY);
                 failed.insert(source.call);
             }
-            // It was asked whether a copy is done, which nobody can tell then: the host goes on with the rest of its memory.
+            // The failed call asked whether a copy is done, so its end is unknown. The host continues with the rest
+            // of its memory.
             Err(Error::Leaked { .. }) => {
                 fake.fail_none();
                 assert!(pass.all(|batch| batch.is_ok()));
                 continue;
             }
-            // Nobody was asked so often.
+            // There were fewer calls than `n`.
             Ok(_) => {}
             Err(error) => panic!("call {n}: {error}"),
         }
@@ -165,11 +166,11 @@ fn a_batch_whose_copy_failed_is_an_error_in_its_place_and_the_next_one_comes() {
 }
 
 #[test]
-fn a_question_that_the_driver_does_not_answer_while_a_stream_is_captured_costs_nothing() {
+fn a_query_refused_during_a_stream_capture_loses_nothing() {
     const CAPTURE_UNSUPPORTED: u32 = 900;
     let fake = Fake::load().session(Options::default());
-    let mut asked = [0; 2];
-    for (slots, stays) in [(1, false), (2, false), (1, true), (2, true)] {
+    let mut outcomes = [0; 2];
+    for (slots, is_sticky) in [(1, false), (2, false), (1, true), (2, true)] {
         for n in 0..6 {
             let before = leaked();
             let device = Device::new(0).unwrap();
@@ -178,27 +179,27 @@ fn a_question_that_the_driver_does_not_answer_while_a_stream_is_captured_costs_n
             let mut pass = loader.epoch().unwrap();
             check(&pass.next().unwrap().unwrap(), &stream);
             let queries = fake.count("cuEventQuery");
-            if stays {
+            if is_sticky {
                 fake.fail_from(n, CAPTURE_UNSUPPORTED);
             } else {
                 fake.fail_call(n, CAPTURE_UNSUPPORTED);
             }
             let outcome = pass.next().unwrap();
             fake.fail_none();
-            let was_asked = fake.count("cuEventQuery") > queries;
+            let was_queried = fake.count("cuEventQuery") > queries;
             let lost = match outcome {
                 Err(Error::Copy { task: 1, .. }) => 1,
                 Err(Error::Driver(error)) => {
                     assert!(
-                        was_asked && error.call == "cuEventQuery" && error.to_string().contains("graph"),
+                        was_queried && error.call == "cuEventQuery" && error.to_string().contains("graph"),
                         "{error}"
                     );
-                    asked[0] += 1;
+                    outcomes[0] += 1;
                     0
                 }
                 Ok(batch) => {
                     check(&batch, &stream);
-                    asked[1] += 1;
+                    outcomes[1] += 1;
                     1
                 }
                 Err(error) => panic!("call {n}: {error}"),
@@ -208,5 +209,5 @@ fn a_question_that_the_driver_does_not_answer_while_a_stream_is_captured_costs_n
             assert_eq!(leaked(), before);
         }
     }
-    assert!(asked.iter().all(|&count| count > 0), "{asked:?}");
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
 }

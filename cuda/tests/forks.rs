@@ -1,4 +1,4 @@
-//! A process is forked while it uses a device.
+//! Forking a process that uses a device.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -10,14 +10,15 @@ use slotline_cuda::{Device, DeviceLoader, Error, Pinned, Stream, Unavailable, le
 use slotline_cuda_fake::{Fake, Options};
 use support::{Things, check_passes, loader, nothing_is_lost};
 
-/// Forks this process, and whether this is the child, which ends at a panic, or when it hangs. The parent waits until it
-/// has ended well.
+/// Forks this process, and returns whether this is the child. The child exits at a panic, and is killed if it hangs.
+/// The parent waits until the child has exited successfully.
 fn is_child() -> bool {
-    // SAFETY: the child is a copy of this process with this thread only. What it then does is what the test is about.
+    // SAFETY: the child is a copy of this process with only this thread. What it may do then is the subject of the
+    // test.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
-        // SAFETY: a clock that ends the process.
+        // SAFETY: `alarm` only sets a timer that kills the process.
         unsafe { libc::alarm(30) };
         std::panic::set_hook(Box::new(|panic| {
             eprintln!("{panic}");
@@ -26,20 +27,20 @@ fn is_child() -> bool {
         return true;
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: `child` is a child of this process, and `status` is a valid place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child hung: signal {}", libc::WTERMSIG(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
     false
 }
 
-/// Ends a child. Nothing of its parent's is cleaned up.
+/// Ends a child, without cleaning up anything that belongs to its parent.
 fn exit(code: i32) -> ! {
-    // SAFETY: the end.
+    // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Whether the error says that CUDA does not survive a fork.
+/// Returns whether the error says that CUDA does not survive a fork.
 fn is_forked<T>(outcome: Result<T, Error>) -> bool {
     match outcome.err() {
         Some(Error::Loader(error)) => matches!(error, slotline::Error::Forked),
@@ -51,7 +52,7 @@ fn is_forked<T>(outcome: Result<T, Error>) -> bool {
 }
 
 #[test]
-fn a_forked_process_gives_nothing_of_its_parents_back_and_never_calls_the_driver() {
+fn a_forked_child_releases_nothing_and_never_calls_the_driver() {
     for seed in 0..24 {
         let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
         let before = leaked();
@@ -68,7 +69,7 @@ fn a_forked_process_gives_nothing_of_its_parents_back_and_never_calls_the_driver
         let [first, second, third] = [(); 3].map(|()| pass.next().unwrap().unwrap());
         first.ready_on(&stream).unwrap();
         fake.read_on(stream.as_raw(), first.field(1).unwrap().ptr(), 4).unwrap();
-        // Copies are on their way, as far as the seed has it, and this slot on its way back.
+        // Copies are in progress, depending on the seed, and this slot is being returned.
         drop(second);
         fake.hold(true);
         if is_child() {
@@ -97,8 +98,8 @@ fn a_forked_process_gives_nothing_of_its_parents_back_and_never_calls_the_driver
                     drop((stream, borrowed, pinned, unused));
                 }
             }
-            assert_eq!(fake.calls(), calls, "the driver is not called");
-            assert_eq!(leaked(), before, "what is the parent's is not lost");
+            assert_eq!(fake.calls(), calls, "the child must not call the driver");
+            assert_eq!(leaked(), before, "the parent's resources are not counted as leaked");
             exit(0)
         }
         fake.hold(false);

@@ -1,4 +1,4 @@
-//! Things are dropped in any order.
+//! Batches, passes, loaders, streams and devices are dropped in any order.
 
 mod support;
 
@@ -11,7 +11,7 @@ use slotline_cuda_fake::{Fake, Options};
 use support::{Things, check, check_passes, loader, nothing_is_lost};
 
 #[test]
-fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
+fn batches_can_outlive_everything_else() {
     for seed in 0..60 {
         let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
         let before = leaked();
@@ -54,7 +54,7 @@ fn batches_outlive_the_pass_the_loader_the_device_and_their_streams() {
 }
 
 #[test]
-fn a_pass_given_up_leaves_the_next_one_whole() {
+fn an_abandoned_pass_does_not_affect_the_next_one() {
     let fake = Fake::load().session(Options::default());
     let before = leaked();
     let device = Device::new(0).unwrap();
@@ -75,7 +75,7 @@ fn a_pass_given_up_leaves_the_next_one_whole() {
 }
 
 #[test]
-fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
+fn a_stuck_copy_is_leaked_after_the_grace_period() {
     let fake = Fake::load().session(Options::default());
     let before = leaked();
     let device = Device::new(0).unwrap();
@@ -84,10 +84,10 @@ fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
     fake.hold(true);
     drop(pass.next().unwrap().unwrap());
     drop(pass);
-    let begun = Instant::now();
+    let start = Instant::now();
     let error = loader.close().unwrap_err();
     assert!(matches!(error, Error::Leaked { task: 0, .. }), "{error}");
-    assert!(begun.elapsed() >= GRACE);
+    assert!(start.elapsed() >= GRACE);
     drop(device);
     let leaked = leaked();
     assert!(leaked.host_bytes > before.host_bytes && leaked.device_bytes > before.device_bytes);
@@ -96,7 +96,7 @@ fn a_copy_that_never_ends_is_waited_for_no_longer_than_the_grace_and_leaked() {
 }
 
 #[test]
-fn a_batch_whose_kernels_never_end_is_leaked_when_it_is_dropped_without_a_loader() {
+fn a_batch_with_a_stuck_kernel_is_leaked_without_a_loader() {
     let fake = Fake::load().session(Options::default());
     let before = leaked();
     let device = Device::new(0).unwrap();
@@ -116,7 +116,7 @@ fn a_batch_whose_kernels_never_end_is_leaked_when_it_is_dropped_without_a_loader
 }
 
 #[test]
-fn memory_is_not_freed_under_a_kernel_when_the_wait_for_another_stream_was_refused() {
+fn memory_is_not_freed_during_a_kernel_after_a_refused_wait() {
     let mut refused = 0;
     for n in 0..4 {
         let fake = Fake::load().session(Options { kernel_steps: 4000, ..Options::default() });
@@ -144,7 +144,7 @@ fn memory_is_not_freed_under_a_kernel_when_the_wait_for_another_stream_was_refus
 }
 
 #[test]
-fn memory_that_was_locked_by_another_hold_on_the_device_is_leaked_with_that() {
+fn leaked_memory_keeps_the_device_that_locked_it() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     let before = leaked();
     let [here, there] = [0, 1].map(|ordinal| Device::new(ordinal).unwrap());
@@ -155,6 +155,6 @@ fn memory_that_was_locked_by_another_hold_on_the_device_is_leaked_with_that() {
     assert!(matches!(loader.close(), Err(Error::Leaked { task: 0, .. })));
     fake.fail_none();
     drop((batch, here, there));
-    assert_eq!(fake.live().contexts, 1, "that which the memory is of");
+    assert_eq!(fake.live().contexts, 1, "only the context that locked the memory is left");
     nothing_is_lost(fake.live(), before);
 }

@@ -1,4 +1,5 @@
-//! After its first lap a pass to the device allocates nothing. Alone in its process, as it counts every allocation.
+//! A pass to the device allocates nothing after the first round of slots. This test is alone in its process, since it
+//! counts all allocations.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
@@ -12,7 +13,7 @@ use slotline_cuda_fake::{Fake, Options};
 use support::loader;
 
 #[test]
-fn after_the_first_lap_nothing_is_allocated() {
+fn nothing_is_allocated_after_the_first_batches() {
     let fake = Fake::load().session(Options::default());
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();

@@ -1,4 +1,5 @@
-//! A subscriber that panics on a warning unwinds through the loader: what the device may still use must not be freed on the way.
+//! A subscriber that panics on a warning unwinds through the loader. Memory that the device may still use must not be
+//! freed by this.
 
 mod support;
 
@@ -40,15 +41,15 @@ impl Subscriber for Loud {
 /// Runs `body`, which must panic on a warning.
 fn panics(body: impl FnOnce()) {
     let outcome = tracing::subscriber::with_default(Loud::default(), || catch_unwind(AssertUnwindSafe(body)));
-    assert!(outcome.is_err(), "there was no warning");
+    assert!(outcome.is_err(), "there must be a warning");
 }
 
-/// Runs `body`, whose first driver call must panic after it was made: the thread's context was destroyed, so the call is
-/// repeated in the device's context, and a warning says that the former one cannot be restored.
+/// Runs `body`, whose first driver call must panic after it was made. The thread's context was destroyed, so the call
+/// is repeated in the device's context, and a warning reports that the former context cannot be restored.
 fn panics_in_the_first_call(body: impl FnOnce()) {
     let other = Device::new(1).unwrap();
     let mut context = ptr::null_mut();
-    // SAFETY: the driver writes the context, which is released again at once.
+    // SAFETY: the driver writes the context, which is released again immediately.
     let codes = unsafe {
         [
             sys::cuDevicePrimaryCtxRetain(&mut context, 1),
@@ -59,7 +60,7 @@ fn panics_in_the_first_call(body: impl FnOnce()) {
     assert_eq!(codes, [CUresult::CUDA_SUCCESS; 3]);
     drop(other);
     panics(body);
-    // SAFETY: no context.
+    // SAFETY: null selects no context.
     assert_eq!(unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) }, CUresult::CUDA_SUCCESS);
 }
 
@@ -68,7 +69,7 @@ fn session(seed: u64) -> Session {
 }
 
 #[test]
-fn memory_is_leaked_before_the_warning_that_says_so() {
+fn memory_is_leaked_before_the_warning_about_it() {
     let fake = session(0);
     let before = leaked();
     let device = Device::new(0).unwrap();
@@ -88,7 +89,7 @@ fn memory_is_leaked_before_the_warning_that_says_so() {
 }
 
 #[test]
-fn a_panic_while_a_copy_begins_neither_frees_nor_refills_what_it_uses() {
+fn a_panic_at_the_start_of_a_copy_does_not_free_its_slots() {
     for seed in 0..20 {
         let fake = session(seed);
         let before = leaked();
@@ -97,8 +98,8 @@ fn a_panic_while_a_copy_begins_neither_frees_nor_refills_what_it_uses() {
         let mut loader = loader(&device, 64, 0, 2);
         let mut pass = loader.epoch().unwrap();
         panics_in_the_first_call(|| drop(pass.next()));
-        assert_eq!(fake.count("cuMemcpyHtoDAsync_v2"), 2, "the copy was begun at the second try");
-        // The batch is gone, and those behind it are whole.
+        assert_eq!(fake.count("cuMemcpyHtoDAsync_v2"), 2, "the copy was started at the second attempt");
+        // The batch is lost, and those after it are complete.
         let rest: Vec<_> =
             pass.map(|batch| batch.unwrap()).inspect(|batch| check(batch, &stream)).map(|batch| batch.task()).collect();
         assert_eq!(rest, [1, 2, 3, 4, 5, 6, 7]);
@@ -109,7 +110,7 @@ fn a_panic_while_a_copy_begins_neither_frees_nor_refills_what_it_uses() {
 }
 
 #[test]
-fn a_panic_while_a_loader_waits_for_its_copies_leaks_what_they_use() {
+fn a_panic_while_a_loader_waits_for_copies_leaks_memory() {
     for close in [true, false] {
         let fake = session(0);
         let before = leaked();
@@ -151,14 +152,14 @@ fn a_panic_while_a_batch_is_released_loses_its_slot() {
 }
 
 #[test]
-fn a_panic_while_a_batch_without_a_loader_waits_for_its_copy_leaks_it() {
+fn a_panic_while_a_batch_waits_for_its_copy_leaks_it() {
     let fake = session(0);
     let before = leaked();
     let device = Device::new(0).unwrap();
     let mut loader = loader(&device, 64, 0, 2);
     fake.hold(true);
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
-    // It gives the copy up, but not the batch's memory.
+    // The loader gives up the copy, but not the batch's memory.
     drop(loader);
     let without_batch = leaked().device_bytes;
     panics_in_the_first_call(|| drop(batch));

@@ -21,12 +21,12 @@ fn session() -> (Session, Device) {
 }
 
 fn bytes(memory: &mut Pinned) -> &mut [u8] {
-    // SAFETY: the memory is the caller's alone.
+    // SAFETY: the caller has exclusive access to the memory.
     unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), memory.len()) }
 }
 
 #[test]
-fn both_forms_are_whole_zeroed_pages_and_are_given_back() {
+fn both_forms_are_whole_zeroed_pages_and_are_freed() {
     let (fake, device) = session();
     let make: [Make; 3] =
         [Pinned::registered, Pinned::allocated, |device, bytes| Pinned::registered_on(device, bytes, PageSize::Small)];
@@ -49,7 +49,7 @@ fn both_forms_are_whole_zeroed_pages_and_are_given_back() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_refused() {
+fn oversized_requests_are_refused() {
     let (fake, device) = session();
     for len in [usize::MAX, isize::MAX as usize, 1 << 50] {
         let error = Pinned::registered(&device, len).unwrap_err();
@@ -73,8 +73,8 @@ fn a_loader_s_batches_are_in_registered_memory() {
         let batch = batch.unwrap();
         let (images, _) = batch.tensors();
         let start = images.as_slice().as_ptr().cast_mut();
-        // Registering it again tells that it is.
-        // SAFETY: inside the loader's memory.
+        // Registering it again fails, since it is already registered.
+        // SAFETY: the page is inside the loader's memory.
         let code = unsafe { register(start.wrapping_sub(start.addr() % ALIGN)) };
         assert_eq!(code, CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
@@ -84,10 +84,10 @@ fn a_loader_s_batches_are_in_registered_memory() {
 
 /// # Safety
 ///
-/// A page that is mapped.
+/// The page must be mapped.
 unsafe fn register(page: *mut u8) -> CUresult {
     let mut context = ptr::null_mut();
-    // SAFETY: the driver writes the context, which somebody else holds, too; the page is there.
+    // SAFETY: the driver writes the context, which the caller's device also retains; the page is mapped.
     unsafe {
         assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), CUresult::CUDA_SUCCESS);
         assert_eq!(sys::cuCtxSetCurrent(context), CUresult::CUDA_SUCCESS);
@@ -99,15 +99,15 @@ unsafe fn register(page: *mut u8) -> CUresult {
 }
 
 #[test]
-fn stale_registrations_are_never_taken_for_ours() {
+fn stale_registrations_are_never_used() {
     for stale in [1, 8] {
         let (fake, device) = session();
         let left = leaked();
-        // Where the system is likely to map the next ones: somebody registers that, and forgets about it.
+        // Registers pages where the system is likely to map the next ones, and unmaps them without unregistering.
         let pages: Vec<_> = (0..stale).map(|_| Pages::new(ALIGN).unwrap()).collect();
         let taken: Vec<_> = pages.iter().map(|pages| pages.start().addr()).collect();
         for page in &pages {
-            // SAFETY: the page is there; that it will not be is the point.
+            // SAFETY: the page is mapped during the call; that it is unmapped later is the point of the test.
             assert_eq!(unsafe { register(page.start().as_ptr()) }, CUresult::CUDA_SUCCESS);
         }
         drop(pages);
@@ -119,16 +119,16 @@ fn stale_registrations_are_never_taken_for_ours() {
             Err(Error::Driver(error)) => assert_eq!((error.call, error.code, tries), ("cuMemHostRegister", 712, 4)),
             Err(error) => panic!("{error}"),
         }
-        assert!(outcome.is_ok() || stale > 3, "one try more than there are stale registrations is enough");
+        assert!(outcome.is_ok() || stale > 3, "one more attempt than there are stale registrations is enough");
         drop((outcome, device));
         assert_eq!(leaked(), left);
     }
 }
 
 #[test]
-fn an_address_that_is_taken_is_tried_elsewhere() {
+fn an_already_registered_address_is_retried_elsewhere() {
     let (fake, device) = session();
-    // On a thread that has the context already, the second call is the one that registers.
+    // If the thread already has the context, the second call is the one that registers.
     TimedEvent::new(&device).unwrap().record(&Stream::new(&device).unwrap()).unwrap();
     for code in [712, 2] {
         let before = fake.count("cuMemHostRegister_v2");
@@ -137,7 +137,7 @@ fn an_address_that_is_taken_is_tried_elsewhere() {
         assert_eq!(memory.is_ok(), code == 712);
         assert_eq!(fake.count("cuMemHostRegister_v2"), before + if code == 712 { 2 } else { 1 });
         assert_eq!(fake.live().registered_bytes, memory.map_or(0, |memory| memory.len()));
-        // The same code of another call means nothing of the kind.
+        // The same code from another call does not cause a retry.
         fake.fail_call(0, code);
         let error = Pinned::registered(&device, 1).unwrap_err();
         assert!(matches!(&error, Error::Driver(error) if error.call == "cuCtxGetCurrent"), "{error}");
@@ -153,13 +153,13 @@ fn a_fork_neither_shares_nor_copies_registered_memory() {
         let start = format!("{:x}-", memory.start().addr());
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let flags = maps.lines().skip_while(|line| !line.starts_with(&start)).find(|line| line.starts_with("VmFlags:"));
-        let flags = flags.expect("a mapping that begins there");
+        let flags = flags.expect("a mapping should start there");
         assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
     }
 }
 
 #[test]
-fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
+fn memory_that_cannot_be_freed_is_leaked_and_counted() {
     for (make, name) in [(Pinned::registered as Make, "cuMemHostUnregister"), (Pinned::allocated, "cuMemFreeHost")] {
         let (fake, device) = session();
         let mut memory: Pinned = make(&device, 3 * ALIGN).unwrap();
@@ -177,7 +177,7 @@ fn memory_that_the_driver_keeps_is_leaked_and_counted_and_stays_mapped() {
         let kept = live.registered_bytes + live.host_alloc_bytes;
         assert!(kept >= 3 * ALIGN);
         assert_eq!(leaked().host_bytes - before.host_bytes, kept as u64);
-        // SAFETY: leaked, so still there and nobody's.
+        // SAFETY: the memory was leaked, so it is still mapped and nothing else uses it.
         assert!(unsafe { std::slice::from_raw_parts(at.as_ptr(), 3 * ALIGN) }.iter().all(|&byte| byte == 5));
     }
 }

@@ -1,10 +1,10 @@
-//! What a driver says of itself and its devices.
+//! What a driver reports about itself and its devices.
 
 use slotline_cuda::{Device, Error, Unavailable, probe};
 use slotline_cuda_fake::{Fake, Live, Options};
 
 #[test]
-fn a_driver_says_what_it_has() {
+fn a_probe_reports_the_devices() {
     let _fake = Fake::load().session(Options { devices: 2, memory_bytes: 3 << 20, ..Options::default() });
     let driver = probe().unwrap();
     assert_eq!(driver.version, (13, 0));
@@ -21,23 +21,23 @@ fn a_driver_says_what_it_has() {
 }
 
 #[test]
-fn probing_makes_no_context() {
+fn probing_creates_no_context() {
     let fake = Fake::load().session(Options::default());
     probe().unwrap();
     assert_eq!((fake.live(), fake.count("cuDevicePrimaryCtxRetain")), (Live::default(), 0));
 }
 
 #[test]
-fn a_driver_without_devices_is_told_from_none() {
+fn a_driver_without_devices_is_a_distinct_error() {
     let fake = Fake::load().session(Options { devices: 0, ..Options::default() });
     assert!(matches!(probe(), Err(Unavailable::NoDevice)));
     assert!(matches!(Device::new(0), Err(Error::Unavailable(Unavailable::NoDevice))));
     fake.reset(Options::default());
-    assert!(probe().is_ok(), "asked anew");
+    assert!(probe().is_ok(), "the driver is queried again");
 }
 
 #[test]
-fn a_device_that_is_not_there_is_refused() {
+fn a_missing_device_is_refused() {
     let fake = Fake::load().session(Options { devices: 2, ..Options::default() });
     for ordinal in [2, usize::MAX] {
         let error = Device::new(ordinal).unwrap_err();
@@ -48,7 +48,7 @@ fn a_device_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn every_call_of_a_probe_may_fail() {
+fn a_probe_handles_the_failure_of_every_call() {
     let fake = Fake::load().session(Options::default());
     probe().unwrap();
     let calls = fake.calls();
@@ -62,7 +62,7 @@ fn every_call_of_a_probe_may_fail() {
                 failed.push(error.call);
             }
             Err(other) => panic!("{other}"),
-            // Without an address, and so without a node; or without an identity.
+            // The device has no address, and so no node, or it has no UUID.
             Ok(driver) => {
                 let info = &driver.devices[0];
                 assert!(info.pci_address.is_none() && info.numa_node.is_none() || info.uuid.is_none());
@@ -75,7 +75,7 @@ fn every_call_of_a_probe_may_fail() {
     assert_eq!(failed[..5], expected);
     assert_eq!(failed[5..], ["cuDeviceTotalMem", "cuDeviceGetAttribute", "none"]);
     fake.fail_from(0, 100);
-    assert!(matches!(probe(), Err(Unavailable::NoDevice)), "what cuInit says without devices");
+    assert!(matches!(probe(), Err(Unavailable::NoDevice)), "cuInit returns this code without devices");
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn errors_name_the_call_the_device_and_the_remedy() {
     let device = Device::new(1).unwrap();
     let error = |code| {
         fake.fail_from(0, code);
-        let Err(Error::Driver(error)) = device.synchronize() else { panic!("it fails") };
+        let Err(Error::Driver(error)) = device.synchronize() else { panic!("the call must fail") };
         fake.fail_none();
         assert_eq!((error.code, error.device), (code, Some(1)));
         error
     };
-    // The driver has no words if every call fails.
+    // The driver returns no description if every call fails.
     let text = error(700).to_string();
     assert!(text.starts_with("cuCtxGetCurrent on device 1: ") && text.contains("(700)"), "{text}");
     assert!(text.contains("a kernel or copy failed earlier"), "{text}");
@@ -98,5 +98,5 @@ fn errors_name_the_call_the_device_and_the_remedy() {
     let text = device.synchronize().unwrap_err().to_string();
     assert!(text.starts_with("cuCtxGetCurrent on device 1: CUDA_ERROR_OUT_OF_MEMORY (2), "), "{text}");
     assert!(text.contains("the device's memory is full"), "{text}");
-    assert!(!error(1).to_string().contains(';'), "nothing is known to do about it");
+    assert!(!error(1).to_string().contains(';'), "there is no advice for this code");
 }

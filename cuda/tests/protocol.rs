@@ -1,4 +1,4 @@
-//! The overlap protocol under seeded schedules, and without each of its gates.
+//! The overlap protocol under seeded schedules, with all gates and without each of them.
 
 mod support;
 
@@ -9,10 +9,10 @@ use slotline_cuda::{Device, DeviceLoader, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options, Skip};
 use support::{Things, nothing_is_lost};
 
-/// How many schedules: thousands take some seconds.
+/// The number of schedules; thousands take some seconds.
 const SCHEDULES: u64 = 2000;
 
-/// What a seed decides beside the driver's schedule.
+/// The options that a seed determines in addition to the driver's schedule.
 fn options(seed: u64) -> Options {
     Options {
         seed,
@@ -24,14 +24,15 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// Fifteen batches of some pages, of which kernels read every byte: on one stream or two, released by a drop or by a word, held a little or not.
+/// Loads fifteen batches of some pages each, of which kernels read every byte: on one stream or two, released by
+/// dropping or by `release_on`, held for a while or not.
 fn train(fake: &Fake, seed: u64) {
     let device = Device::new(0).unwrap();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
     let (workers, slots) = (usize::from(seed.is_multiple_of(16)), 2 + seed as usize / 5 % 2);
     let mut builder = Loader::builder(Things(120)).batch_size(8).shuffle(true).seed(seed).num_workers(workers);
     if workers > 0 {
-        // Few slots, so that each is filled again soon.
+        // Few slots, so that each is soon refilled.
         builder = builder.prefetch_factor(2);
     }
     let host = builder.hold(1 + seed as usize % 3).memory(device.pinned()).build().unwrap();
@@ -47,7 +48,7 @@ fn train(fake: &Fake, seed: u64) {
         match seed / 3 % 3 {
             0 => drop(batch),
             1 => batch.release_on(stream).unwrap(),
-            // Late, and after the next one was asked for.
+            // Dropped late, after the next batch was requested.
             _ => held = Some(batch),
         }
     }
@@ -69,7 +70,7 @@ fn thousands_of_schedules_are_clean() {
 }
 
 #[test]
-fn with_a_thread_that_is_the_device_it_is_clean_too() {
+fn schedules_with_a_concurrent_device_are_clean() {
     for seed in 0..60 {
         let fake = Fake::load().session(Options { ticker: true, ..options(seed) });
         train(&fake, 16 * seed);
@@ -78,7 +79,7 @@ fn with_a_thread_that_is_the_device_it_is_clean_too() {
 }
 
 #[test]
-fn without_any_one_gate_a_detector_sees_it() {
+fn every_missing_gate_is_detected() {
     for gate in [Skip::HostWait, Skip::CopyWait, Skip::TrainingWait, Skip::Consumed] {
         let caught = (0..48).filter(|&seed| {
             let fake = Fake::load().session(options(seed));
@@ -89,16 +90,16 @@ fn without_any_one_gate_a_detector_sees_it() {
         });
         let caught = caught.count();
         println!("{gate:?}: caught in {caught} of 48 schedules");
-        assert!(caught >= 12, "{gate:?} was caught in {caught} of 48 schedules only");
+        assert!(caught >= 12, "{gate:?} was caught in only {caught} of 48 schedules");
     }
 }
 
-/// Says which of the subprocesses this is.
+/// Selects what a child process runs.
 const CHILD: &str = "SLOTLINE_TEST_PROTECTED";
 
 #[test]
-fn no_byte_is_written_while_it_is_copied_even_for_a_moment() {
-    // In a process of its own: a write to a page that is being copied ends it.
+fn no_byte_is_written_while_it_is_copied() {
+    // This runs in a child process, since a write to a page that is being copied kills the process.
     if let Ok(gates) = std::env::var(CHILD) {
         let gates = if gates == "none" { vec![Skip::HostWait] } else { Vec::new() };
         for seed in 0..40 {
@@ -112,7 +113,7 @@ fn no_byte_is_written_while_it_is_copied_even_for_a_moment() {
     }
     let run = |gates| {
         let test = std::env::current_exe().unwrap();
-        let name = "no_byte_is_written_while_it_is_copied_even_for_a_moment";
+        let name = "no_byte_is_written_while_it_is_copied";
         Command::new(test).args(["--exact", name]).env(CHILD, gates).output().unwrap().status
     };
     assert!(run("all").success());

@@ -1,4 +1,4 @@
-//! Streams of our own and of others, and times.
+//! Owned and borrowed streams, and times.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -22,10 +22,10 @@ fn session() -> (Session, Device) {
 }
 
 #[test]
-fn our_streams_are_destroyed_with_the_last_clone_and_others_are_not() {
+fn only_owned_streams_are_destroyed_with_the_last_clone() {
     let (fake, device) = session();
     let stream = Stream::new(&device).unwrap();
-    // SAFETY: the stream lives on until the end.
+    // SAFETY: the stream lives until the end of the test.
     let borrowed = unsafe { Stream::from_raw(&device, stream.as_raw()) };
     assert_eq!(borrowed, stream);
     assert_ne!(stream, Stream::new(&device).unwrap());
@@ -40,10 +40,10 @@ fn our_streams_are_destroyed_with_the_last_clone_and_others_are_not() {
 }
 
 #[test]
-fn the_default_streams_have_their_handles_and_are_never_destroyed() {
+fn default_streams_keep_their_handles_and_are_not_destroyed() {
     let (fake, device) = session();
     let raw = |handle: usize| {
-        // SAFETY: the default streams are always there.
+        // SAFETY: the default streams always exist.
         unsafe { Stream::from_raw(&device, ptr::without_provenance_mut(handle)) }
     };
     assert_eq!(raw(1), Stream::legacy_default(&device));
@@ -57,8 +57,8 @@ fn the_default_streams_have_their_handles_and_are_never_destroyed() {
 }
 
 #[test]
-fn a_thread_s_default_stream_is_never_taken_for_another_thread_s() {
-    // Streams make steps only while somebody waits, and then one after the other as the seed has it.
+fn default_streams_of_two_threads_are_not_confused() {
+    // Streams make steps only while a call waits, in an order that depends on the seed.
     for seed in 0..20 {
         let fake = Fake::load().session(Options { seed, max_steps_per_call: 0, ..Options::default() });
         let device = Device::new(0).unwrap();
@@ -69,11 +69,11 @@ fn a_thread_s_default_stream_is_never_taken_for_another_thread_s() {
         assert!(!stream.is_idle().unwrap());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert!(Stream::per_thread_default(&device).is_idle().unwrap(), "this thread's own");
-                assert!(!stream.is_idle().unwrap(), "the other one's");
+                assert!(Stream::per_thread_default(&device).is_idle().unwrap(), "the stream of this thread is idle");
+                assert!(!stream.is_idle().unwrap(), "the stream of the other thread is not");
                 event.record(&stream).unwrap();
                 event.synchronize().unwrap();
-                assert_eq!(fake.pending(), 0, "the event is behind what the other thread has put there");
+                assert_eq!(fake.pending(), 0, "the event is after the other thread's work");
             });
         });
         put_work();
@@ -85,7 +85,7 @@ fn a_thread_s_default_stream_is_never_taken_for_another_thread_s() {
 }
 
 #[test]
-fn an_answer_that_no_cuda_version_has_is_an_error_with_its_number() {
+fn an_unknown_return_code_is_an_error_with_its_number() {
     let (fake, device) = session();
     let stream = Stream::new(&device).unwrap();
     for unknown in [226, 12_345, u32::MAX - 1] {
@@ -97,7 +97,7 @@ fn an_answer_that_no_cuda_version_has_is_an_error_with_its_number() {
 }
 
 #[test]
-fn times_are_there_when_both_events_are_reached() {
+fn times_are_available_once_both_events_are_reached() {
     let (fake, device) = session();
     let stream = Stream::new(&device).unwrap();
     let (first, second) = (TimedEvent::new(&device).unwrap(), TimedEvent::new(&device).unwrap());
@@ -116,22 +116,23 @@ fn times_are_there_when_both_events_are_reached() {
     assert_eq!((fake.live(), fake.violations()), (Live::default(), vec![]));
 }
 
-/// What a thread's last destructor found.
+/// A batch and its stream, for the thread's last destructor, and the destructor's result.
 static LAST: Mutex<Option<(DeviceBatch, Stream)>> = Mutex::new(None);
 static OUTCOME: OnceLock<Result<(), Error>> = OnceLock::new();
 
 /// The key whose destructor is `release_last`.
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
-/// Runs when the thread's Rust thread-locals are destroyed: in the third round of destructors, as Rust's run in the second.
+/// Runs after the thread's Rust thread-locals are destroyed: in the third round of destructors, as Rust's run in the
+/// second.
 unsafe extern "C" fn release_last(rounds: *mut c_void) {
     if rounds.addr() > 1 {
-        // SAFETY: the key is there as long as the process.
+        // SAFETY: the key exists as long as the process.
         unsafe { libc::pthread_setspecific(*KEY.get().unwrap(), ptr::without_provenance(rounds.addr() - 1)) };
         return;
     }
     let released = std::panic::catch_unwind(|| {
-        let (batch, stream) = LAST.lock().unwrap().take().expect("a batch");
+        let (batch, stream) = LAST.lock().unwrap().take().expect("a batch was stored");
         assert_eq!(stream, Stream::per_thread_default(stream.device()));
         drop(batch);
         Stream::per_thread_default(stream.device()).is_idle().map(drop)
@@ -140,7 +141,7 @@ unsafe extern "C" fn release_last(rounds: *mut c_void) {
 }
 
 #[test]
-fn a_thread_s_default_stream_is_its_own_until_its_last_destructor_has_run() {
+fn a_thread_keeps_its_default_stream_in_its_last_destructor() {
     let fake = Fake::load().session(Options { kernel_steps: 500, max_steps_per_call: 1, ..Options::default() });
     let device = Device::new(0).unwrap();
     let dataset = from_fn(80, |index, _| Ok([index as u32; 1500]));
@@ -169,7 +170,7 @@ fn a_thread_s_default_stream_is_its_own_until_its_last_destructor_has_run() {
     });
     thread.join().unwrap();
     assert!(OUTCOME.get().unwrap().is_ok(), "{OUTCOME:?}");
-    assert!(pass.by_ref().all(|batch| batch.is_ok()), "the slot came back");
+    assert!(pass.by_ref().all(|batch| batch.is_ok()), "the slot was returned");
     drop(pass);
     drop(loader);
     assert_eq!(fake.violations(), Vec::<String>::new());

@@ -1,5 +1,6 @@
-//! Machines without a driver, with an old one, or with something else of its name. Each has a process of its own, as what is
-//! loaded stays loaded; and nothing is asked of a machine that has a driver but that nothing panics.
+//! Machines without a driver, with an old driver, or with a different library of its name. Each test runs in a
+//! separate process, since a loaded library stays loaded. On machines that have a driver, the tests only require that
+//! nothing panics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,14 +16,14 @@ fn run(test: &str, folder: &Path) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Some library that this process has.
+/// Returns the path of a library that this process has loaded.
 fn any_library() -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.split_whitespace().find(|word| word.contains("/libc.so")).unwrap().into()
 }
 
 #[test]
-fn without_a_driver_there_is_an_error_that_says_so() {
+fn a_missing_driver_is_an_error() {
     match probe() {
         Err(Unavailable::NoLibrary { tried, reason }) => {
             assert_eq!(tried[0], "libcuda.so");
@@ -39,30 +40,30 @@ fn without_a_driver_there_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_said_to_be_the_reason() {
+fn an_error_names_a_file_that_is_not_a_library() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("libcuda.so"), "no library").unwrap();
+    std::fs::write(folder.path().join("libcuda.so"), "not a library").unwrap();
     run("child_that_finds_a_broken_file", folder.path());
 }
 
 #[test]
-#[ignore = "runs in a process of its own"]
+#[ignore = "runs in a child process"]
 fn child_that_finds_a_broken_file() {
-    // Further names may be those of a driver.
+    // Other names may belong to a real driver.
     if let Err(Unavailable::NoLibrary { reason, .. }) = probe() {
         assert!(reason.contains("libcuda.so") && !reason.contains("No such file"), "{reason}");
     }
 }
 
 #[test]
-fn a_library_without_a_function_is_named_with_it() {
+fn an_error_names_a_missing_function_and_its_library() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(any_library(), folder.path().join("libcuda.so")).unwrap();
     run("child_that_finds_another_library", folder.path());
 }
 
 #[test]
-#[ignore = "runs in a process of its own"]
+#[ignore = "runs in a child process"]
 fn child_that_finds_another_library() {
     for _ in 0..2 {
         let error = probe().unwrap_err();

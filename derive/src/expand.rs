@@ -1,4 +1,4 @@
-//! What is generated: the implementation, and the struct for batches.
+//! The generated code: the implementations, and the struct for batches.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -9,11 +9,11 @@ use syn::{DeriveInput, Fields, Generics, Ident, Lifetime, Member, Result};
 use crate::input;
 use crate::lifetimes::{Lifetimes, unused};
 
-/// The code for `input`.
+/// Generates the code for `input`.
 ///
 /// # Errors
 ///
-/// If no sample can be made of it.
+/// If `input` cannot be a sample.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let shape = input::fields(input)?;
     let (generics, types) = (&input.generics, shape.iter().map(|field| &field.ty));
@@ -21,7 +21,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let lifetimes = Lifetimes::of(input);
     let batch = Batch {
         name: input::batch_name(input)?,
-        // A struct without fields has no use for a lifetime, and the compiler refuses one.
+        // A struct without fields cannot use a lifetime, and the compiler rejects an unused one.
         generics: lifetimes.without(generics, (!shape.is_empty()).then_some(&lifetime))?,
         lifetime,
     };
@@ -40,8 +40,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     Ok(parts.into_iter().collect())
 }
 
-/// The generics of a struct with its type parameters `'static` if it has lifetimes: these are `'static` in its schema, and a
-/// type parameter may have to outlive them.
+/// Returns the generics of a struct; if it has lifetimes, with its type parameters bounded by `'static`: the lifetimes
+/// are `'static` in the schema, and a type parameter may have to outlive them.
 fn outlive_static(input: &DeriveInput, mut generics: Generics) -> Generics {
     if input.generics.lifetimes().next().is_some() {
         for parameter in input.generics.type_params() {
@@ -56,11 +56,11 @@ fn outlive_static(input: &DeriveInput, mut generics: Generics) -> Generics {
 struct Field<'a> {
     field: &'a syn::Field,
     member: Member,
-    /// What the batch calls it.
+    /// The name of the field in the batch.
     name: String,
-    /// `<its schema as Schema>`, without the sample's lifetimes.
+    /// `<its schema as Schema>`, without the lifetimes of the sample.
     schema: TokenStream,
-    /// What is wrong with the type is to be reported where the type stands.
+    /// The position of the type, where errors about it are reported.
     span: Span,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Field<'a> {
         Self { field, member, name, schema, span }
     }
 
-    /// What a batch of it is.
+    /// Returns the type of a batch of this field.
     fn tensors(&self, lifetime: &Lifetime) -> TokenStream {
         let (schema, mut lifetime) = (&self.schema, lifetime.clone());
         lifetime.set_span(self.span);
@@ -92,7 +92,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Its definition, of the same shape as the sample's.
+    /// Generates the definition, which has the same shape as that of the sample.
     fn define(&self, input: &DeriveInput, shape: &Fields, fields: &[Field<'_>]) -> TokenStream {
         let (Self { name, lifetime, generics }, vis) = (self, &input.vis);
         let where_clause = &generics.where_clause;
@@ -110,12 +110,12 @@ impl Batch {
         let doc = format!("A batch of [`{}`] samples.", input.ident.unraw());
         quote! {
             #[doc = #doc]
-            #[allow(dead_code)] // Not every loop reads every field.
+            #[allow(dead_code)] // Not every program reads every field.
             #vis struct #name #generics #body
         }
     }
 
-    /// `Debug`, if all fields have it.
+    /// Generates the implementation of `Debug`, for batches whose fields all implement it.
     fn debug(&self, fields: &[Field<'_>]) -> TokenStream {
         let (name, lifetime) = (&self.name, &self.lifetime);
         let mut generics = self.generics.clone();
@@ -147,15 +147,15 @@ impl Batch {
     }
 }
 
-/// The struct as a schema: with `'static` for its lifetimes.
+/// The struct as a schema: with `'static` in place of its lifetimes.
 struct Schema {
-    /// Its arguments.
+    /// The generic arguments of the schema.
     arguments: TokenStream,
     generics: Generics,
 }
 
 impl Schema {
-    /// The implementation of `Schema`.
+    /// Generates the implementation of `Schema`.
     fn implement(&self, input: &DeriveInput, fields: &[Field<'_>], batch: &Batch) -> TokenStream {
         let (name, arguments) = (&input.ident, &self.arguments);
         let Batch { name: batch, lifetime, generics } = batch;
@@ -181,7 +181,7 @@ impl Schema {
     }
 }
 
-/// The implementation of `Sample`.
+/// Generates the implementation of `Sample`.
 fn sample(input: &DeriveInput, fields: &[Field<'_>], schema: &Schema) -> TokenStream {
     let generics = outlive_static(input, input.generics.clone());
     let (impl_generics, args, where_clause) = generics.split_for_impl();

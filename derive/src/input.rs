@@ -1,14 +1,14 @@
-//! What a derived struct says, and whether a sample can be made of it.
+//! Reads the struct that `Sample` is derived for, and checks that it can be a sample.
 
 use proc_macro2::Span;
 use quote::format_ident;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
 
-/// The fields of the struct.
+/// Returns the fields of the struct.
 ///
 /// # Errors
 ///
-/// For an enum or a union, and for options where they mean nothing.
+/// For an enum or a union, and for options on a field.
 pub(crate) fn fields(input: &DeriveInput) -> Result<&Fields> {
     let refuse = |span: Span, what: &str| {
         let reason = "every sample of a batch must have the same fields; derive Sample for a struct";
@@ -25,11 +25,11 @@ pub(crate) fn fields(input: &DeriveInput) -> Result<&Fields> {
     }
 }
 
-/// The name of the batch: as its option says, or the sample's with `Batch` behind it.
+/// Returns the name of the batch: the one that the option `batch` gives, or the name of the sample followed by `Batch`.
 ///
 /// # Errors
 ///
-/// For any other option, and for what is no name.
+/// For any other option, for a second name, and for a name that is not a valid identifier.
 pub(crate) fn batch_name(input: &DeriveInput) -> Result<Ident> {
     let mut name = None;
     for attr in input.attrs.iter().filter(|attr| is_option(attr)) {
@@ -38,7 +38,7 @@ pub(crate) fn batch_name(input: &DeriveInput) -> Result<Ident> {
                 return Err(meta.error("unknown option; the only one is `batch = \"Name\"`"));
             }
             match name.replace(meta.value()?.parse::<LitStr>()?.parse()?) {
-                Some(_) => Err(meta.error("the batch has a name already")),
+                Some(_) => Err(meta.error("the batch already has a name")),
                 None => Ok(()),
             }
         })?;
@@ -56,13 +56,13 @@ mod tests {
 
     use super::*;
 
-    /// What `item` is refused for.
+    /// Returns the error for `item`.
     fn refusal(item: DeriveInput) -> String {
         fields(&item).and_then(|_| batch_name(&item)).unwrap_err().to_string()
     }
 
     #[test]
-    fn only_structs_are_taken() {
+    fn only_structs_are_accepted() {
         let text = refusal(parse_quote!(
             enum E {
                 A(i64),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_mean_nothing_are_refused() {
+    fn invalid_options_are_refused() {
         let unknown = parse_quote!(
             #[sample(name = "A")]
             struct S;
@@ -86,7 +86,7 @@ mod tests {
             #[sample(batch = "B")]
             struct S;
         );
-        assert_eq!(refusal(twice), "the batch has a name already");
+        assert_eq!(refusal(twice), "the batch already has a name");
         let on_field = parse_quote!(
             struct S(#[sample(batch = "A")] i64);
         );
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batchs_name_must_be_one() {
+    fn a_batch_name_must_be_an_identifier() {
         for options in
             [r#"(batch = "two words")"#, r#"(batch = "struct")"#, r#"(batch = "")"#, "(batch = 5)", "(batch)", ""]
         {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_named_for_its_sample_or_as_it_is_told() {
+    fn a_batch_is_named_after_its_sample_or_by_its_option() {
         assert_eq!(
             batch_name(&parse_quote!(
                 struct Digit;

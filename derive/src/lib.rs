@@ -1,4 +1,4 @@
-//! The derive macro of slotline's samples. `slotline::sample` re-exports it and says what it does.
+//! The derive macro for slotline's samples. `slotline::sample` re-exports and documents it.
 
 mod expand;
 mod input;
@@ -6,7 +6,7 @@ mod lifetimes;
 
 use syn::{DeriveInput, parse_macro_input};
 
-/// The macro is the crate `slotline-derive`'s, and of use through `slotline` only.
+/// Implemented in the crate `slotline-derive`; use it only through `slotline`.
 #[proc_macro_derive(Sample, attributes(sample))]
 pub fn derive_sample(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let item = parse_macro_input!(item as DeriveInput);

@@ -1,8 +1,8 @@
-//! Types without the lifetimes of the struct that they come from.
+//! Removes the lifetimes of a struct from its types.
 //!
-//! A batch borrows from its slot and not from what its samples were made of. So its type must not mention the sample's
-//! lifetimes, though it is found through the types of the sample's fields, which do. There `'static` stands for them:
-//! whatever a field borrows, a batch of it is the same.
+//! A batch borrows from its slot and not from what its samples borrowed. So its type must not mention the lifetimes of
+//! the sample, although it is derived from the types of the sample's fields, which do. In these types, `'static`
+//! replaces the lifetimes: the type of a batch does not depend on what a field borrows.
 
 use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -23,10 +23,10 @@ impl Lifetimes {
         Self { own, name: input.ident.clone() }
     }
 
-    /// These tokens, with `'static` for each of the lifetimes, and the struct's name for `Self`, which is the batch
-    /// elsewhere.
+    /// Returns these tokens, with `'static` in place of each of the lifetimes, and the struct's name in place of
+    /// `Self`, which means the batch in other places.
     ///
-    /// Tokens rather than types, so that it reaches into macros in the place of types, too.
+    /// This works on tokens rather than types, so that it also reaches into macros that are used as types.
     pub(crate) fn replace(&self, tokens: impl ToTokens) -> TokenStream {
         let mut quoted = false;
         let replace = |token| {
@@ -51,7 +51,8 @@ impl Lifetimes {
         tokens.into_token_stream().into_iter().map(replace).collect()
     }
 
-    /// The struct's generics without the lifetimes, and with `lifetime` before all others if there is one.
+    /// Returns the struct's generics without the lifetimes, and with `lifetime`, if there is one, as the first
+    /// parameter.
     pub(crate) fn without(&self, generics: &Generics, lifetime: Option<&Lifetime>) -> Result<Generics> {
         let mut left = Generics::default();
         left.params.extend(lifetime.map(|lifetime| GenericParam::Lifetime(LifetimeParam::new(lifetime.clone()))));
@@ -72,8 +73,8 @@ impl Lifetimes {
         Ok(left)
     }
 
-    /// Leaves out of the bounds that something outlives what the samples borrow: a batch borrows nothing of it, and to
-    /// outlive `'static` would be too much to ask.
+    /// Removes the bounds by which something must outlive what the samples borrow. A batch borrows nothing from that,
+    /// and a bound of `'static` in its place would be too strict.
     fn without_own(&self, bounds: &mut Punctuated<TypeParamBound, Token![+]>) {
         let own =
             |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(at) if self.own.contains(&at.ident));
@@ -81,7 +82,7 @@ impl Lifetimes {
     }
 }
 
-/// A lifetime that none of these tokens has: `'b` if it can be.
+/// Returns a lifetime that does not occur in these tokens: `'b` if that is possible.
 pub(crate) fn unused(tokens: &TokenStream) -> Lifetime {
     let (tokens, mut name) = (tokens.to_string(), "'b".to_owned());
     while tokens.contains(&name) {
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_structs_own_lifetimes_become_static_and_no_others() {
+    fn only_the_structs_own_lifetimes_become_static() {
         let item: DeriveInput = syn::parse_quote!(
             struct S<'a, 'long>(&'a &'long u8);
         );
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn generics_lose_their_lifetimes_and_what_is_said_of_them() {
+    fn generics_lose_their_lifetimes_and_lifetime_bounds() {
         let item: DeriveInput = syn::parse_quote! {
             struct S<'a, 'b: 'a, T: Copy + 'a = u8, const N: usize = 2>(&'a T) where 'a: 'a, Foo<'b>: Fn(T);
         };

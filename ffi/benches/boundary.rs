@@ -1,7 +1,8 @@
-//! What the C boundary costs a batch: `slotline_loader_next`, two fields and `slotline_batch_free` beside the same in Rust.
+//! Measures what the C boundary costs per batch: `slotline_loader_next`, two fields and `slotline_batch_free`, compared with
+//! the same in Rust.
 //!
-//! `cargo bench -p slotline-ffi --bench boundary`. Batches have one sample of two numbers, and are made in the calling thread, so
-//! that little else is measured. Passes are timed in turn; printed are medians with their quartiles.
+//! Run it with `cargo bench -p slotline-ffi --bench boundary`. Batches have one sample of two numbers and are made in the
+//! calling thread, so that little else is measured. The passes alternate; it prints medians with their quartiles.
 
 #![allow(missing_docs)]
 
@@ -44,14 +45,14 @@ fn rust_pass(loader: &mut Loader) -> usize {
     bytes
 }
 
-/// By pointers that the compiler does not see through, as a C program's calls into a library are.
+/// Calls through function pointers that the compiler cannot see through, as a C program calls a library.
 fn c_pass(loader: *mut slotline_loader) -> usize {
     let next: Next = black_box(slotline_loader_next);
     let field: Field = black_box(slotline_batch_field);
     let free: Free = black_box(slotline_batch_free);
     let mut error = null_mut();
     let mut bytes = 0;
-    // SAFETY: every pointer is NULL or what the functions gave, and each batch is freed once.
+    // SAFETY: every pointer is NULL or was returned by these functions, and each batch is freed once.
     unsafe {
         assert_eq!(slotline_loader_epoch(loader, &mut error), SLOTLINE_OK);
         loop {
@@ -89,7 +90,7 @@ fn c_loader(numbers: &'static [f32], labels: &'static [i64]) -> *mut slotline_lo
     };
     let arrays = [array(SLOTLINE_F32, numbers.as_ptr().cast()), array(SLOTLINE_I64, labels.as_ptr().cast())];
     let (mut dataset, mut loader) = (null_mut(), null_mut());
-    // SAFETY: the arrays are what they are said to be, for ever.
+    // SAFETY: the arrays are valid for the rest of the program.
     unsafe {
         assert_eq!(slotline_dataset_from_arrays(arrays.as_ptr(), 2, &mut dataset, null_mut()), SLOTLINE_OK);
         assert_eq!(slotline_loader_new(dataset, std::ptr::null(), &mut loader, null_mut()), SLOTLINE_OK);
@@ -98,7 +99,7 @@ fn c_loader(numbers: &'static [f32], labels: &'static [i64]) -> *mut slotline_lo
     loader
 }
 
-/// Nanoseconds of a batch.
+/// Returns the time per batch, in nanoseconds.
 fn timed(pass: impl FnOnce() -> usize) -> f64 {
     let begin = Instant::now();
     let bytes = pass();
@@ -132,16 +133,16 @@ fn main() {
             let in_c = timed(|| c_pass(c));
             (timed(|| rust_pass(&mut rust)), in_c)
         };
-        // The first round is for warming up.
+        // The first round is a warm-up.
         if round > 0 {
             rusts.push(in_rust);
             cs.push(in_c);
             differences.push(in_c - in_rust);
         }
     }
-    // SAFETY: it is freed once, and nobody uses it.
+    // SAFETY: the loader is freed once, and not used afterwards.
     unsafe { slotline_loader_free(c) };
     report("Rust", rusts);
     report("C", cs);
-    report("C beyond Rust", differences);
+    report("C minus Rust", differences);
 }

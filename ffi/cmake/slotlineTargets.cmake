@@ -1,7 +1,7 @@
-# The targets, for an installed slotline and for one in the same build.
+# Defines the targets, for an installed slotline and for one in the same build.
 
-# slotline_targets(INCLUDE STATIC SHARED DEFINITIONS): slotline::static and slotline::shared for these files, and slotline::slotline, which
-# is the static one unless BUILD_SHARED_LIBS is on.
+# slotline_targets(INCLUDE STATIC SHARED DEFINITIONS): defines slotline::static and slotline::shared for these files, and
+# slotline::slotline, which is the static one unless BUILD_SHARED_LIBS is on.
 function(slotline_targets include static shared definitions)
   add_library(slotline::static STATIC IMPORTED GLOBAL)
   add_library(slotline::shared SHARED IMPORTED GLOBAL)

@@ -1,4 +1,4 @@
-// slotline feeding libtorch: tensors by DLPack, which lie where the workers wrote them.
+// slotline feeding libtorch: DLPack tensors in the memory that the workers wrote.
 
 #include <ATen/DLConvertor.h>
 #include <torch/torch.h>
@@ -19,7 +19,7 @@ int main() try {
   for (int epoch = 0; epoch < 5; ++epoch) {
     loss = 0;
     for (auto& batch : loader.epoch()) {
-      // Each tensor keeps the batch's memory until its last reference is gone, wherever that is.
+      // Each tensor keeps the batch's memory until its last reference is dropped, wherever that is.
       at::Tensor images = at::fromDLPackVersioned(batch.dlpack(0).release());
       at::Tensor labels = at::fromDLPackVersioned(batch.dlpack(1).release());
       TORCH_CHECK(images.data_ptr() == batch.field<std::uint8_t>(0).data(), "the images were copied");
@@ -33,7 +33,7 @@ int main() try {
     if (epoch == 0) first = loss;
     std::printf("epoch %d: loss %.4f\n", epoch, loss);
   }
-  TORCH_CHECK(loss < first, "the network learns nothing");
+  TORCH_CHECK(loss < first, "the loss did not decrease");
 } catch (const std::exception& error) {
   std::fprintf(stderr, "libtorch: %s\n", error.what());
   return 1;

@@ -1,4 +1,4 @@
-/* slotline from C: the bundled digits, and a dataset by callbacks of which one sample fails. */
+/* slotline from C: the bundled digits, and a dataset made of callbacks in which one sample fails. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,14 +6,14 @@
 
 #include <slotline.h>
 
-/* Ends the program unless a call succeeded. */
+/* Exits unless the call succeeded. */
 static void check(slotline_status status, slotline_error *error) {
   if (status == SLOTLINE_OK) return;
   fprintf(stderr, "plain: %s\n", slotline_error_message(error));
   exit(1);
 }
 
-/* A pass over the digits: the labels are read where the workers wrote them. */
+/* A pass over the digits. The labels are read in the memory that the workers wrote. */
 static void digits(void) {
   slotline_error *error = NULL;
   slotline_dataset *dataset = NULL;
@@ -26,7 +26,7 @@ static void digits(void) {
   options.num_workers = 2;
   slotline_loader *loader = NULL;
   check(slotline_loader_new(dataset, &options, &loader, &error), error);
-  slotline_dataset_free(dataset); /* the loader has its own hold */
+  slotline_dataset_free(dataset); /* the loader keeps the data */
 
   check(slotline_loader_epoch(loader, &error), error);
   size_t samples = 0, batches = 0;
@@ -39,7 +39,7 @@ static void digits(void) {
     for (int64_t i = 0; i < labels.shape[0]; ++i) sum += ((const int64_t *)labels.data)[i];
     samples += slotline_batch_len(batch);
     batches += 1;
-    slotline_batch_free(batch); /* makes room for another one */
+    slotline_batch_free(batch); /* its memory can be filled again */
   }
   if (status != SLOTLINE_END) check(status, error);
   slotline_loader_free(loader);
@@ -56,11 +56,11 @@ static int32_t read_square(void *user, size_t index, slotline_sample *sample) {
   return slotline_sample_write(sample, 0, &square, 1);
 }
 
-/* Squares, first all of them, then all but one: a failed sample comes as an error in its batch's place. */
+/* Sums squares: first all of them, then all but one. A failed sample is an error in place of its batch. */
 static void squares(size_t refused) {
   slotline_field field = {.struct_size = sizeof field, .name = "square", .dtype = SLOTLINE_I64, .kind = SLOTLINE_FIXED};
   slotline_map_dataset callbacks = {.struct_size = sizeof callbacks,
-                                    .user = &refused, /* outlives the loader, so that no drop is needed */
+                                    .user = &refused, /* outlives the loader, so no drop is needed */
                                     .len = 10,
                                     .fields = &field,
                                     .num_fields = 1,
@@ -78,7 +78,7 @@ static void squares(size_t refused) {
     slotline_batch *batch = NULL;
     slotline_status status = slotline_loader_next(loader, &batch, &error);
     if (status == SLOTLINE_END) break;
-    if (status == SLOTLINE_SAMPLE) { /* the pass goes on behind it */
+    if (status == SLOTLINE_SAMPLE) { /* the pass continues after it */
       printf("index %" PRId64 ": %s\n", slotline_error_index(error), slotline_error_message(error));
       slotline_error_free(error);
       continue;

@@ -1,11 +1,11 @@
-// slotline for C++17: batches for training loops, header-only on top of slotline.h.
+// slotline for C++17: data loading for training loops, header-only on top of slotline.h.
 //
 //     slotline::loader loader(slotline::dataset::open("digits"), slotline::options().batch_size(64).shuffle(true));
 //     for (auto& batch : loader.epoch()) {
 //       auto [images, labels] = batch.fields<std::uint8_t, std::int64_t>();
 //     }
 //
-// Functions throw slotline::error, but those that are named try_…, which return a slotline::status. All handles are RAII.
+// Functions throw slotline::error, except those named try_…, which return a slotline::status. All handles are RAII.
 #ifndef SLOTLINE_HPP
 #define SLOTLINE_HPP
 

@@ -1,3 +1,3 @@
-//! The C interface as `libslotline.so` and `libslotline.a`; all of it is in `slotline-ffi`.
+//! The C interface as `libslotline.so` and `libslotline.a`. The implementation is in `slotline-ffi`.
 
 pub use slotline_ffi::*;

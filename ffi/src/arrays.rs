@@ -1,4 +1,4 @@
-//! Datasets of arrays: a sample is a row of each.
+//! Datasets of arrays: a sample is a row of each array.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
@@ -23,23 +23,23 @@ use crate::versioned::{self, Versioned};
 pub struct slotline_array {
     /// `sizeof(slotline_array)`.
     pub struct_size: usize,
-    /// The name of its field, in UTF-8; NULL: its place among the arrays, such as "0". No two have the same.
+    /// The name of its field, in UTF-8; NULL: its position among the arrays, such as "0". The names must be unique.
     pub name: *const c_char,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: slotline_dtype,
-    /// The number of its dimensions, at most 8.
+    /// The number of dimensions, at most 8.
     pub ndim: u32,
-    /// Their lengths.
+    /// The lengths of the dimensions.
     pub shape: *const i64,
-    /// Its elements, aligned to their type. They are not copied: nobody may change or free them before `drop` is called.
+    /// The elements, aligned to their type. They are not copied, and must not be changed or freed before `drop` is called.
     pub data: *const c_void,
-    /// What `drop` is called with.
+    /// The user pointer that is passed to `drop`.
     pub user: *mut c_void,
-    /// Called once, when nobody needs the elements any more, on whichever thread that is; may be NULL.
+    /// Called once when the elements are no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_array {
     const END: usize = versioned::end!(drop);
 
@@ -57,7 +57,7 @@ unsafe impl Versioned for slotline_array {
     }
 }
 
-/// Arrays of equal length, with names.
+/// Named arrays of equal length.
 #[derive(Debug)]
 pub(crate) struct Arrays {
     rows: TensorDataset<Vec<AnyArray>>,
@@ -65,15 +65,15 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Takes the caller's arrays over.
+    /// Takes ownership of the caller's arrays.
     ///
     /// # Safety
     ///
-    /// Each must be what `slotline_array` says.
+    /// `arrays` must point to `n` structs, each as `slotline_array` documents it.
     pub(crate) unsafe fn from_c(arrays: *const slotline_array, n: usize) -> Result<Self, Failure> {
         let own = |array: &slotline_array| Owner::new(array.user, array.drop);
-        // All of them are ours from here on, also if one is wrong.
-        // SAFETY: the caller's word.
+        // From here on all of them are owned, even if one is invalid.
+        // SAFETY: the caller guarantees that `arrays` points to `n` structs.
         let owned = unsafe { versioned::list(arrays, n, "arrays", own)? };
         if owned.is_empty() {
             return Err(Failure::invalid("there are no arrays"));
@@ -82,7 +82,7 @@ impl Arrays {
         let mut rows = Vec::with_capacity(n);
         for (place, read) in owned.into_iter().enumerate() {
             let taken = read.and_then(|(array, owner)| {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees that the pointers of each array are valid.
                 let (array, name) = unsafe { (take(&array, owner)?, field::name(array.name, place)?) };
                 Ok((array, name))
             });
@@ -96,7 +96,7 @@ impl Arrays {
         Ok(Self { rows, fields })
     }
 
-    /// Arrays that were read from files.
+    /// Wraps arrays that were read from files.
     pub(crate) fn new(rows: TensorDataset<Vec<AnyArray>>) -> Result<Self, Failure> {
         let declared = |(place, array): (usize, &AnyArray)| Declared {
             name: place.to_string(),
@@ -111,16 +111,16 @@ impl Arrays {
 
 #[cold]
 fn no_data() -> Failure {
-    Failure::invalid("data is NULL, and the shape has elements (a C++ array that was moved from has no data)")
+    Failure::invalid("data is NULL, but the shape has elements (a moved-from C++ array has no data)")
 }
 
-/// One of the caller's arrays.
+/// Makes one of the caller's arrays.
 ///
 /// # Safety
 ///
-/// As of `Arrays::from_c`.
+/// The same as for `Arrays::from_c`.
 unsafe fn take(array: &slotline_array, owner: Owner) -> Result<AnyArray, Failure> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `shape` points to `ndim` numbers.
     let dims = unsafe { check::shape(array.shape, array.ndim, "shape")? };
     let dtype = dtype::dtype(array.dtype, "dtype")?;
     let shape = Shape::new(&dims).map_err(|error| Failure::invalid(error.to_string()))?;
@@ -128,14 +128,14 @@ unsafe fn take(array: &slotline_array, owner: Owner) -> Result<AnyArray, Failure
         Some(start) if start.align_offset(dtype.align()) == 0 => start,
         Some(_) if shape.elements() != Some(0) => return Err(check::misaligned("data", dtype.align())),
         None if shape.elements() != Some(0) => return Err(no_data()),
-        // Nothing is there to be read.
+        // There are no elements to read.
         _ => NonNull::<u64>::dangling().cast(),
     };
-    // SAFETY: the caller's word, and the address is aligned.
+    // SAFETY: the caller guarantees that the elements stay valid until `owner` is dropped, and the address is aligned.
     let array = unsafe { AnyArray::from_raw_parts(dtype, shape, start, owner) };
     let array = array.map_err(|error| Failure::invalid(error.to_string()))?;
     if dtype == DType::Bool && !dtype::valid(dtype, array.bytes()) {
-        return Err(Failure::invalid("data has a bool that is neither 0 nor 1"));
+        return Err(Failure::invalid("data contains a bool that is neither 0 nor 1"));
     }
     Ok(array)
 }

@@ -1,7 +1,7 @@
-//! Batches: what they say of themselves, and how they are let go.
+//! Batches: their properties, their fields, and how they are freed.
 //!
-//! A handle counts its holds: the one that `slotline_loader_next` gave, and one for each tensor that was exported. The batch
-//! goes when the last one does, on whichever thread. So that a loop allocates nothing, each thread keeps the memory of some
+//! A handle counts its holds: one for the pointer that `slotline_loader_next` returned, and one for each exported tensor. The
+//! last hold drops the batch, on any thread. So that a loop allocates nothing, each thread keeps the memory of some of the
 //! handles that it freed.
 
 use std::cell::RefCell;
@@ -26,46 +26,46 @@ use crate::status::{SLOTLINE_OK, slotline_status};
 use crate::tensor::{describe_field, slotline_tensor};
 use crate::versioned::{self, Versioned};
 
-/// A batch: the hold on the memory that workers wrote it into. Several threads may read it at once, and any may free it, in
-/// any order, also after its loader.
+/// A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
+/// any order, even after its loader.
 pub struct slotline_batch {
-    /// How many holds there are, and `LENT`.
+    /// The number of holds, and the bit `LENT`.
     holds: AtomicUsize,
-    /// Until it goes.
+    /// Initialised until the last hold is released.
     made: MaybeUninit<Made>,
     fields: Arc<[About]>,
 }
 
-/// A field of `bool`s was exported, so that there may be other bytes than 0 and 1 in it.
+/// A field of `bool`s was exported, so an importer may have written bytes other than 0 and 1 to it.
 const LENT: usize = 1 << (usize::BITS - 1);
 
-/// What a batch is.
+/// The content of a batch.
 #[derive(Debug)]
 pub(crate) enum Made {
     /// Samples stacked in the loader's memory.
     Stacked(Batch<Dynamic>),
-    /// What a collate callback made.
+    /// The object that a collate callback made.
     Collated(Collated),
 }
 
-/// Handles of which a thread keeps the memory.
+/// The maximum number of spare handles of a thread.
 const SPARES: usize = 16;
 
 thread_local! {
-    /// With the fields that they had: those of the next batch are most often the same, and to count who has them takes as
-    /// long as the rest of a handle.
-    #[expect(clippy::vec_box, reason = "the memory of the boxes is what is kept")]
+    /// Spare handles keep their `fields`: those of the next batch are usually the same, and counting a reference takes as long
+    /// as everything else about a handle.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
     static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handle whose batch has gone, or goes: its memory is kept when this is dropped.
+/// A handle whose batch has been dropped, or is about to be: its memory is kept when this is dropped.
 struct Empty(Option<Box<slotline_batch>>);
 
 impl slotline_batch {
-    /// A handle with one hold, which is the caller's.
+    /// Returns a handle with one hold, which belongs to the caller.
     #[inline]
     pub(crate) fn boxed(made: Made, fields: &Arc<[About]>) -> *mut Self {
-        // A thread that is about to end has no such memory any more.
+        // There are no spare handles while the thread is exiting.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         let Some(mut spare) = spare else {
             let (holds, made) = (AtomicUsize::new(1), MaybeUninit::new(made));
@@ -93,22 +93,22 @@ impl Drop for Empty {
 }
 
 impl slotline_batch {
-    /// What it is.
+    /// Returns the content of the batch.
     #[inline]
     fn made(&self) -> &Made {
-        // SAFETY: `boxed` has put it there, and only `release` of the last hold takes it out, after which there is no handle to
+        // SAFETY: `boxed` initialised it, and only the `release` of the last hold drops it; afterwards there is no handle to
         // call this with.
         unsafe { self.made.assume_init_ref() }
     }
 
-    /// Field `i` as a tensor.
+    /// Describes field `i` as a tensor.
     pub(crate) fn tensor(&self, i: usize) -> Result<slotline_tensor, Failure> {
         let mut tensor = slotline_tensor::defaults();
         self.describe(i, &mut tensor)?;
         Ok(tensor)
     }
 
-    /// Describes field `i` in a tensor that has its defaults.
+    /// Describes field `i` in a tensor that holds its defaults.
     #[inline]
     pub(crate) fn describe(&self, i: usize, tensor: &mut slotline_tensor) -> Result<(), Failure> {
         let found = match (self.made(), self.fields.get(i)) {
@@ -118,38 +118,38 @@ impl slotline_batch {
         if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
     }
 
-    /// One hold more, to be [released](Self::release): that of a tensor of this type, which may be written.
+    /// Adds a hold, which must be [released](Self::release), for an exported tensor of this type, which may be written.
     pub(crate) fn hold(&self, dtype: slotline_dtype) {
-        // As of `Arc`: who has a hold can give one.
+        // Relaxed, as in `Arc`: the caller has a hold already.
         self.holds.fetch_add(1, Ordering::Relaxed);
         if dtype == SLOTLINE_BOOL {
             self.holds.fetch_or(LENT, Ordering::Relaxed);
         }
     }
 
-    /// Makes `bool`s of all that importers left in fields of them: what is not 0 is true.
-    fn mend(&self) {
+    /// Sets every byte of the `bool` fields that importers wrote, if it is not 0, to 1.
+    fn normalise_bools(&self) {
         let Made::Stacked(batch) = self.made() else { return };
         let columns = batch.columns();
         for (i, _) in self.fields.iter().enumerate().filter(|(_, about)| about.dtype == SLOTLINE_BOOL) {
             let Some((_, memory)) = columns.raw(i) else { continue };
-            // SAFETY: nobody else has the batch any more, and its bytes are initialised.
+            // SAFETY: no other thread has access to the batch any more, and its bytes are initialised.
             let memory = unsafe { &mut *memory.as_ptr() };
             memory.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
     }
 
-    /// Gives up one hold; with the last one the batch goes.
+    /// Releases one hold; the last one drops the batch.
     ///
     /// # Safety
     ///
-    /// `batch` must be a handle, and one hold the caller's.
+    /// `batch` must be a handle, and the caller must own one of its holds.
     #[inline]
     pub(crate) unsafe fn release(batch: *mut Self) {
-        // SAFETY: as long as there is a hold, the handle is there.
+        // SAFETY: the caller's hold keeps the handle alive.
         let holds = unsafe { &(*batch).holds };
-        // With the only hold there is nobody else to count. The fences are those of `Arc`: whatever others did with the
-        // batch comes before it goes.
+        // If this is the only hold, there is nothing to count. The orderings are those of `Arc`: everything that other threads
+        // did with the batch happens before it is dropped.
         if holds.load(Ordering::Acquire) != 1 {
             let before = holds.fetch_sub(1, Ordering::Release);
             if before & !LENT != 1 {
@@ -157,15 +157,15 @@ impl slotline_batch {
             }
             fence(Ordering::Acquire);
             if before & LENT != 0 {
-                // SAFETY: the handle and its batch go only below.
-                unsafe { (*batch).mend() };
+                // SAFETY: this was the last hold, so the handle and its batch are alive until they are dropped below.
+                unsafe { (*batch).normalise_bools() };
             }
         }
-        // SAFETY: it was made by `boxed`, and nobody else has a hold.
+        // SAFETY: `boxed` made the handle, and there are no other holds.
         let mut empty = Empty(Some(unsafe { Box::from_raw(batch) }));
         if let Some(handle) = &mut empty.0 {
-            // SAFETY: it was there up to now, and nobody can ask for it any more. If dropping it panics, the memory is kept all the
-            // same.
+            // SAFETY: the content is initialised, and can no longer be accessed. If dropping it panics, the memory of the
+            // handle is still kept.
             unsafe { handle.made.assume_init_drop() };
         }
     }
@@ -173,7 +173,7 @@ impl slotline_batch {
 
 #[cold]
 fn no_field(i: usize, fields: usize) -> Failure {
-    Failure::invalid(format!("field is {i}, and the batch has {fields} fields"))
+    Failure::invalid(format!("field is {i}, but the batch has {fields} fields"))
 }
 
 impl fmt::Debug for slotline_batch {
@@ -182,7 +182,7 @@ impl fmt::Debug for slotline_batch {
     }
 }
 
-/// Asks a batch for something, with an answer for NULL.
+/// Reads a property of a batch; returns `otherwise` for NULL.
 ///
 /// # Safety
 ///
@@ -194,7 +194,7 @@ unsafe fn ask<T>(
     stacked: impl FnOnce(&Batch<Dynamic>) -> T,
     collated: impl FnOnce(&Collated) -> T,
 ) -> T {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `batch` is NULL or was not freed.
     match unsafe { batch.as_ref() }.map(slotline_batch::made) {
         Some(Made::Stacked(batch)) => stacked(batch),
         Some(Made::Collated(batch)) => collated(batch),
@@ -202,84 +202,86 @@ unsafe fn ask<T>(
     }
 }
 
-/// How many samples it has: the batch size, or less for the last one, or where bad samples are skipped. 0 for NULL.
+/// Returns the number of samples in the batch: the batch size, or less for the last batch or where bad samples are skipped. 0
+/// for NULL.
 ///
 /// # Safety
 ///
 /// `batch` must be NULL or a batch that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len()) }
 }
 
-/// Its number in the pass, from 0; of one that a collate callback made, how many batches, and errors in the places of batches,
-/// came before it in the pass. 0 for NULL.
+/// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made, this is the number of
+/// batches, and of errors in place of a batch, that came before it in the pass. 0 for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`.
+/// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { ask(batch, 0, Batch::task, |batch| batch.task) }
 }
 
-/// The number of its pass, from 0. 0 for NULL.
+/// Returns the number of the batch's pass, from 0. 0 for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`.
+/// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { ask(batch, 0, Batch::epoch, |batch| batch.epoch) }
 }
 
-/// The dataset index of each of its samples, as many as `slotline_batch_len` says; of a stream their numbers in what their
-/// worker reads; of one that a collate callback made, -1 where that is not known. It lives as long as the batch. NULL for
-/// NULL.
+/// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a stream, these are the sample's
+/// numbers in the sequence that its worker reads. For a batch that a collate callback made, an unknown index is -1. The array
+/// lives as long as the batch. NULL for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`.
+/// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) -> *const i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { ask(batch, null(), |batch| batch.indices().as_ptr(), |batch| batch.indices.as_ptr()) }
 }
 
-/// What the collate callback made; it belongs to the batch. NULL if there is none.
+/// Returns the object that the collate callback made, which belongs to the batch. NULL if there is none.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`.
+/// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_user(batch: *const slotline_batch) -> *mut c_void {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { ask(batch, null_mut(), |_| null_mut(), |batch| batch.batch) }
 }
 
-/// How many fields it has; none, if a collate callback made it. 0 for NULL.
+/// Returns the number of fields; 0 if a collate callback made the batch, or for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`.
+/// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { batch.as_ref() }.map_or(0, |batch| batch.fields.len())
 }
 
-/// Says where field `i` is. `out->struct_size` must be set; what it points to belongs to the batch.
+/// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a short struct, or no such field.
+/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` NULL or writable.
+/// The same as for `slotline_batch_len`; `out` must be NULL or writable for `out->struct_size` bytes; `error` must be NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_field(
     batch: *const slotline_batch,
@@ -287,7 +289,7 @@ pub unsafe extern "C" fn slotline_batch_field(
     out: *mut slotline_tensor,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let batch = check::reference(batch, "batch")?;
@@ -297,15 +299,15 @@ pub unsafe extern "C" fn slotline_batch_field(
     }
 }
 
-/// Says where the field with this name is; see `slotline_batch_field`.
+/// Describes the field with this name; see `slotline_batch_field`.
 ///
 /// # Errors
 ///
-/// As of `slotline_batch_field`.
+/// The same as for `slotline_batch_field`.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_field`; `name` must be NULL or end with a NUL.
+/// The same as for `slotline_batch_field`; `name` must be NULL or end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_field_by_name(
     batch: *const slotline_batch,
@@ -313,14 +315,14 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
     out: *mut slotline_tensor,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let (batch, name) = (check::reference(batch, "batch")?, check::text(name, "name")?);
             let i = batch.fields.iter().position(|about| about.name.to_bytes() == name.as_bytes());
             let i = i.ok_or_else(|| {
                 let known: Vec<_> = batch.fields.iter().map(|about| about.name.to_string_lossy()).collect();
-                Failure::invalid(format!("no field is called {name:?}; there are {}", known.join(", ")))
+                Failure::invalid(format!("no field is named {name:?}; the fields are {}", known.join(", ")))
             })?;
             versioned::fill(out, "out", |tensor| batch.describe(i, tensor))?;
             Ok(SLOTLINE_OK)
@@ -328,16 +330,16 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
     }
 }
 
-/// Frees a batch: its memory goes back to the loader, for another one, unless a tensor that was exported still has it. Any
-/// thread, in any order, also after the loader; NULL is fine.
+/// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
+/// any order, even after the loader was freed. Does nothing for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_len`; nobody may use it, or what it lent, from then on.
+/// The same as for `slotline_batch_len`; the batch, and the pointers taken from it, must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_free(batch: *mut slotline_batch) {
     if !batch.is_null() {
-        // SAFETY: the caller gives its hold up.
+        // SAFETY: the caller gives up its hold.
         guarded((), || unsafe { slotline_batch::release(batch) });
     }
 }

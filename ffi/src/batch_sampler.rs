@@ -18,8 +18,8 @@ use crate::sampler::slotline_sampler;
 use crate::status::slotline_status;
 use crate::versioned::{self, Versioned};
 
-/// A batch sampler: the batches of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as
-/// they are made, and used for several. Any number of threads may use it at once.
+/// A batch sampler: the batches of a loader's passes. A loader keeps what it needs of the batch sampler, so it may be freed
+/// once the loader is made, and may be used for several loaders. Any number of threads may use it at once.
 #[derive(Clone, Debug)]
 pub struct slotline_batch_sampler(Kind);
 
@@ -30,19 +30,20 @@ enum Kind {
     Callback(Arc<Calls>),
 }
 
-/// Lists of indices, one behind the other.
+/// Lists of indices, stored in sequence.
 #[derive(Debug)]
 struct Lists {
     indices: Box<[usize]>,
-    /// Where each begins, and the last one ends.
+    /// The offset at which each list begins, followed by the end of the last list.
     offsets: Box<[usize]>,
-    /// Of the longest.
+    /// The length of the longest list.
     most: usize,
 }
 
-/// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most
-/// `room`, to `*len`. Returns 0; or 1 after the last batch; or fails by `slotline_fail`, and the pass is over. It is called by
-/// whichever thread begins the batch, one at a time for each loader, and before a resumed pass goes on for what comes before.
+/// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
+/// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
+/// batch calls it, one thread at a time per loader. Before a resumed pass continues, it is called again for the batches before
+/// that point.
 pub type slotline_batches = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -55,23 +56,23 @@ pub type slotline_batches = Option<
     ) -> i32,
 >;
 
-/// A batch sampler of one's own. Loaders that share it call it at once.
+/// A batch sampler made of a callback. Loaders that share it may call it concurrently.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_batches_callback {
     /// `sizeof(slotline_batches_callback)`.
     pub struct_size: usize,
-    /// What the callbacks are called with.
+    /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// The most indices that a batch has.
+    /// The maximum number of indices of a batch.
     pub max_batch_size: usize,
-    /// Gives the batches.
+    /// Writes the batches.
     pub batches: slotline_batches,
-    /// Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+    /// Called once when the sampler is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_batches_callback {
     const END: usize = versioned::end!(drop);
 
@@ -90,7 +91,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// The batches of a pass.
+    /// Returns the batches of a pass.
     fn pass(self: Arc<Self>, pass: u64) -> impl Iterator<Item = Vec<usize>> + Send {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
@@ -98,7 +99,7 @@ impl Calls {
             room.resize(self.most, 0_u64);
             let mut len = 0;
             let outcome = answer(|failure| {
-                // SAFETY: the user said that it may be called so; there is so much room.
+                // SAFETY: the user has agreed that it may be called this way; `room` is as long as the length that is passed.
                 unsafe {
                     (self.batches)(self.owner.user(), pass, batch, room.as_mut_ptr(), room.len(), &mut len, failure)
                 }
@@ -106,20 +107,20 @@ impl Calls {
             let failed = match outcome {
                 Ok(0) => match room.get(..len) {
                     Some(indices) => return Some(indices.iter().map(|&index| index as usize).collect()),
-                    None => format!("it gave {len} indices, and max_batch_size is {}", self.most),
+                    None => format!("the callback returned {len} indices, but max_batch_size is {}", self.most),
                 },
                 Ok(1) => return None,
-                Ok(code) => format!("it gave {code}"),
+                Ok(code) => format!("the callback returned {code}"),
                 Err(error) => error.to_string(),
             };
-            // What an iterator fails by; without the words of a panic that was not meant.
+            // An iterator can only fail by panicking. `resume_unwind` does not print a panic message.
             resume_unwind(Box::new(failed));
         })
     }
 }
 
 impl slotline_batch_sampler {
-    /// Tells a builder of a dataset of so many samples.
+    /// Applies this batch sampler to the builder of a dataset with `dataset_len` samples.
     pub(crate) fn apply<D, C>(&self, builder: Builder<D, C>, dataset_len: usize) -> Result<Builder<D, C>, BuildError> {
         Ok(match &self.0 {
             &Kind::Of { ref sampler, batch_size, drop_last } => {
@@ -141,7 +142,7 @@ impl slotline_batch_sampler {
     }
 }
 
-/// Makes a batch sampler, or says what is wrong.
+/// Makes a batch sampler.
 ///
 /// # Safety
 ///
@@ -151,16 +152,17 @@ unsafe fn make(
     error: *mut *mut slotline_error,
     kind: impl FnOnce() -> Result<Kind, Failure>,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe { made(out, error, || kind().map(slotline_batch_sampler)) }
 }
 
-/// Makes a batch sampler of `batch_size` of a sampler's indices for each batch (torch's `BatchSampler`); with `drop_last` a last
-/// one of fewer is left out. It keeps what it needs of `sampler`. Any thread.
+/// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
+/// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. A `batch_size` of 0 `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+/// `SLOTLINE_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
 ///
 /// # Safety
 ///
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
     out: *mut *mut slotline_batch_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `sampler` is NULL or was not freed, and that `out` and `error` are NULL or writable.
     unsafe {
         make(out, error, || {
             let sampler = check::reference(sampler, "sampler")?.clone();
@@ -182,16 +184,16 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
     }
 }
 
-/// Makes a batch sampler of `n` lists of indices, the same in each pass: list `i` is from `offsets[i]` to `offsets[i + 1]` in
-/// `indices`. They are copied. Any thread.
+/// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
+/// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no list that has an index, or offsets that do not ascend from 0.
+/// `SLOTLINE_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
 ///
 /// # Safety
 ///
-/// `offsets` must point to `n + 1` numbers, and `indices` to as many as the last one says; `out` and `error` must be NULL or
+/// `offsets` must point to `n + 1` numbers, and `indices` to as many as the last offset; `out` and `error` must be NULL or
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_sampler_lists(
@@ -201,7 +203,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_lists(
     out: *mut *mut slotline_batch_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `offsets` and `indices` are valid, and that `out` and `error` are NULL or writable.
     unsafe {
         make(out, error, || {
             let offsets = check::slice(offsets, n.saturating_add(1), "offsets")?;
@@ -210,7 +212,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_lists(
             }
             let most = offsets.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
             if most == 0 {
-                return Err(Failure::invalid("there is no list that has an index"));
+                return Err(Failure::invalid("all lists are empty; at least one must have an index"));
             }
             let indices = check::slice(indices, offsets[n], "indices")?;
             Ok(Kind::Lists(Arc::new(Lists { indices: indices.into(), offsets: offsets.into(), most })))
@@ -218,22 +220,23 @@ pub unsafe extern "C" fn slotline_batch_sampler_lists(
     }
 }
 
-/// Makes a batch sampler of a callback. It is the sampler's from here on, also if this fails. Any thread.
+/// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
+/// fails. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a short struct.
+/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///
-/// `callback` must be NULL, or what `slotline_batches_callback` says; `out` and `error` must be NULL or writable.
+/// `callback` must be NULL or a valid `slotline_batches_callback`; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
     callback: *const slotline_batches_callback,
     out: *mut *mut slotline_batch_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `callback` is NULL or valid, and that `out` and `error` are NULL or writable.
     unsafe {
         make(out, error, || {
             let (c, owner) = versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))?;
@@ -243,15 +246,16 @@ pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
     }
 }
 
-/// Frees a batch sampler; NULL is fine. Loaders made with it go on. Any thread.
+/// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
+/// thread.
 ///
 /// # Safety
 ///
-/// `sampler` must be NULL or a batch sampler that was not freed; nobody may use it from then on.
+/// `sampler` must be NULL or a batch sampler that was not freed; it must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_sampler_free(sampler: *mut slotline_batch_sampler) {
     if !sampler.is_null() {
-        // SAFETY: it was made by `make`, and the caller gives it up.
+        // SAFETY: `make` made the sampler, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(sampler) }));
     }
 }

@@ -1,4 +1,4 @@
-//! Where Rust ends: no panic goes on into C.
+//! The boundary between Rust and C: no panic unwinds into C.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,24 +9,25 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
 
-/// Runs the body of a fallible function. What it fails with, or panics with, goes to `*error`, unless that is NULL.
+/// Runs the body of a fallible function. If it fails or panics, `*error` receives an error object, unless `error` is NULL.
 ///
-/// `*error` becomes NULL if nothing fails.
+/// If it succeeds, `*error` becomes NULL.
 ///
 /// # Safety
 ///
-/// `error` must be NULL, or aligned and writable: the header says so of every pointer, and nothing could be said to a caller whose
-/// `error` is not.
+/// `error` must be NULL, or aligned and writable. The header requires this of every pointer, and a violation could not be
+/// reported without a valid `error`.
 #[inline(always)]
 pub(crate) unsafe fn boundary(
     error: *mut *mut slotline_error,
     body: impl FnOnce() -> Result<slotline_status, Failure>,
 ) -> slotline_status {
-    // What a panic leaves half done is the loader's, which says for itself how it goes on, or is dropped by the unwinding.
+    // Unwind safety: a panic leaves nothing half done except in the loader, which defines how it continues, or is dropped by
+    // the unwinding.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => {
             if !error.is_null() {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees that `error` is NULL or writable, and it is not NULL.
                 unsafe { error.write(null_mut()) };
             }
             return status;
@@ -34,11 +35,11 @@ pub(crate) unsafe fn boundary(
         Ok(Err(failure)) => failure,
         Err(panic) => panicked(panic),
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `error` is NULL or writable.
     unsafe { report(error, failure) }
 }
 
-/// Runs a constructor: what it makes goes to `*out`, as a handle, or what it fails with, or panics with, to `*error`.
+/// Runs a constructor. `*out` receives a handle to what it makes; if it fails or panics, `*error` receives an error object.
 ///
 /// # Safety
 ///
@@ -48,10 +49,10 @@ pub(crate) unsafe fn made<T>(
     error: *mut *mut slotline_error,
     make: impl FnOnce() -> Result<T, Failure>,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
-            // First, for what it takes over.
+            // `make` runs first, because it takes ownership of the user's pointers even if `out` is invalid.
             let thing = make();
             let out = check::place(out, null_mut(), "out")?;
             *out = Box::into_raw(Box::new(thing?));
@@ -64,7 +65,7 @@ pub(crate) unsafe fn made<T>(
 unsafe fn report(error: *mut *mut slotline_error, failure: Failure) -> slotline_status {
     let status = failure.status;
     if !error.is_null() {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `error` is NULL or writable, and it is not NULL.
         unsafe { error.write(slotline_error::boxed(failure)) };
     }
     status
@@ -73,18 +74,18 @@ unsafe fn report(error: *mut *mut slotline_error, failure: Failure) -> slotline_
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> Failure {
     let message = panic_message(&*panic).to_owned();
-    // What a panic carries may panic when it is dropped.
+    // Dropping a panic's payload may panic again.
     std::mem::forget(panic);
     Failure::new(SLOTLINE_PANIC, format!("slotline panicked: {message}"))
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Runs the body of a function that cannot fail; a panic gives `otherwise`.
+/// Runs the body of a function that cannot fail, and returns `otherwise` if it panics.
 #[inline(always)]
 pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {

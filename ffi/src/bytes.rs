@@ -1,10 +1,11 @@
-//! Bytes and texts that were made for the caller.
+//! Bytes and texts that are returned to the caller.
 
 use std::ptr::null;
 
 use crate::boundary::guarded;
 
-/// Bytes that belong to whoever got them; any thread may read them. Behind them is a NUL, so that a text can be used as such.
+/// Bytes that belong to the caller that received them; any thread may read them. A NUL follows the bytes, so that a text can be
+/// used as a C string.
 #[derive(Debug)]
 pub struct slotline_bytes(Vec<u8>);
 
@@ -16,37 +17,37 @@ impl slotline_bytes {
     }
 }
 
-/// The bytes, which live as long as the object. NULL for NULL.
+/// Returns the bytes, which live as long as the object. NULL for NULL.
 ///
 /// # Safety
 ///
 /// `bytes` must be NULL or an object that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_bytes_data(bytes: *const slotline_bytes) -> *const u8 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { bytes.as_ref() }.map_or(null(), |bytes| bytes.0.as_ptr())
 }
 
-/// How many there are, without the NUL behind them. 0 for NULL.
+/// Returns the number of bytes, without the NUL that follows them. 0 for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_bytes_data`.
+/// The same as for `slotline_bytes_data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_bytes_len(bytes: *const slotline_bytes) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { bytes.as_ref() }.map_or(0, |bytes| bytes.0.len() - 1)
 }
 
-/// Frees them; NULL is fine. Any thread.
+/// Frees the bytes. Does nothing for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_bytes_data`; nobody may use them from then on.
+/// The same as for `slotline_bytes_data`; the bytes must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_bytes_free(bytes: *mut slotline_bytes) {
     if !bytes.is_null() {
-        // SAFETY: it was made by `boxed`, and the caller gives it up.
+        // SAFETY: `boxed` made the object, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(bytes) }));
     }
 }

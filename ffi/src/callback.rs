@@ -1,4 +1,4 @@
-//! What callbacks are given, and how they say what went wrong.
+//! The arguments of callbacks, and how callbacks report errors.
 
 use std::ffi::c_char;
 
@@ -7,47 +7,48 @@ use slotline::{BoxError, WorkerInfo};
 use crate::boundary::guarded;
 use crate::check;
 
-/// Where a callback says why it fails; lent to it until it returns.
+/// Receives the reason why a callback fails. It is lent to the callback until the callback returns.
 #[derive(Debug, Default)]
 pub struct slotline_failure {
     message: Option<String>,
 }
 
-/// Says why a callback fails, in UTF-8, which is copied. It must then return something other than 0. Does nothing with NULL.
+/// Sets the message of a failing callback. The message is UTF-8 and is copied. The callback must then return a nonzero value.
+/// Does nothing for NULL.
 ///
 /// # Safety
 ///
-/// `failure` must be NULL or what this callback was given; `message` NULL or end with a NUL.
+/// `failure` must be NULL or the pointer that this callback received; `message` must be NULL or end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_fail(failure: *mut slotline_failure, message: *const c_char) {
     guarded((), || {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `failure` is NULL or the pointer that this callback received.
         if let Some(failure) = unsafe { failure.as_mut() } {
-            // SAFETY: the caller's word.
-            failure.message = Some(unsafe { words(message) });
+            // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
+            failure.message = Some(unsafe { message_text(message) });
         }
     });
 }
 
-/// What a callback says, as well as it can be read.
+/// Returns a callback's message; bytes that are not UTF-8 are replaced.
 ///
 /// # Safety
 ///
 /// `message` must be NULL or end with a NUL.
-pub(crate) unsafe fn words(message: *const c_char) -> String {
-    // SAFETY: the caller's word.
+pub(crate) unsafe fn message_text(message: *const c_char) -> String {
+    // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
     unsafe { check::lossy(message) }.unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Calls a callback that gives 0, or fails.
+/// Runs a callback that returns 0 on success.
 pub(crate) fn call(what: &str, callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<(), BoxError> {
     match answer(callback)? {
         0 => Ok(()),
-        code => Err(format!("{what} gave {code}").into()),
+        code => Err(format!("{what} returned {code}").into()),
     }
 }
 
-/// Calls a callback, and gives what it gives, unless it says why it fails.
+/// Runs a callback, and returns its return value, or its message as an error if it set one.
 pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, BoxError> {
     let mut failure = slotline_failure::default();
     let code = callback(&mut failure);
@@ -57,17 +58,18 @@ pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Res
     }
 }
 
-/// Which worker runs a callback; lent to it until it returns. Later versions may have more fields.
+/// Describes the worker that runs a callback. It is lent to the callback until the callback returns. Later versions may have
+/// more fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_worker {
     /// The size of this struct in the library.
     pub struct_size: usize,
-    /// Its number, from 0; -1 if there are no workers, and the thread that asks for batches does all.
+    /// The worker's number, from 0; -1 if there are no workers and the calling thread loads the batches.
     pub id: i64,
-    /// How many workers there are.
+    /// The number of workers.
     pub num_workers: usize,
-    /// Its seed in this pass: the pass's own, and its number more. 0 if there are no workers.
+    /// The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if there are no workers.
     pub seed: u64,
 }
 

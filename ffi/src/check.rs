@@ -1,4 +1,4 @@
-//! Pointers from outside, looked at before they are used.
+//! Checks of pointers from C before they are used.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,20 +6,20 @@ use slotline::shape::MAX_DIMS;
 
 use crate::failure::Failure;
 
-/// What a pointer points to.
+/// Returns a reference to what a pointer points to.
 ///
 /// # Safety
 ///
-/// Unless it is null or not aligned, `pointer` must point to a `T` that is there, and not written, for `'a`.
+/// Unless it is null or not aligned, `pointer` must point to a valid `T` that is not written during `'a`.
 #[inline]
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
     check(pointer, name)?;
-    // SAFETY: the caller's word, and it is neither null nor misaligned.
+    // SAFETY: `pointer` is neither null nor misaligned; the caller upholds the rest.
     Ok(unsafe { &*pointer })
 }
 
-/// The same pointer, to a place for a result, which becomes `empty` first of all. No reference: until the result is written, the
-/// callbacks that make it may look at the place, too.
+/// Writes `empty` to a place for a result, and returns the same pointer. It does not return a reference: until the result is
+/// written, the callbacks that make it may read the place, too.
 ///
 /// # Safety
 ///
@@ -27,12 +27,12 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&
 #[inline]
 pub(crate) unsafe fn place<T: Copy>(pointer: *mut T, empty: T, name: &str) -> Result<*mut T, Failure> {
     check(pointer, name)?;
-    // SAFETY: the caller's word.
+    // SAFETY: `pointer` is neither null nor misaligned, so the caller guarantees that it is writable.
     unsafe { pointer.write(empty) };
     Ok(pointer)
 }
 
-/// Whether a pointer may be one to a `T`.
+/// Checks that a pointer is neither null nor misaligned.
 #[inline]
 fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     if pointer.is_null() {
@@ -54,59 +54,60 @@ pub(crate) fn misaligned(name: &str, align: usize) -> Failure {
     Failure::invalid(format!("{name} is not aligned: its address must be a multiple of {align}"))
 }
 
-/// The elements from a pointer on. If there are none, it may be NULL.
+/// Returns `len` elements that start at a pointer. If `len` is 0, the pointer may be NULL.
 ///
 /// # Safety
 ///
-/// As of `reference`, for `len` elements.
+/// The same as for `reference`, for `len` elements.
 pub(crate) unsafe fn slice<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&'a [T], Failure> {
     if len == 0 {
         return Ok(&[]);
     }
     check(pointer, name)?;
     if len.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(Failure::invalid(format!("{name}: {len} elements are more than memory can have")));
+        return Err(Failure::invalid(format!("{name}: {len} elements do not fit in memory")));
     }
-    // SAFETY: the caller's word, and it is neither null nor misaligned nor too long.
+    // SAFETY: `pointer` is neither null nor misaligned, and `len` is not too large; the caller upholds the rest.
     Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
 }
 
-/// A text that ends with a NUL.
+/// Returns a string that ends with a NUL.
 ///
 /// # Safety
 ///
-/// Unless it is null, there must be a NUL, and nothing up to it may be written for `'a`.
+/// Unless it is null, `pointer` must point to a string that ends with a NUL and is not written during `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(null(name));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `pointer` is not null, so the caller guarantees that it points to a string that ends with a NUL.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|error| Failure::invalid(format!("{name} is not UTF-8: {error}")))
 }
 
-/// A text that ends with a NUL, as well as it can be read; `None` for NULL.
+/// Returns a string that ends with a NUL, with bytes that are not UTF-8 replaced; `None` for NULL.
 ///
 /// # Safety
 ///
-/// As of `text`.
+/// The same as for `text`.
 pub(crate) unsafe fn lossy(pointer: *const c_char) -> Option<String> {
-    // SAFETY: the caller's word.
+    // SAFETY: `pointer` is not null, so the caller guarantees that it points to a string that ends with a NUL.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
 }
 
-/// A shape.
+/// Returns a shape.
 ///
 /// # Safety
 ///
-/// As of `slice`.
+/// The same as for `slice`.
 pub(crate) unsafe fn shape(pointer: *const i64, ndim: u32, name: &str) -> Result<Vec<usize>, Failure> {
-    // A number that was never set is not read after.
+    // This check comes first, so that an uninitialised `ndim` does not lead to a read out of bounds.
     if ndim as usize > MAX_DIMS {
         return Err(Failure::invalid(format!("{name}: expected at most {MAX_DIMS} dimensions, found {ndim}")));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `slice`, which is the same.
     let dims = unsafe { slice(pointer, ndim as usize, name)? };
-    let dim = |&dim: &i64| usize::try_from(dim).map_err(|_| Failure::invalid(format!("{name}: {dim} is no length")));
+    let dim =
+        |&dim: &i64| usize::try_from(dim).map_err(|_| Failure::invalid(format!("{name}: {dim} is not a valid length")));
     dims.iter().map(dim).collect()
 }

@@ -1,4 +1,4 @@
-//! Batches that a callback makes of the samples.
+//! Batches that a callback makes from the samples.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -19,9 +19,9 @@ use crate::status::*;
 use crate::tensor::{describe_field, slotline_tensor};
 use crate::versioned::{self, Versioned};
 
-/// Makes a batch of samples, which `slotline_samples_next` gives one after the other: sets `*batch` to whatever
-/// `slotline_batch_user` is to give. Returns 0, or something else if there is no batch; `slotline_fail` says why. Each batch is
-/// made by one worker, several at once.
+/// Makes a batch from samples, which it reads with `slotline_samples_next`: sets `*batch` to any pointer, which
+/// `slotline_batch_user` then returns. Returns 0, or another value if it fails; `slotline_fail` sets the reason. Each batch is
+/// made by one worker; several workers may call this at once.
 pub type slotline_collate = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -31,46 +31,47 @@ pub type slotline_collate = Option<
     ) -> i32,
 >;
 
-/// Drops what a `slotline_collate` made, on whichever thread that is.
+/// Drops a batch that a `slotline_collate` made, on any thread.
 pub type slotline_drop_batch = Option<unsafe extern "C" fn(batch: *mut c_void)>;
 
-/// The samples of a batch, lent to a collate callback: for its thread only, and until it returns.
+/// The samples of a batch. They are lent to a collate callback: only the callback's thread may use them, until the callback
+/// returns.
 pub struct slotline_samples {
-    /// Whether the next sample is being read: by a callback of the dataset's, which may call us once more.
+    /// Whether the next sample is being read, by a callback of the dataset that may call back into this object.
     reading: Cell<bool>,
-    /// Whether one did.
+    /// Whether such a reentrant call was made.
     again: Cell<bool>,
-    /// For the call that has set `reading`.
+    /// Accessed only by the call that has set `reading`.
     lent: UnsafeCell<Lent>,
 }
 
-/// What is behind them.
+/// The state behind `slotline_samples`.
 struct Lent {
-    /// Their own lifetime is that of the call.
+    /// The source, whose lifetime is that of the call.
     source: NonNull<dyn Source>,
     indices: Vec<i64>,
-    /// Why the last one could not be had.
+    /// Why the last sample could not be read.
     failure: Option<BoxError>,
 }
 
 impl slotline_samples {
-    /// Calls `body` with what is behind them, unless that is being used already.
+    /// Calls `body` with the state, unless it is in use already.
     fn with<T>(&self, otherwise: T, body: impl FnOnce(&mut Lent) -> T) -> T {
         if self.reading.replace(true) {
             self.again.set(true);
             return otherwise;
         }
-        // SAFETY: `reading` was not set, and these are for one thread only.
+        // SAFETY: `reading` was not set, and only one thread uses the samples.
         let outcome = body(unsafe { &mut *self.lent.get() });
         self.reading.set(false);
         outcome
     }
 }
 
-/// Samples of any dataset.
+/// The samples of any dataset.
 trait Source {
     fn left(&self) -> usize;
-    /// The index of the next sample, if that is known.
+    /// Returns the index of the next sample, if it is known.
     fn index(&self) -> Option<usize>;
     fn next(&mut self) -> Option<Result<(), BoxError>>;
     fn columns(&self) -> (Columns<'_>, &[About]);
@@ -101,7 +102,7 @@ impl<D: Loadable> Source for Reading<'_, '_, D> {
     }
 }
 
-/// A collate callback, with what it takes to read samples for it.
+/// A collate callback, with what is needed to read samples for it.
 pub(crate) struct Collator {
     pub(crate) owner: Owner,
     pub(crate) collate:
@@ -109,7 +110,7 @@ pub(crate) struct Collator {
     pub(crate) drop_batch: slotline_drop_batch,
     fields: Fields,
     about: Box<[About]>,
-    /// Memory for a sample, for each thread that collates.
+    /// Memory for a sample, one for each thread that collates.
     spare: Mutex<Vec<Apart>>,
 }
 
@@ -129,7 +130,7 @@ impl Collator {
         Self { owner, collate, drop_batch, fields, about, spare: Mutex::default() }
     }
 
-    /// The function for a builder.
+    /// Returns the collate function for a builder.
     pub(crate) fn function<D: Loadable>(
         self: Arc<Self>,
     ) -> impl Fn(&mut Samples<'_, D>) -> Result<Collated, BoxError> + Send + Sync + 'static {
@@ -145,13 +146,13 @@ impl Collator {
         };
         let mut source = Reading { samples, apart: &mut apart, fields: &self.about };
         let source: NonNull<dyn Source + '_> = NonNull::from(&mut source as &mut dyn Source);
-        // SAFETY: only the lifetime changes, and the samples are used until the call returns.
+        // SAFETY: only the lifetime changes, and the samples are used only until the call returns.
         let source = unsafe { std::mem::transmute::<NonNull<dyn Source + '_>, NonNull<dyn Source>>(source) };
         let lent = UnsafeCell::new(Lent { source, indices: Vec::new(), failure: None });
         let mut samples = slotline_samples { reading: Cell::new(false), again: Cell::new(false), lent };
         let mut batch = null_mut();
         let outcome = answer(|failure| {
-            // SAFETY: the user said that it may be called so, by any thread.
+            // SAFETY: the user has agreed that any thread may call `collate` this way.
             unsafe { (self.collate)(self.owner.user(), &mut samples, &mut batch, failure) }
         });
         let again = samples.again.get();
@@ -159,13 +160,13 @@ impl Collator {
         spare().push(apart);
         match (outcome, failure) {
             (Ok(0), _) => Ok(Collated { batch, collator: self.clone(), indices, task: 0, epoch: 0 }),
-            // What the callback says itself is of more worth than what it passes on.
+            // The callback's own message takes precedence over the error of a sample.
             (Err(error), _) => Err(error),
             (Ok(_), _) if again => {
-                Err("the dataset's callback asked for samples of the batch that it is read for".into())
+                Err("the dataset's callback read from slotline_samples while it was called for the same batch".into())
             }
             (Ok(_), Some(failure)) => Err(failure),
-            (Ok(code), None) => Err(format!("the collate callback gave {code}").into()),
+            (Ok(code), None) => Err(format!("the collate callback returned {code}").into()),
         }
     }
 }
@@ -176,26 +177,26 @@ impl fmt::Debug for Collator {
     }
 }
 
-/// What a callback made of a batch's samples.
+/// A batch that a callback made from samples.
 #[derive(Debug)]
 pub(crate) struct Collated {
     pub(crate) batch: *mut c_void,
     collator: Arc<Collator>,
     pub(crate) indices: Vec<i64>,
-    /// Set when it is delivered.
+    /// Set when the batch is delivered.
     pub(crate) task: usize,
     pub(crate) epoch: u32,
 }
 
-// SAFETY: the user said that what the callback makes may be used and dropped on any thread.
+// SAFETY: the user has agreed that the callback's batch may be used and dropped on any thread.
 unsafe impl Send for Collated {}
-// SAFETY: as above; we only give the pointer out.
+// SAFETY: as above; this crate only returns the pointer.
 unsafe impl Sync for Collated {}
 
 impl Drop for Collated {
     fn drop(&mut self) {
         if let Some(drop) = self.collator.drop_batch {
-            // SAFETY: it was made by the same user's callback, and this is the only time.
+            // SAFETY: the same user's callback made the batch, and this is the only call.
             unsafe { drop(self.batch) };
         }
     }
@@ -207,41 +208,42 @@ impl fmt::Debug for slotline_samples {
     }
 }
 
-/// How many samples are left, at most: a stream may be at its end before, and bad samples may be skipped. 0 for NULL, or within
-/// `slotline_samples_next`.
+/// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
+/// or during `slotline_samples_next`.
 ///
 /// # Safety
 ///
-/// `samples` must be NULL or what this callback was given.
+/// `samples` must be NULL or the pointer that this callback received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples) -> usize {
-    // SAFETY: the caller's word; the source is there until the callback returns.
+    // SAFETY: the source is valid until the callback returns, and the caller guarantees that it has not returned.
     let left = |lent: &mut Lent| guarded(0, || unsafe { lent.source.as_ref() }.left());
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `samples` is NULL or the pointer that this callback received.
     unsafe { samples.as_ref() }.map_or(0, |samples| samples.with(0, left))
 }
 
-/// Reads the next sample, and says where its fields are: `fields[i].struct_size` must be set for each. What they point to is
-/// there until the next call. `SLOTLINE_END` after the last sample; `SLOTLINE_SAMPLE` if it cannot be read, and the next call
-/// goes on behind it. If the callback then returns other than 0 without saying why, that is why.
+/// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
+/// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_SAMPLE` if a sample
+/// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
+/// without a message, it fails with that sample's error.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_SAMPLE`; and `SLOTLINE_INVALID` for a null pointer, a short struct, fewer `num_fields` than a sample has, or a call
-/// from the dataset's callback that is reading the next sample.
+/// `SLOTLINE_SAMPLE`: the sample cannot be read. `SLOTLINE_INVALID`: a null pointer, a struct that is too short, `num_fields`
+/// below the number of fields of a sample, or a call from the dataset's callback that reads the next sample.
 ///
 /// # Safety
 ///
-/// As of `slotline_samples_left`; `fields` must be writable for `num_fields` structs.
+/// The same as for `slotline_samples_left`; `fields` must be writable for `num_fields` structs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_samples_next(
     samples: *mut slotline_samples,
     fields: *mut slotline_tensor,
     num_fields: usize,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `samples` is NULL or the pointer that this callback received.
     let Some(samples) = (unsafe { samples.as_ref() }) else { return SLOTLINE_INVALID };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs.
     let next = |samples: &mut Lent| guarded(SLOTLINE_PANIC, || unsafe { next(samples, fields, num_fields) });
     samples.with(SLOTLINE_INVALID, next)
 }
@@ -250,18 +252,18 @@ pub unsafe extern "C" fn slotline_samples_next(
 ///
 /// # Safety
 ///
-/// As of `slotline_samples_next`.
+/// The same as for `slotline_samples_next`.
 unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usize) -> slotline_status {
-    // SAFETY: the source is there until the callback returns, and nobody else uses it.
+    // SAFETY: the source is valid until the callback returns, and nothing else uses it.
     let source = unsafe { samples.source.as_mut() };
     let wanted = source.columns().1.len();
     if num_fields < wanted {
-        samples.failure = Some(format!("num_fields is {num_fields}, and a sample has {wanted} fields").into());
+        samples.failure = Some(format!("num_fields is {num_fields}, but a sample has {wanted} fields").into());
         return SLOTLINE_INVALID;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs, and `i` is below that.
     let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
-    // Before a sample is read for nothing.
+    // Checks the structs before a sample is read.
     if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
         samples.failure = Some(failure.message.into());
         return SLOTLINE_INVALID;

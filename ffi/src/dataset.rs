@@ -1,4 +1,4 @@
-//! Datasets: what a loader loads.
+//! Datasets, which loaders read.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::map::{Map, slotline_map_dataset};
 use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
 use crate::stream::{Stream, slotline_stream_dataset};
 
-/// A dataset. Loaders keep what they need of it, so that it may be freed as soon as they are made. Any number of threads may
-/// use it at once.
+/// A dataset. A loader keeps what it needs of the dataset, so the dataset may be freed once the loader is made. Any number of
+/// threads may use it at once.
 #[derive(Debug)]
 pub struct slotline_dataset(pub(crate) Data);
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Arrays(Arc<Arrays>),
@@ -30,7 +30,7 @@ pub(crate) enum Data {
 }
 
 impl Data {
-    /// How many samples there are, if that is known.
+    /// Returns the number of samples, if it is known.
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::Arrays(arrays) => Some(arrays.len()),
@@ -39,7 +39,7 @@ impl Data {
         }
     }
 
-    /// The fields of every sample.
+    /// Returns the fields of every sample.
     pub(crate) fn fields(&self) -> Fields {
         let fields = match self {
             Self::Arrays(arrays) => arrays.fields(),
@@ -56,35 +56,36 @@ impl slotline_dataset {
     }
 }
 
-/// Opens a dataset that a text names, as those of the `slotline` program: `digits` (1797 images and labels that come with the
-/// library), `idx:FILE[,FILE...]` (as MNIST has them, read into memory) or `npy:FILE[,FILE...]` (NumPy's, memory-mapped). A
-/// sample is a row of each; fields are named by their places, from "0". Any thread; `*out` is NULL if it fails.
+/// Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797 images and labels that come with
+/// the library), `idx:FILE[,FILE...]` (the format of MNIST, read into memory) or `npy:FILE[,FILE...]` (NumPy's format,
+/// memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
+/// be called from any thread.
 ///
-/// Nobody, in this process or another one, may write to a mapped file or cut it short as long as the dataset, or a loader of it,
-/// is there. To replace one, rename another file over it.
+/// No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
+/// another file over it.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a text that names nothing. `SLOTLINE_SOURCE`: a file that cannot be read, or files of
-/// different numbers of rows.
+/// `SLOTLINE_INVALID`: a null pointer, or a name that is not valid. `SLOTLINE_SOURCE`: a file cannot be read, or the files
+/// differ in their number of rows.
 ///
 /// # Safety
 ///
-/// `source` must be NULL or end with a NUL; `out` and `error` must be writable, or NULL. Mapped files must
-/// not be changed, as said above.
+/// `source` must be NULL or end with a NUL; `out` and `error` must be NULL or writable. Mapped files must not be changed, as
+/// described above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_open(
     source: *const c_char,
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `source` is NULL or ends with a NUL, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let out = check::place(out, std::ptr::null_mut(), "out")?;
             let source = check::text(source, "source")?.parse::<Source>();
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that no process changes the mapped files.
             let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
             *out = slotline_dataset::boxed(Data::Arrays(Arc::new(Arrays::new(rows)?)));
             Ok(SLOTLINE_OK)
@@ -92,21 +93,20 @@ pub unsafe extern "C" fn slotline_dataset_open(
     }
 }
 
-/// Makes a dataset of `n` arrays of equal length: a sample is a row of each, and a field's shape is that of a row. Nothing is
-/// copied. Any thread.
+/// Makes a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape of a field is the shape of a
+/// row. Nothing is copied. Can be called from any thread.
 ///
-/// The arrays are the dataset's from here on, also if this fails: each one's `drop` is called when it is not needed any more
-/// (but not if its struct is too short to have one). `*out` is NULL if it fails.
+/// The dataset takes ownership of the arrays, even if this function fails: each array's `drop` is called once the array is no
+/// longer needed (unless its struct is too short to contain `drop`). On failure `*out` is NULL.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no arrays, a short struct, a dtype, shape or name that is none, data that is not
-/// aligned, `bool`s other than 0 and 1, different numbers of rows, or two fields of one name.
+/// `SLOTLINE_INVALID`: a null pointer, no arrays, a struct that is too short, an invalid dtype, shape or name, data that is not
+/// aligned, `bool`s other than 0 and 1, different numbers of rows, or two fields with the same name.
 ///
 /// # Safety
 ///
-/// `arrays` must point to `n` structs, whose pointers are what they are said to be; `out` and `error` must be writable, or
-/// NULL.
+/// `arrays` must point to `n` structs with valid pointers; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_from_arrays(
     arrays: *const slotline_array,
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `arrays` points to `n` valid structs, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let arrays = Arrays::from_c(arrays, n);
@@ -125,25 +125,26 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     }
 }
 
-/// Makes a dataset whose samples a callback writes, by index. Any thread; `*out` is NULL if it fails.
+/// Makes a map-style dataset, whose samples a callback writes by index. On failure `*out` is NULL. Can be called from any
+/// thread.
 ///
-/// The callbacks are the dataset's from here on, also if this fails: `drop` is called when they are not needed any more (but
-/// not if the struct is too short to have one).
+/// The dataset takes ownership of the callbacks' user pointer, even if this function fails: `drop` is called once the callbacks
+/// are no longer needed (unless the struct is too short to contain `drop`).
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///
-/// `dataset` must be NULL, or what `slotline_map_dataset` says; `out` and `error` must be writable, or NULL.
+/// `dataset` must be NULL or a valid `slotline_map_dataset`; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_from_callbacks(
     dataset: *const slotline_map_dataset,
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `dataset` is NULL or valid, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let map = Map::from_c(dataset);
@@ -154,24 +155,25 @@ pub unsafe extern "C" fn slotline_dataset_from_callbacks(
     }
 }
 
-/// Makes a dataset whose samples callbacks give one after the other. Any thread; `*out` is NULL if it fails.
+/// Makes an iterable dataset, whose samples callbacks return in sequence. On failure `*out` is NULL. Can be called from any
+/// thread.
 ///
-/// The callbacks are the dataset's from here on, as with `slotline_dataset_from_callbacks`.
+/// The dataset takes ownership of the callbacks' user pointer, as with `slotline_dataset_from_callbacks`.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a short struct, or fields that are none.
+/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///
-/// `dataset` must be NULL, or what `slotline_stream_dataset` says; `out` and `error` must be writable, or NULL.
+/// `dataset` must be NULL or a valid `slotline_stream_dataset`; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_from_stream(
     dataset: *const slotline_stream_dataset,
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `dataset` is NULL or valid, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let stream = Stream::from_c(dataset);
@@ -182,27 +184,27 @@ pub unsafe extern "C" fn slotline_dataset_from_stream(
     }
 }
 
-/// How many samples it has; -1 if that is not known, or for NULL. Any thread.
+/// Returns the number of samples; -1 if it is not known, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
 /// `dataset` must be NULL or a dataset that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `dataset` is NULL or was not freed.
     let len = unsafe { dataset.as_ref() }.and_then(|dataset| dataset.0.len());
     len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
 }
 
-/// Frees a dataset; NULL is fine. Loaders made of it go on. Any thread.
+/// Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_dataset_len`; nobody may use it from then on.
+/// The same as for `slotline_dataset_len`; the dataset must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_free(dataset: *mut slotline_dataset) {
     if !dataset.is_null() {
-        // SAFETY: it was made by `boxed`, and the caller gives it up.
+        // SAFETY: `boxed` made the dataset, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(dataset) }));
     }
 }

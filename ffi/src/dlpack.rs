@@ -1,17 +1,17 @@
-//! Fields of a batch as DLPack tensors, which PyTorch, NumPy, JAX and others take without a copy.
+//! The fields of a batch as DLPack tensors, which PyTorch, NumPy, JAX and other libraries import without a copy.
 //!
-//! The structs are those of `dlpack.h`, version 1.1, written down here so that nothing has to be had for them; a C program
-//! includes that header, or the one of its framework, to look into them. A tensor keeps a hold on its batch: the batch's
-//! memory goes back to the loader when the last tensor was deleted and the batch was freed, in any order and on any thread.
+//! The structs are those of `dlpack.h`, version 1.1, repeated here so that slotline does not depend on that header. C programs
+//! that access their fields include `dlpack.h` or their framework's copy. A tensor keeps a hold on its batch: the batch's
+//! memory returns to the loader when the last tensor was deleted and the batch was freed, in any order and on any thread.
 //!
-//! Importers differ in what they take, so: `byte_offset` is 0, strides are there, and page-locked memory is plain host memory
-//! (`kDLCPU`).
+//! Importers differ in what they accept. Therefore `byte_offset` is 0, strides are always set, and page-locked memory is
+//! exported as plain host memory (`kDLCPU`).
 //!
-//! Tensors may be written, and say so (`READ_ONLY` is not set): the memory is the batch's alone until its last hold is given up,
-//! and slotline reads none of it before then. That goes for both forms: the one without a version cannot say that a tensor is
-//! read-only, and importers differ in what they take it for (NumPy: read-only, PyTorch: writable; and PyTorch does not look
-//! at the flag). So the pointer comes from the memory itself and not from a reference, and of `bool`s the batch's last hold
-//! makes sure that the importer left only 0 and 1.
+//! Tensors are writable (`READ_ONLY` is not set): the batch owns the memory exclusively until its last hold is released, and
+//! slotline does not read it before. This holds for both forms. The form without a version cannot mark a tensor as read-only,
+//! and importers treat it differently (NumPy as read-only, PyTorch as writable; PyTorch ignores the flag). Therefore the
+//! pointer is derived from the memory itself and not from a reference, and the batch's last hold normalises `bool`s to 0 and 1
+//! in case the importer wrote other values.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -27,13 +27,13 @@ use crate::failure::Failure;
 use crate::status::{SLOTLINE_OK, slotline_status};
 use crate::tensor::{SLOTLINE_MAX_DIMS, slotline_tensor};
 
-/// Where a tensor's memory is.
+/// The device that holds a tensor's memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLDevice {
-    /// 1 is host memory (`kDLCPU`), 2 a CUDA device's (`kDLCUDA`).
+    /// 1 is host memory (`kDLCPU`), 2 is memory of a CUDA device (`kDLCUDA`).
     pub device_type: i32,
-    /// The device's number; 0 of host memory.
+    /// The device's number; 0 for host memory.
     pub device_id: i32,
 }
 
@@ -44,11 +44,11 @@ const HOST: DLDevice = DLDevice { device_type: 1, device_id: 0 };
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLDataType {
-    /// 0 is signed, 1 unsigned, 2 floating, 4 bfloat, 6 bool.
+    /// 0 is signed, 1 unsigned, 2 floating point, 4 bfloat, 6 bool.
     pub code: u8,
-    /// The bits of one.
+    /// The number of bits of one element.
     pub bits: u8,
-    /// 1: no vectors.
+    /// 1: the elements are not vectors.
     pub lanes: u16,
 }
 
@@ -58,7 +58,7 @@ pub struct DLDataType {
 pub struct DLTensor {
     /// The elements; NULL if there are none.
     pub data: *mut c_void,
-    /// Where they are.
+    /// The device of the elements.
     pub device: DLDevice,
     /// The number of dimensions.
     pub ndim: i32,
@@ -66,19 +66,19 @@ pub struct DLTensor {
     pub dtype: DLDataType,
     /// The lengths of the dimensions.
     pub shape: *mut i64,
-    /// How many elements to go on by to raise an index by one.
+    /// The distance between neighbouring elements in each dimension, in elements.
     pub strides: *mut i64,
-    /// 0.
+    /// Always 0.
     pub byte_offset: u64,
 }
 
-/// A tensor with what lets it go, as before version 1.0.
+/// A tensor with its deleter, as before version 1.0.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// For the deleter.
+    /// Used by the deleter.
     pub manager_ctx: *mut c_void,
     /// Called once, with this struct, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
@@ -88,23 +88,23 @@ pub struct DLManagedTensor {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// Another one is another layout.
+    /// A different major version has a different layout.
     pub major: u32,
-    /// Another one is the same layout.
+    /// A different minor version has the same layout.
     pub minor: u32,
 }
 
-/// A tensor with what lets it go, and its version.
+/// A tensor with its deleter and its version.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
-    /// 1.1.
+    /// Version 1.1.
     pub version: DLPackVersion,
-    /// For the deleter.
+    /// Used by the deleter.
     pub manager_ctx: *mut c_void,
     /// Called once, with this struct, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
-    /// 0: it may be written (not `READ_ONLY`), and is no copy (not `IS_COPIED`).
+    /// 0: the tensor may be written (`READ_ONLY` is not set), and is not a copy (`IS_COPIED` is not set).
     pub flags: u64,
     /// The tensor.
     pub dl_tensor: DLTensor,
@@ -114,7 +114,7 @@ const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 1 };
 
 /// One of the two structs of exported tensors.
 pub(crate) trait Managed: Sized {
-    /// The struct, whose deleter drops the [`Exported`] that it is in.
+    /// Returns the struct, whose deleter drops the [`Exported`] that contains it.
     fn of<H>(dl_tensor: DLTensor) -> Self;
 
     fn context(&mut self) -> &mut *mut c_void;
@@ -129,13 +129,13 @@ struct Exported<M, H> {
     _hold: H,
 }
 
-/// Deletes an exported tensor. On any thread.
+/// Deletes an exported tensor. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// `context` must be that of a tensor of [`export`] with these types, which is deleted once.
+/// `context` must come from a tensor that [`export`] made with these types, and the tensor must be deleted only once.
 unsafe fn delete<M, H>(context: *mut c_void) {
-    // SAFETY: the caller's word: it was made by `export`.
+    // SAFETY: the caller guarantees that `export` made it and that this is the only deletion.
     guarded((), || drop(unsafe { Box::from_raw(context.cast::<Exported<M, H>>()) }));
 }
 
@@ -144,9 +144,9 @@ macro_rules! managed {
         impl Managed for $managed {
             fn of<H>(dl_tensor: DLTensor) -> Self {
                 unsafe extern "C" fn deleter<H>(tensor: *mut $managed) {
-                    // As `free`: NULL is fine.
+                    // Like `free`, this accepts NULL.
                     if !tensor.is_null() {
-                        // SAFETY: whoever imported it calls this once, and does not use it any more.
+                        // SAFETY: the importer calls this once, and does not use the tensor afterwards.
                         unsafe { delete::<$managed, H>((*tensor).manager_ctx) };
                     }
                 }
@@ -167,10 +167,10 @@ macro_rules! managed {
 managed!(DLManagedTensor, {});
 managed!(DLManagedTensorVersioned, { version: VERSION, flags: 0 });
 
-/// Exports a tensor that is on `device`; its memory must be there as long as `hold` is.
+/// Exports a tensor on `device`; `hold` must keep its memory alive.
 pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, device: DLDevice, hold: H) -> *mut M {
     let dl_tensor = DLTensor {
-        // The pointer was `const` for C's sake only: it comes from `Columns::raw`, or is a device's.
+        // The pointer is `const` only in C's view: it comes from `Columns::raw`, or is a device address.
         data: if tensor.bytes == 0 { null_mut() } else { tensor.data.cast_mut() },
         device,
         ndim: tensor.ndim as i32,
@@ -181,7 +181,8 @@ pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, de
     };
     let (shape, strides) = (tensor.shape, tensor.strides);
     let exported = Box::into_raw(Box::new(Exported { managed: M::of::<H>(dl_tensor), shape, strides, _hold: hold }));
-    // SAFETY: just made, and nobody else has it. The pointers into it are of the box's, and so good for all of it.
+    // SAFETY: the box was just made, and no other reference to it exists. The pointers into it are derived from the pointer to
+    // the whole box, so they are valid for all of it.
     unsafe {
         let (shape, strides) = (&raw mut (*exported).shape, &raw mut (*exported).strides);
         let managed = &raw mut (*exported).managed;
@@ -192,7 +193,7 @@ pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, de
     }
 }
 
-/// A dtype in DLPack's words.
+/// Converts a dtype to DLPack's representation.
 fn data_type(number: slotline_dtype) -> DLDataType {
     let dtype = dtype(number, "dtype").unwrap_or(DType::Bool);
     let code = match dtype.kind() {
@@ -205,15 +206,15 @@ fn data_type(number: slotline_dtype) -> DLDataType {
     DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
-/// One hold on a batch.
+/// A hold on a batch.
 struct BatchHold(*const slotline_batch);
 
-// SAFETY: holds may be given up on any thread, as `slotline_batch_free` may be called on any.
+// SAFETY: any thread may release a hold, as any thread may call `slotline_batch_free`.
 unsafe impl Send for BatchHold {}
 
 impl Drop for BatchHold {
     fn drop(&mut self) {
-        // SAFETY: this hold is ours, and given up once.
+        // SAFETY: this value owns the hold, and releases it only here.
         unsafe { slotline_batch::release(self.0.cast_mut()) };
     }
 }
@@ -222,13 +223,13 @@ impl Drop for BatchHold {
 ///
 /// # Safety
 ///
-/// `batch` must be NULL or a batch that was not freed; `out` NULL or writable.
+/// `batch` must be NULL or a batch that was not freed; `out` must be NULL or writable.
 unsafe fn export_field<M: Managed>(
     batch: *const slotline_batch,
     i: usize,
     out: *mut *mut M,
 ) -> Result<slotline_status, Failure> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `batch` is NULL or was not freed, and that `out` is NULL or writable.
     let (out, handle) = unsafe { (&mut *check::place(out, null_mut(), "out")?, check::reference(batch, "batch")?) };
     let tensor = handle.tensor(i)?;
     handle.hold(tensor.dtype);
@@ -236,21 +237,21 @@ unsafe fn export_field<M: Managed>(
     Ok(SLOTLINE_OK)
 }
 
-/// Exports field `i` of a batch as a DLPack tensor, without a copy: for `torch::from_dlpack` and whatever else takes one of
-/// version 1. Of a ragged or packed field these are the elements; see `slotline_tensor` for where rows end.
+/// Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
+/// For a ragged or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
 ///
-/// The tensor is the caller's, who calls its `deleter`, or gives it to an importer that will. It keeps the batch's memory, so
-/// that the batch may be freed before it. It may be written, by one thread while no other one reads or writes the field; the
-/// batch itself, and other tensors of the field, then show what was written. `bool`s that are written should be 0 or 1. Any
-/// thread; `*out` is NULL if it fails.
+/// The caller owns the tensor, and must call its `deleter` or pass it to an importer that does. The tensor keeps the batch's
+/// memory alive, so the batch may be freed before the tensor. A thread may write to the tensor while no other thread reads or
+/// writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
+/// failure `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or no such field.
+/// `SLOTLINE_INVALID`: a null pointer, or a field that does not exist.
 ///
 /// # Safety
 ///
-/// `batch` must be NULL or a batch that was not freed; `out` and `error` NULL or writable.
+/// `batch` must be NULL or a batch that was not freed; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_dlpack(
     batch: *const slotline_batch,
@@ -258,20 +259,20 @@ pub unsafe extern "C" fn slotline_batch_dlpack(
     out: *mut *mut DLManagedTensorVersioned,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contracts of `boundary` and `export_field`.
     unsafe { boundary(error, || export_field(batch, i, out)) }
 }
 
-/// The same as a tensor without a version, for importers from before DLPack 1.0: `at::fromDLPack`, for one. (NumPy takes such a
-/// tensor for read-only.)
+/// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
+/// `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise the same as `slotline_batch_dlpack`.
 ///
 /// # Errors
 ///
-/// As of `slotline_batch_dlpack`.
+/// The same as for `slotline_batch_dlpack`.
 ///
 /// # Safety
 ///
-/// As of `slotline_batch_dlpack`.
+/// The same as for `slotline_batch_dlpack`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_dlpack_unversioned(
     batch: *const slotline_batch,
@@ -279,6 +280,6 @@ pub unsafe extern "C" fn slotline_batch_dlpack_unversioned(
     out: *mut *mut DLManagedTensor,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contracts of `boundary` and `export_field`.
     unsafe { boundary(error, || export_field(batch, i, out)) }
 }

@@ -1,10 +1,10 @@
-//! The types of elements, as numbers.
+//! Element types, as numbers.
 
 use slotline::dtype::DType;
 
 use crate::failure::Failure;
 
-/// The type of an array's elements. There may be more of them in later versions.
+/// The type of an array's elements. Later versions may add values.
 pub type slotline_dtype = u32;
 
 /// `bool`: one byte, 0 or 1.
@@ -29,28 +29,28 @@ pub const SLOTLINE_I64: slotline_dtype = 9;
 pub const SLOTLINE_F32: slotline_dtype = 10;
 /// `double`.
 pub const SLOTLINE_F64: slotline_dtype = 11;
-/// A 16-bit floating-point number of IEEE 754: `_Float16` where C has it.
+/// An IEEE 754 16-bit floating-point number: `_Float16` where C has it.
 pub const SLOTLINE_F16: slotline_dtype = 12;
-/// The upper 16 bits of a `float`.
+/// bfloat16: the upper 16 bits of a `float`.
 pub const SLOTLINE_BF16: slotline_dtype = 13;
 
-/// All of them, in both directions.
+/// Maps all dtypes in both directions.
 macro_rules! dtypes {
     ($($name:ident $dtype:ident),* $(,)?) => {
-        /// The number of a dtype.
+        /// Returns the number of a dtype.
         pub(crate) fn number(dtype: DType) -> slotline_dtype {
             match dtype {
                 $(DType::$dtype => $name,)*
-                // None that this library does not know: they come from the same sources.
+                // Unreachable: the engine has the same dtypes as this library.
                 _ => 0,
             }
         }
 
-        /// The dtype with this number.
+        /// Returns the dtype with this number.
         pub(crate) fn dtype(number: slotline_dtype, name: &str) -> Result<DType, Failure> {
             match number {
                 $($name => Ok(DType::$dtype),)*
-                _ => Err(Failure::invalid(format!("{name} is {number}, which is no dtype"))),
+                _ => Err(Failure::invalid(format!("{name} is {number}, which is not a dtype"))),
             }
         }
     };
@@ -72,7 +72,7 @@ dtypes! {
     SLOTLINE_BF16 BF16,
 }
 
-/// Whether bytes are elements of a dtype, as any are but of `bool`.
+/// Whether these bytes are valid elements of a dtype. Only `bool` has invalid bytes.
 pub(crate) fn valid(dtype: DType, bytes: &[u8]) -> bool {
     dtype != DType::Bool || bytes.iter().all(|&byte| byte <= 1)
 }

@@ -1,4 +1,4 @@
-//! The error object of a call that failed.
+//! The error object of a failed call.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
@@ -7,7 +7,7 @@ use crate::boundary::guarded;
 use crate::failure::Failure;
 use crate::status::{SLOTLINE_OK, slotline_status};
 
-/// Why a call failed. It belongs to whoever got it, and may be read by any thread.
+/// Describes why a call failed. It belongs to the caller that received it, and any thread may read it.
 #[derive(Debug)]
 pub struct slotline_error {
     status: slotline_status,
@@ -33,71 +33,71 @@ impl slotline_error {
     }
 }
 
-/// The status that came with it; `SLOTLINE_OK` for NULL.
+/// Returns the status of the failed call; `SLOTLINE_OK` for NULL.
 ///
 /// # Safety
 ///
 /// `error` must be NULL or an error that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_code(error: *const slotline_error) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(SLOTLINE_OK, |error| error.status)
 }
 
-/// What happened, at what, why, and what to do: the whole chain of causes, in UTF-8. It lives as long as the error; NULL for
-/// NULL.
+/// Returns the whole chain of causes, in UTF-8: what failed, where, why, and what to do. The string lives as long as the error.
+/// NULL for NULL.
 ///
 /// # Safety
 ///
-/// As of `slotline_error_code`.
+/// The same as for `slotline_error_code`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_message(error: *const slotline_error) -> *const c_char {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(null(), |error| error.message.as_ptr())
 }
 
-/// The dataset index of the sample at fault; -1 if there is none.
+/// Returns the dataset index of the sample that failed; -1 if there is none.
 ///
 /// # Safety
 ///
-/// As of `slotline_error_code`.
+/// The same as for `slotline_error_code`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_index(error: *const slotline_error) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(-1, |error| error.index)
 }
 
-/// The number of the batch in its pass; -1 if there is none.
+/// Returns the number of the batch in its pass; -1 if there is none.
 ///
 /// # Safety
 ///
-/// As of `slotline_error_code`.
+/// The same as for `slotline_error_code`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_task(error: *const slotline_error) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(-1, |error| error.task)
 }
 
-/// The number of the worker that it happened in; -1 if it was the calling thread, or nobody knows.
+/// Returns the number of the worker that failed; -1 if it was the calling thread, or if it is unknown.
 ///
 /// # Safety
 ///
-/// As of `slotline_error_code`.
+/// The same as for `slotline_error_code`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_worker(error: *const slotline_error) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(-1, |error| error.worker)
 }
 
-/// Frees an error; NULL is fine. Any thread.
+/// Frees an error. Does nothing for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_error_code`; nobody may use it from then on.
+/// The same as for `slotline_error_code`; the error must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_free(error: *mut slotline_error) {
     if !error.is_null() {
-        // SAFETY: it was made by `boxed`, and the caller gives it up.
+        // SAFETY: `boxed` made the error, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(error) }));
     }
 }

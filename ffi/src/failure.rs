@@ -1,4 +1,4 @@
-//! Why a call failed, before it becomes an error object.
+//! The reason why a call failed, before it becomes an error object.
 
 use std::error::Error as StdError;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use slotline::loader::{BuildError, By};
 
 use crate::status::*;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: slotline_status,
@@ -23,31 +23,31 @@ impl Failure {
         Self { status, message: message.into(), index: None, task: None, worker: None }
     }
 
-    /// An argument that is wrong.
+    /// An invalid argument.
     #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(SLOTLINE_INVALID, message)
     }
 
-    /// An error, with all that it comes from.
+    /// An error, with its whole chain of causes.
     #[cold]
     pub(crate) fn of(status: slotline_status, error: &(dyn StdError + 'static)) -> Self {
         Self::new(status, chain(error))
     }
 
-    /// Whether what `next` failed with is in a batch's place, so that the next call asks for another one.
+    /// Whether a failure of `next` takes the place of a batch, so that the next call asks for the batch after it.
     pub(crate) fn is_in_place(&self) -> bool {
         !matches!(self.status, SLOTLINE_TIMEOUT | SLOTLINE_HELD | SLOTLINE_WORKER_INIT)
     }
 
-    /// The same of one element of a list that a function was given.
+    /// The same failure, reported for one element of a list argument.
     pub(crate) fn within(mut self, list: &str, place: usize) -> Self {
         self.message = format!("{list}[{place}]: {}", self.message);
         self
     }
 }
 
-/// What an error says, and what each of its sources says that is not said already.
+/// Joins an error's message with the message of each source that it does not contain already.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -79,7 +79,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What an error is about; without a message.
+/// Returns a failure with the status, index, task and worker of an error, but without a message.
 fn about(error: &Error) -> Failure {
     let of = |status| Failure::new(status, "");
     let by = |by: &By| match *by {

@@ -1,4 +1,4 @@
-//! What a sample of a dataset from outside has: its fields, as they were declared.
+//! The fields of a dataset made of callbacks, as they were declared.
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_char};
@@ -13,15 +13,15 @@ use crate::failure::Failure;
 use crate::sample::MOST_FIELDS;
 use crate::versioned::{self, Versioned};
 
-/// How the samples of a batch lie in a field.
+/// How the samples of a batch are laid out in a field.
 pub type slotline_kind = u32;
 
 /// All samples have the field's shape, and are stacked along a new first dimension.
 pub const SLOTLINE_FIXED: slotline_kind = 0;
-/// Each sample has its own number of elements, at most as many as the field's shape `[max]` says, and zeros from there on.
+/// Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
 pub const SLOTLINE_RAGGED: slotline_kind = 1;
-/// Each sample has its own number of items, which begin where the sample before ends. The shape is `[room, item's shape…]`:
-/// a batch has room for `room` items for each of its samples, which they share.
+/// Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
+/// item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
 pub const SLOTLINE_PACKED: slotline_kind = 2;
 
 /// One field of every sample of a dataset.
@@ -30,19 +30,19 @@ pub const SLOTLINE_PACKED: slotline_kind = 2;
 pub struct slotline_field {
     /// `sizeof(slotline_field)`.
     pub struct_size: usize,
-    /// Its name, in UTF-8; NULL: its place among the fields, such as "0". No two fields have the same.
+    /// Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
     pub name: *const c_char,
     /// The type of its elements.
     pub dtype: slotline_dtype,
-    /// How samples lie in it.
+    /// How samples are laid out in it.
     pub kind: slotline_kind,
     /// The number of dimensions of one sample, at most 7.
     pub ndim: u32,
-    /// Their lengths.
+    /// The lengths of the dimensions.
     pub shape: *const i64,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_field {
     const END: usize = versioned::end!(shape);
 
@@ -58,7 +58,7 @@ unsafe impl Versioned for slotline_field {
     }
 }
 
-/// A field that was declared.
+/// A declared field.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) name: String,
@@ -68,60 +68,62 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    /// Reads what C says.
+    /// Reads a declaration from C.
     ///
     /// # Safety
     ///
-    /// Its pointers must be what they are said to be.
+    /// The pointers of `field` must be as `slotline_field` documents them.
     unsafe fn read(field: &slotline_field, place: usize) -> Result<Self, Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the pointers of `field` are valid.
         unsafe {
             let kind = field.kind;
             let shape = check::shape(field.shape, field.ndim, "shape")?;
             match (kind, shape.len()) {
                 (SLOTLINE_FIXED, _) | (SLOTLINE_RAGGED, 1) | (SLOTLINE_PACKED, 1..) => {}
-                (SLOTLINE_RAGGED, _) => return Err(Failure::invalid("a ragged field has the shape [max]")),
-                (SLOTLINE_PACKED, _) => return Err(Failure::invalid("a packed field has the shape [room, ...]")),
-                _ => return Err(Failure::invalid(format!("kind is {kind}, which is none"))),
+                (SLOTLINE_RAGGED, _) => return Err(Failure::invalid("the shape of a ragged field must be [max]")),
+                (SLOTLINE_PACKED, _) => {
+                    return Err(Failure::invalid("the shape of a packed field must be [room, ...]"));
+                }
+                _ => return Err(Failure::invalid(format!("kind is {kind}, which is not a slotline_kind"))),
             }
             Ok(Self { name: name(field.name, place)?, dtype: dtype(field.dtype, "dtype")?, kind, shape })
         }
     }
 }
 
-/// Reads the fields that a dataset of callbacks declares.
+/// Reads the fields that a dataset made of callbacks declares.
 ///
 /// # Safety
 ///
-/// As of `versioned::list`; their pointers must be what they are said to be.
+/// The same as for `versioned::list`; the pointers of each field must be as `slotline_field` documents them.
 pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<Vec<Declared>, Failure> {
     if n == 0 || n > MOST_FIELDS {
-        return Err(Failure::invalid(format!("num_fields is {n}; a sample has 1 to {MOST_FIELDS} fields")));
+        return Err(Failure::invalid(format!("num_fields is {n}; it must be 1 to {MOST_FIELDS}")));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `versioned::list`.
     let list = unsafe { versioned::list(fields, n, "fields", |_| ())? };
     let read = |(place, field): (usize, versioned::Element<slotline_field, ()>)| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the pointers of each field are valid.
         let declared = field.and_then(|(field, ())| unsafe { Declared::read(&field, place) });
         declared.map_err(|failure| failure.within("fields", place))
     };
     list.into_iter().enumerate().map(read).collect()
 }
 
-/// The name of a field, or its place.
+/// Returns the name of a field, or its position if it has no name.
 ///
 /// # Safety
 ///
-/// As of `check::text`.
+/// The same as for `check::text`.
 pub(crate) unsafe fn name(name: *const c_char, place: usize) -> Result<String, Failure> {
     if name.is_null() {
         return Ok(place.to_string());
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `check::text`.
     unsafe { check::text(name, "name") }.map(str::to_owned)
 }
 
-/// Fields as the engine has them; no two may have one name.
+/// Converts declared fields to the engine's fields. Two fields must not have the same name.
 pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
     let mut names = HashSet::new();
     let mut fields = Fields::new();
@@ -134,7 +136,7 @@ pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
     Ok(fields)
 }
 
-/// It declares the field, and is no sample.
+/// Declares the field; it is never written as a sample.
 impl Sample for &Declared {
     type Schema = ();
 
@@ -151,7 +153,7 @@ impl Sample for &Declared {
     }
 }
 
-/// What every batch of a loader says of one of its fields.
+/// The properties of a field that are the same for every batch of a loader.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) name: CString,
@@ -166,7 +168,7 @@ impl From<&Field> for About {
             (_, true) => SLOTLINE_PACKED,
             _ => SLOTLINE_FIXED,
         };
-        // Names from C have no NUL.
+        // Names from C contain no NUL.
         Self { name: CString::new(field.name()).unwrap_or_default(), dtype: number(field.dtype()), kind }
     }
 }

@@ -1,25 +1,25 @@
-//! What is behind the handle of a loader, on the host or with a device.
+//! The state behind a loader handle, for loaders on the host and on a device.
 //!
-//! One call at a time may use the loader itself ([`Inside`]); a second one, from another thread or from a callback inside of the
-//! first, is refused. Any number of calls may stop it, read its statistics, or ask for what never changes
-//! ([`Visit`]), whether it is in use or not.
+//! At most one call at a time may use the loader itself ([`Inside`]). A second call, from another thread or from a callback
+//! that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its constants
+//! ([`Visit`]), even while another call uses it.
 //!
-//! C may free a loader while calls are inside, so each call is counted from the first time that it touches the handle to the
-//! last. One word says all of it:
+//! C may free a loader while calls are in progress, so the handle counts each call from its first access to the handle to its
+//! last. A single word holds the whole state:
 //!
-//! - `BUSY`: a call uses the loader. It stays set when the loader is gone.
+//! - `BUSY`: a call uses the loader. It stays set after the loader has been dropped.
 //! - `FREED`: `free` was called.
 //! - `GONE`: the loader was dropped, and only the handle's own memory is left.
-//! - from `VISITOR` on: how many visits there are.
+//! - the bits from `VISITOR` up: the number of visits.
 //!
-//! The loader is dropped by `free`, or, if a call uses it then, by that call when it comes out: never by a visit, so that a `stop`
-//! returns at once even if it is the last one out. The memory goes with the last one out, which is whoever leaves `GONE` without
-//! a visit behind. `BUSY` without `FREED` keeps the memory as a visit does, because it takes `free`, or the call that has it, to
-//! set `GONE`.
+//! `free` drops the loader. If a call uses the loader at that time, that call drops it when it returns. A visit never drops it,
+//! so that a `stop` returns at once even if it is the last call to leave. The last call to leave frees the memory: the one that
+//! leaves the state with `GONE` set and no visits. `BUSY` without `FREED` keeps the memory alive as a visit does, because only
+//! `free`, or the call that has set `BUSY`, can set `GONE`.
 //!
-//! A thread that is told that the loader was stopped may free it, although the `stop` has not returned. That stop is counted by
-//! then: it counts itself before it stops anything, and being told synchronises with it (`Abandoned` in the runtime, or `stopped`
-//! here), so that `free` finds the count.
+//! A thread that receives the status "stopped" may free the loader even if the `stop` has not returned. At that time the stop
+//! is already counted: it counts itself before it stops anything, and receiving the status synchronises with it (through
+//! `Abandoned` in the runtime, or `stopped` here), so that `free` sees the count.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -36,11 +36,11 @@ use crate::field::About;
 use crate::running::{Facts, Loads, Next, Running};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, Step, step};
 
-/// A loader, and who is in it.
+/// A loader, and the state of the calls in it.
 pub(crate) struct Handle<L> {
-    /// Who is in it: see the [module](self).
+    /// The calls in the loader: see the [module](self).
     state: AtomicUsize,
-    /// For the call that has set `BUSY`, until `GONE`.
+    /// Accessed only by the call that has set `BUSY`, until `GONE` is set.
     inner: UnsafeCell<ManuallyDrop<Running<L>>>,
     pub(crate) fields: Arc<[About]>,
     pub(crate) facts: Facts,
@@ -54,7 +54,7 @@ const FREED: usize = 1 << 1;
 const GONE: usize = 1 << 2;
 const VISITOR: usize = 1 << 3;
 
-// SAFETY: the inner loader is Send, and used only by the call that has set `BUSY`; the rest is changed by atomics only.
+// SAFETY: the inner loader is Send, and only the call that has set `BUSY` uses it; everything else is changed through atomics.
 unsafe impl<L: Send> Sync for Handle<L> {}
 
 impl<L: Loads> Handle<L> {
@@ -73,7 +73,7 @@ impl<L: Loads> Handle<L> {
 }
 
 impl<L> Handle<L> {
-    /// Stops the loader. It need not be there any more.
+    /// Stops the loader, which may have been dropped already.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.stopper.stop();
@@ -83,10 +83,10 @@ impl<L> Handle<L> {
     ///
     /// # Safety
     ///
-    /// The caller must have set `BUSY`, and leave it set; this must be the only time.
+    /// The caller must have set `BUSY` and leave it set, and must call this only once.
     unsafe fn drop_loader(&self) {
-        // It may have a panic, of the user's.
-        // SAFETY: the caller has the loader alone, and it is not used again, as nobody else can set `BUSY`.
+        // Dropping the loader may run user code that panics.
+        // SAFETY: the caller has exclusive access to the loader, and no other call can set `BUSY` and use it again.
         guarded((), || unsafe { ManuallyDrop::drop(&mut *self.inner.get()) });
     }
 }
@@ -97,35 +97,37 @@ impl<L> fmt::Debug for Handle<L> {
     }
 }
 
-/// A type that C knows a loader by.
+/// A type that represents a loader in C.
 pub(crate) trait Handled {
-    /// The loader behind it.
+    /// The type of the loader behind the handle.
     type Loader: Loads;
 
     fn handle(&self) -> &Handle<Self::Loader>;
 }
 
-/// Comes to a loader, whether a call uses it or not: for what any thread may do at any time.
+/// Visits a loader, even while a call uses it, to do what any thread may do at any time.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
 pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<Visit<H>, Failure> {
-    // SAFETY: the caller's word. This is the first access. It needs no order, as with an `Arc` that is cloned.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access. Like cloning an `Arc`, it
+    // needs no memory ordering.
     unsafe { check::reference(loader, "loader")?.handle().state.fetch_add(VISITOR, Ordering::Relaxed) };
     step(Step::In);
     Ok(Visit { loader: loader.cast_mut() })
 }
 
-/// Comes to a loader to use it, unless another call does.
+/// Enters a loader to use it, unless another call uses it.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
 pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Failure> {
-    // SAFETY: the caller's word. This is the first access, and the last one if the call is refused.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access; if the call is refused,
+    // it is also the last.
     let before = unsafe { check::reference(loader, "loader")?.handle().state.fetch_or(BUSY, Ordering::Acquire) };
     if before & BUSY != 0 {
         return Err(in_use());
@@ -137,28 +139,28 @@ pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Fail
 #[cold]
 fn in_use() -> Failure {
     Failure::invalid(
-        "loader is in use: by a call in another thread, or by the one whose callback this is; let it return first",
+        "loader is in use, by another thread or by the call that runs this callback; wait until that call returns",
     )
 }
 
-/// Asks a loader for something that never changes, with an answer for NULL.
+/// Reads a constant of a loader; returns `otherwise` for NULL.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 pub(crate) unsafe fn ask<H: Handled, T>(loader: *const H, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { visit(loader) }.map_or(otherwise, |visit| question(&visit.handle().facts))
 }
 
-/// Stops a loader, whether a call uses it or not.
+/// Stops a loader, even while a call uses it.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 pub(crate) unsafe fn stop<H: Handled>(loader: *const H) {
     guarded((), || {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds this function's safety contract.
         if let Ok(visit) = unsafe { visit(loader) } {
             visit.handle().stop();
         }
@@ -169,43 +171,46 @@ pub(crate) unsafe fn stop<H: Handled>(loader: *const H) {
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a box's loader that was not freed; no call may begin to use it from then on.
+/// `loader` must be NULL or a loader made by `Box::into_raw` that was not freed; no call may begin to use it afterwards.
 pub(crate) unsafe fn free<H: Handled>(loader: *mut H) {
     guarded((), || {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds this function's safety contract.
         let Ok(visit) = (unsafe { visit(loader) }) else { return };
         let handle = visit.handle();
-        // A call that waits in it would go on waiting.
+        // Stops first: a call that waits in the loader would otherwise keep waiting.
         guarded((), || handle.stop());
-        // Acquire: what the last call that used it did comes before its end.
+        // Acquire: the last call that used the loader happens before the loader is dropped.
         let before = handle.state.fetch_or(BUSY | FREED, Ordering::AcqRel);
         if before & BUSY == 0 {
-            // SAFETY: this call has just set `BUSY`.
+            // SAFETY: this call has just set `BUSY` and `FREED`.
             unsafe { visit.leave_gone() };
         }
     });
 }
 
-/// Leaves a loader: what the caller has had of its state is taken off. The last one out frees the memory.
+/// Leaves a loader: subtracts the caller's part from its state. The last call to leave frees the memory.
 ///
 /// # Safety
 ///
-/// `off` must be what keeps the loader for the caller, who does not use it any more.
+/// `off` must be the part of the state by which the caller keeps the handle alive; the caller must not use the handle
+/// afterwards.
 #[inline]
 unsafe fn leave<H: Handled>(loader: *mut H, off: usize) {
-    // SAFETY: it is there until this operation is done.
+    // SAFETY: the handle is alive until this operation is done.
     let before = unsafe { (*loader).handle() }.state.fetch_sub(off, Ordering::Release);
     let after = before.wrapping_sub(off);
     if after & GONE != 0 && after < VISITOR {
-        // As of `Arc`: whatever others did with it comes before its end. (A load, as ThreadSanitizer knows no fences.)
-        // SAFETY: it is there until it is freed here.
+        // As in `Arc`: everything that other calls did with the handle happens before it is freed. (This is a load, because
+        // ThreadSanitizer does not support fences.)
+        // SAFETY: the handle is alive until it is freed here.
         unsafe { (*loader).handle() }.state.load(Ordering::Acquire);
-        // SAFETY: it is a box's, which the caller of `free` has given up; everybody else has left, and the loader is gone.
+        // SAFETY: the handle came from a box, and the caller of `free` has given it up; every other call has left, and the
+        // loader is dropped.
         guarded((), || drop(unsafe { Box::from_raw(loader) }));
     }
 }
 
-/// A call that came to a loader. As long as this is there, so is the handle; the loader behind it may be gone.
+/// A call that visits a loader. It keeps the handle alive, but the loader behind the handle may have been dropped.
 pub(crate) struct Visit<H: Handled> {
     loader: *mut H,
 }
@@ -213,7 +218,7 @@ pub(crate) struct Visit<H: Handled> {
 impl<H: Handled> Visit<H> {
     #[inline]
     pub(crate) fn handle(&self) -> &Handle<H::Loader> {
-        // SAFETY: this visit is counted, and what is behind the handle is changed through cells only.
+        // SAFETY: this visit is counted, so the handle is alive; its contents are changed only through cells.
         unsafe { (*self.loader).handle() }
     }
 
@@ -221,10 +226,10 @@ impl<H: Handled> Visit<H> {
     ///
     /// # Safety
     ///
-    /// As of `Handle::drop_loader`, and `FREED` must be set.
+    /// The same as for `Handle::drop_loader`, and `FREED` must be set.
     unsafe fn leave_gone(self) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `drop_loader`.
         unsafe { this.handle().drop_loader() };
         step(Step::Out);
         // SAFETY: this visit ends here, and sets `GONE`.
@@ -241,7 +246,7 @@ impl<H: Handled> Drop for Visit<H> {
     }
 }
 
-/// The call that uses a loader. As long as this is there, so is the loader.
+/// The call that uses a loader. It keeps the loader alive.
 pub(crate) struct Inside<H: Handled> {
     loader: *mut H,
 }
@@ -249,22 +254,22 @@ pub(crate) struct Inside<H: Handled> {
 impl<H: Handled> Inside<H> {
     #[inline]
     fn handle(&self) -> &Handle<H::Loader> {
-        // SAFETY: `BUSY` keeps the handle, and what is behind it is changed through cells only.
+        // SAFETY: `BUSY` keeps the handle alive; its contents are changed only through cells.
         unsafe { (*self.loader).handle() }
     }
 
     #[inline]
     pub(crate) fn running(&mut self) -> &mut Running<H::Loader> {
-        // SAFETY: this one has set `BUSY`, and so nobody else is here, nor has anybody dropped it.
+        // SAFETY: this call has set `BUSY`, so no other call uses the loader, and none has dropped it.
         unsafe { &mut *self.handle().inner.get() }
     }
 
-    /// The loader itself, to be asked about.
+    /// Returns the loader itself.
     pub(crate) fn loader(&mut self) -> &H::Loader {
         &self.running().loader
     }
 
-    /// The next batch of the pass; `None` at its end.
+    /// Returns the next batch of the pass; `None` at its end.
     #[inline]
     pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Failure> {
         match self.running().next_batch() {
@@ -272,7 +277,7 @@ impl<H: Handled> Inside<H> {
             Next::Failed(failure) => Err(failure),
             _ if self.handle().stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
             Next::End => Ok(None),
-            Next::NoPass => Err(Failure::invalid("loader is in no pass; start one with epoch first")),
+            Next::NoPass => Err(Failure::invalid("no pass was started; call the loader's epoch function first")),
         }
     }
 
@@ -290,15 +295,16 @@ impl<H: Handled> Drop for Inside<H> {
         let mut now = BUSY;
         while now & FREED == 0 {
             match state.compare_exchange(now, now & !BUSY, Ordering::Release, Ordering::Relaxed) {
-                // Nobody keeps it for us any more.
+                // The handle is no longer kept alive by this call.
                 Ok(_) => return,
-                // Visitors came or went, or it was freed.
+                // Visits began or ended, or the loader was freed.
                 Err(other) => now = other,
             }
         }
-        // `free` has left the loader to us. From here on this is a visit, as `BUSY` says nothing any more.
+        // `free` has left the loader to this call. From here on this call counts as a visit, because `BUSY` no longer keeps the
+        // handle alive.
         state.fetch_add(VISITOR, Ordering::Relaxed);
-        // SAFETY: this one has set `BUSY`, and `free` has set `FREED`.
+        // SAFETY: this call has set `BUSY`, and `free` has set `FREED`.
         unsafe { Visit { loader: self.loader }.leave_gone() };
     }
 }

@@ -1,24 +1,26 @@
-//! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen makes of these sources, or
-//! `include/slotline.hpp`; this page is for those who change it.
+//! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen generates from these sources, or
+//! `include/slotline.hpp`. This page is for contributors.
 //!
-//! It is a thin layer: a loader behind a handle is a [`slotline::Loader`], and its batches are that one's. What it adds is the
-//! boundary:
+//! This is a thin layer: a loader handle wraps a [`slotline::Loader`], and a batch handle wraps one of its batches. The layer
+//! adds the boundary:
 //!
-//! - `boundary`, `failure`, [`error`], [`status`]: no panic crosses, and what fails is a status and an error object;
-//! - `check`, `versioned`: pointers, texts and structs from outside, looked at before they are used;
-//! - [`dtype`], [`field`], [`tensor`]: elements, fields and tensors, as C has them;
-//! - [`dataset`], of [`arrays`] or of callbacks, by index ([`map`]) or one sample after the other ([`stream`], [`saved`]), that
-//!   write a [`sample`]; [`callback`], [`owner`]: what all callbacks have;
-//! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how it is loaded;
-//! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and what comes out; [`dlpack`]: for other libraries;
-//! - [`state`], [`stats`], [`bytes`]: where a loader is, and what it did;
+//! - `boundary`, `failure`, [`error`], [`status`]: no panic crosses into C, and each failure becomes a status and an error
+//!   object;
+//! - `check`, `versioned`: checks of pointers, strings and structs from C before they are used;
+//! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
+//! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`]) or in sequence
+//!   ([`stream`], [`saved`]); [`callback`], [`owner`]: what all callbacks share;
+//! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded;
+//! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and its batches; [`dlpack`]: export to other
+//!   libraries;
+//! - [`state`], [`stats`], [`bytes`]: a loader's position and statistics;
 //! - `sync`: the atomics of handles, which tests can slow down;
-//! - `device`, with the feature `cuda`: loaders whose batches come out on a device.
+//! - `device`, with the feature `cuda`: loaders that deliver batches on a device.
 //!
-//! Rules for every function: it says which threads may call it and whose each pointer is; null pointers and structs that are
-//! too short are errors that name the parameter.
+//! The documentation of each function says which threads may call it and who owns each pointer. Null pointers and structs that
+//! are too short are errors that name the parameter.
 
-// The names here are those that C sees.
+// The names in this crate are the names that C sees.
 #![allow(non_camel_case_types)]
 
 pub mod arrays;

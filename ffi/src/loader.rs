@@ -1,4 +1,4 @@
-//! Loaders: made of a dataset and options, asked for passes and batches.
+//! Loaders, which are made from a dataset and options, and deliver passes and batches.
 
 use std::ptr::null_mut;
 
@@ -17,7 +17,8 @@ use crate::running::{Facts, HostLoader, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
-/// A loader. One thread at a time may use it, unless a function says otherwise; it may be another one each time.
+/// A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
+/// each time.
 #[derive(Debug)]
 pub struct slotline_loader(Handle<HostLoader>);
 
@@ -30,23 +31,23 @@ impl Handled for slotline_loader {
     }
 }
 
-/// Memory that is allocated by the loader itself.
+/// The loader allocates its memory itself.
 pub(crate) const OWN_MEMORY: Option<fn(usize) -> Result<Pages, BoxError>> = None;
 
-/// Builds a loader of a dataset; samples are stacked in memory from `memory`, if that is said.
+/// Builds a loader for a dataset. Samples are stacked in memory from `memory`, if there is one.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_new`.
+/// The same as for `slotline_loader_new`.
 pub(crate) unsafe fn build<M: Memory>(
     dataset: *const slotline_dataset,
     (options, owned): (slotline_options, Owned),
     memory: Option<impl FnMut(usize) -> Result<M, BoxError> + Send + 'static>,
 ) -> Result<HostLoader, Failure> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         let data = &check::reference(dataset, "dataset")?.0;
-        // Each builder is of its own type.
+        // A macro, because each builder has a different type.
         macro_rules! build {
             ($builder:expr) => {{
                 let (builder, collator) = options.apply(owned, data, $builder)?;
@@ -65,30 +66,31 @@ pub(crate) unsafe fn build<M: Memory>(
     }
 }
 
-/// Reads options, and takes the user's pointers in them over. To be done once.
+/// Reads options, and takes ownership of the user's pointers in them. Must be called only once.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_new`.
+/// The same as for `slotline_loader_new`.
 pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_options, Owned), Failure> {
     let defaults = slotline_options::defaults();
     let options = if options.is_null() { &raw const defaults } else { options };
-    // SAFETY: the caller's word, or ours.
+    // SAFETY: `options` points to `defaults`, or the caller guarantees that it is valid for its `struct_size`.
     unsafe { versioned::read(options, "options", slotline_options::own) }
 }
 
-/// Makes a loader, with its threads and its memory. `options` may be NULL: then they are the defaults. What `worker_init` and
-/// `collate` in them are called with is taken over, also if this fails. Any thread; `*out` is NULL if it fails.
+/// Makes a loader, with its threads and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
+/// user pointers of `worker_init` and `collate`, even if this function fails. On failure `*out` is NULL. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a short struct, or an option that is none of its values. `SLOTLINE_BUILD`: options
-/// that exclude each other, or memory or threads that are not to be had.
+/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value. `SLOTLINE_BUILD`:
+/// options that exclude each other, or memory or threads that are not available.
 ///
 /// # Safety
 ///
-/// `dataset` must be NULL or a dataset that was not freed; `options` NULL, or as `slotline_options` says, for
-/// `options->struct_size` bytes; `out` and `error` writable, or NULL.
+/// `dataset` must be NULL or a dataset that was not freed; `options` must be NULL or a valid `slotline_options` of
+/// `options->struct_size` bytes; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_new(
     dataset: *const slotline_dataset,
@@ -96,10 +98,10 @@ pub unsafe extern "C" fn slotline_loader_new(
     out: *mut *mut slotline_loader,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
-            // First of all, since its callbacks are taken over in any case.
+            // This comes first, because the user's pointers are taken over even if this function fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
             let loader = build(dataset, options?, OWN_MEMORY)?;
@@ -109,22 +111,22 @@ pub unsafe extern "C" fn slotline_loader_new(
     }
 }
 
-/// Starts a pass; a pass before it that is not over is given up.
+/// Starts a pass. If the previous pass has not ended, it is abandoned.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: NULL, or the loader is in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
-/// worker is stuck in the pass before. `SLOTLINE_STATE`: a loaded state does not fit the pass.
+/// `SLOTLINE_INVALID`: `loader` is NULL or in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
+/// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass.
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+/// `loader` must be NULL or a loader that was not freed; `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_epoch(
     loader: *mut slotline_loader,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             handle::enter(loader)?.running().begin_epoch()?;
@@ -133,25 +135,26 @@ pub unsafe extern "C" fn slotline_loader_epoch(
     }
 }
 
-/// Gives the next batch of the pass, which is the caller's to free; or `SLOTLINE_END` after the last one; or an error in a
-/// batch's place. `*out` is NULL unless there is a batch.
+/// Returns the next batch of the pass in `*out`; the caller must free it. After the last batch the status is `SLOTLINE_END`. An
+/// error can take the place of a batch. `*out` is NULL unless there is a batch.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no pass was begun, or the loader is in use. After `SLOTLINE_SAMPLE`,
-/// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index the pass goes on with the next call; after
-/// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD` that asks for the same batch again; after `SLOTLINE_SAMPLER` it is over.
+/// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
+/// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
+/// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
+/// ended.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_epoch`; `out` must be NULL or writable.
+/// The same as for `slotline_loader_epoch`; `out` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_next(
     loader: *mut slotline_loader,
     out: *mut *mut slotline_batch,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
@@ -167,95 +170,101 @@ pub unsafe extern "C" fn slotline_loader_next(
     }
 }
 
-/// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+/// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { handle::ask(loader, -1, Facts::len) }
 }
 
-/// The most samples that a batch has. 0 for NULL. Any thread.
+/// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`.
+/// The same as for `slotline_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_loader) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { handle::ask(loader, 0, |facts| facts.batch_size) }
 }
 
-/// How many batches there can be at once: those being filled, those ready, and those held. 0 for NULL. Any thread.
+/// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
+/// thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`.
+/// The same as for `slotline_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { handle::ask(loader, 0, |facts| facts.depth) }
 }
 
-/// The bytes that the loader takes for batches and for the order of a pass. 0 for NULL. Any thread.
+/// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
+/// called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`.
+/// The same as for `slotline_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_loader) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { handle::ask(loader, 0, |facts| facts.memory_ceiling) }
 }
 
-/// The number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in use.
+/// Returns the number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
+/// use.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`.
+/// The same as for `slotline_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.loader().next_epoch()))
 }
 
-/// Stops a loader, for ever, and returns at once: a `slotline_loader_next` or `slotline_loader_epoch` that waits returns with
+/// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
 /// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
-/// Batches in hand stay good, and `slotline_loader_state` says what was given, for another loader to go on from.
+/// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
+/// resume from it.
 ///
-/// Any thread, and from callbacks, too, whether the loader is in use or not; NULL is fine. Who is told `SLOTLINE_STOPPED` sees all
-/// that was done before this call, and may free the loader although this call has not returned.
+/// Can be called from any thread and from callbacks, even while another call uses the loader. Does nothing for NULL. A thread
+/// that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and may free the loader even if this call
+/// has not returned.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`.
+/// The same as for `slotline_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe { handle::stop(loader) }
 }
 
-/// Frees a loader; NULL is fine. Its batches live on. It waits for its threads to come out of callbacks; those that do not
-/// within 5 s are left behind, with the memory that they can touch.
+/// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
+/// callbacks; threads that do not leave within 5 s are left running, with the memory that they can access.
 ///
-/// Any thread, also while other calls are in the loader, in other threads or in a callback's caller. It is stopped then. If one of
-/// these calls uses the loader (one that another such call would be refused beside: `slotline_loader_next`, for example), the
-/// loader goes when that call returns. Calls that any thread may make (`slotline_loader_stop`, `slotline_loader_len`) do not keep
-/// the loader, and may return after it is gone.
+/// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
+/// callback. The loader is stopped then. If one of these calls uses the loader exclusively (for example
+/// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
+/// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
 ///
-/// Other calls must have begun before this one, and the library cannot see that they have not: a call that another thread is
-/// about to make when this one is made reads memory that was freed. That a call has begun is certain when something of it was
-/// seen: it runs a callback, or, of the only call of `slotline_loader_stop`, some call gave `SLOTLINE_STOPPED`. Of any other call wait
-/// until it has returned. Callbacks of the loader's own may call it until they return; it is stopped and in use for them.
+/// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
+/// freed memory. A call has certainly begun once an effect of it was seen: it runs a callback, or, if `slotline_loader_stop`
+/// was called only once, some call returned `SLOTLINE_STOPPED`. For any other call, wait until it has returned. The loader's
+/// callbacks may call its functions until they return; for them the loader is stopped and in use.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_len`; no call may begin from then on, but by the loader's callbacks that this call waits for.
+/// The same as for `slotline_loader_len`; no call may begin afterwards, except from the loader's callbacks that this call waits
+/// for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
-    // SAFETY: it was made by `slotline_loader_new`; else the caller's word.
+    // SAFETY: `slotline_loader_new` made the loader, and the caller upholds the rest.
     unsafe { handle::free(loader) }
 }

@@ -1,4 +1,4 @@
-//! Datasets whose samples a callback writes, by index.
+//! Map-style datasets, whose samples a callback writes by index.
 
 use std::ffi::c_void;
 
@@ -12,32 +12,32 @@ use crate::owner::{Owner, slotline_drop};
 use crate::sample::slotline_sample;
 use crate::versioned::{self, Versioned};
 
-/// Writes sample `index` (below `len`): each of its fields by `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
-/// something else if there is no such sample; `slotline_sample_fail` says why. Called by several threads at once.
+/// Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
+/// another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
 pub type slotline_read =
     Option<unsafe extern "C" fn(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32>;
 
-/// A dataset of one's own, by index.
+/// A map-style dataset made of callbacks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_map_dataset {
     /// `sizeof(slotline_map_dataset)`.
     pub struct_size: usize,
-    /// What the callbacks are called with.
+    /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// How many samples there are.
+    /// The number of samples.
     pub len: usize,
     /// The fields of every sample, read when the dataset is made; at most 64.
     pub fields: *const slotline_field,
-    /// How many.
+    /// The number of fields.
     pub num_fields: usize,
     /// Writes a sample.
     pub read: slotline_read,
-    /// Called once, when nobody needs the dataset any more, on whichever thread that is; may be NULL.
+    /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_map_dataset {
     const END: usize = versioned::end!(drop);
 
@@ -54,7 +54,7 @@ unsafe impl Versioned for slotline_map_dataset {
     }
 }
 
-/// A dataset of callbacks.
+/// A dataset made of callbacks.
 #[derive(Debug)]
 pub(crate) struct Map {
     owner: Owner,
@@ -65,16 +65,16 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Takes the user's dataset over.
+    /// Takes ownership of a user's dataset.
     ///
     /// # Safety
     ///
-    /// It must be what `slotline_map_dataset` says.
+    /// `dataset` must be as `slotline_map_dataset` documents it.
     pub(crate) unsafe fn from_c(dataset: *const slotline_map_dataset) -> Result<Self, Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `dataset` is valid for its `struct_size`.
         let (dataset, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
         let read = dataset.read.ok_or_else(|| Failure::invalid("dataset->read is NULL"))?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the fields and their pointers are valid.
         let declared = unsafe { declare(dataset.fields, dataset.num_fields)? };
         Ok(Self { owner, len: dataset.len, read, fields: fields(&declared)?, declared: declared.into() })
     }
@@ -100,7 +100,7 @@ impl Dataset for Map {
     }
 }
 
-/// A sample that a callback writes when there is a row for it.
+/// A sample that a callback writes once there is a row for it.
 #[derive(Debug)]
 pub(crate) struct Called<'a> {
     dataset: &'a Map,
@@ -118,9 +118,10 @@ impl Sample for Called<'_> {
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let Map { owner, read, declared, .. } = self.dataset;
-        // SAFETY: the user said that it may be called so, by any thread; the sample is the callback's while it runs.
+        // SAFETY: the user has agreed that any thread may call `read` this way; the sample is lent to the callback while it
+        // runs.
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };
-        // The callback has no other time to read it than now.
+        // The callback reads and writes at the same time, so this time counts as reading.
         reading(|| slotline_sample::write(row, self.context, declared, false, read)).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! How a loader loads: the options of `slotline::loader::Builder`, under the same names.
+//! The options of a loader: those of `slotline::loader::Builder`, under the same names.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -20,142 +20,143 @@ use crate::owner::{Owner, slotline_drop};
 use crate::sampler::slotline_sampler;
 use crate::versioned::{self, Versioned};
 
-/// For `batch_size`: no batches. A pass then gives the samples themselves, whose tensors lack the dimension of the rows.
+/// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
 pub const SLOTLINE_NO_BATCHES: i64 = -1;
 
-/// For `help`: as is best, see there.
+/// For `help`: chosen automatically; see there.
 pub const SLOTLINE_HELP_AUTO: i32 = -1;
 
-/// Workers run wherever the system puts them.
+/// Workers run on the cores that the system chooses.
 pub const SLOTLINE_AFFINITY_OFF: u32 = 0;
-/// Worker i on the i-th core that this process may use, and so on from the start.
+/// Worker i runs on the i-th core that this process may use; the numbers wrap around.
 pub const SLOTLINE_AFFINITY_SPREAD: u32 = 1;
-/// Worker i on the i-th of `cores`, and so on from the start.
+/// Worker i runs on the i-th of `cores`; the numbers wrap around.
 pub const SLOTLINE_AFFINITY_CORES: u32 = 2;
 
-/// Spin a little, yield a little, then sleep until woken.
+/// Spin briefly, yield briefly, then sleep until woken up.
 pub const SLOTLINE_WAIT_PARK: u32 = 0;
-/// Spin a little, then yield over and over.
+/// Spin briefly, then yield repeatedly.
 pub const SLOTLINE_WAIT_BACKOFF: u32 = 1;
-/// Spin: each waiting thread takes a whole core.
+/// Spin: each waiting thread occupies a whole core.
 pub const SLOTLINE_WAIT_SPIN: u32 = 2;
 
-/// A bad sample makes its batch an error.
+/// A bad sample turns its batch into an error.
 pub const SLOTLINE_ON_ERROR_RAISE: u32 = 0;
-/// A batch goes without its bad samples.
+/// Bad samples are left out of their batch.
 pub const SLOTLINE_ON_ERROR_SKIP: u32 = 1;
-/// Another sample takes the place of a bad one. Not for streams.
+/// Another sample replaces a bad one. Not available for streams.
 pub const SLOTLINE_ON_ERROR_REPLACE: u32 = 2;
 
-/// Packed samples that find no room in their batch are bad samples.
+/// Packed samples that do not fit into their batch are bad samples.
 pub const SLOTLINE_OVERFLOW_ERROR: u32 = 0;
-/// They get memory from the heap, for that batch.
+/// Packed samples that do not fit into their batch get memory from the heap, for that batch.
 pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 
-/// More memory is taken for batches that are kept beyond `hold`, as far as `memory_limit` and the system allow it.
+/// More memory is allocated for batches that are held beyond `hold`, up to `memory_limit` and what the system allows.
 pub const SLOTLINE_ON_HELD_GROW: u32 = 0;
-/// The thread that asks for the next batch waits until another one frees a batch.
+/// The thread that asks for the next batch waits until another thread frees a batch.
 pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
-/// Asking for the next batch is `SLOTLINE_HELD` until a batch is freed.
+/// Asking for the next batch returns `SLOTLINE_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
-/// The options of a loader, with torch's names and meanings. Begin with `slotline_options_init`.
+/// The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 ///
-/// `slotline_loader_new` takes over what `worker_init` and `collate` are called with, also if it fails: with a drop function in
-/// them, options are good for one loader.
+/// `slotline_loader_new` takes ownership of the user pointers of `worker_init` and `collate`, even if it fails. Options with a
+/// drop function can therefore be used for only one loader.
 ///
-/// Where a field says yes or no, 0 is no, and anything else yes.
+/// In fields that are yes or no, 0 is no, and any other value is yes. Defaults are in parentheses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_options {
     /// `sizeof(slotline_options)`; `slotline_options_init` sets it.
     pub struct_size: usize,
-    /// Samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
+    /// The number of samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
     pub batch_size: i64,
-    /// How many threads load (0: all is done in the thread that asks for batches).
+    /// The number of worker threads (0: the thread that asks for batches loads them).
     pub num_workers: usize,
-    /// Batches that are loaded ahead for each worker (0: 2, or more if they are small).
+    /// The number of batches to prefetch per worker (0: 2, or more if batches are small).
     pub prefetch_factor: usize,
-    /// Batches that the caller keeps while it asks for the next one (1): there is memory for them from the start.
+    /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
+    /// start.
     pub hold: usize,
-    /// Samples that a worker claims at once (0: by measurement).
+    /// The number of samples that a worker claims at once (0: chosen by measurement).
     pub part_size: usize,
-    /// The most bytes that the loader may take (0: no limit).
+    /// The maximum memory of the loader, in bytes (0: no limit).
     pub memory_limit: usize,
-    /// How many milliseconds the wait for one batch may take (0: for ever).
+    /// The maximum time to wait for a batch, in milliseconds (0: no limit).
     pub timeout_ms: u64,
-    /// How many milliseconds a sample may take before it is reported (0: for ever).
+    /// The time after which a slow sample is reported, in milliseconds (0: never).
     pub watchdog_ms: u64,
-    /// Where the random numbers of `shuffle` and of samples come from, if `has_seed` says so; else the process's default
-    /// generator. A `sampler` has its own (see `slotline_sampler`).
+    /// The seed of `shuffle` and of the random numbers of samples, if `has_seed` is set; otherwise they come from the process's
+    /// default generator. A `sampler` has its own seed (see `slotline_sampler`).
     pub seed: u64,
-    /// Whether there is a `seed` (no).
+    /// Whether `seed` is used (no).
     pub has_seed: u8,
     /// Whether each pass has a new random order (no).
     pub shuffle: u8,
-    /// Whether a last batch that is not full is left out (no).
+    /// Whether to leave out the last batch if it is not full (no).
     pub drop_last: u8,
-    /// Whether batches come in order (yes), or as they are finished.
+    /// Whether batches come in order (yes), or as soon as they are finished.
     pub in_order: u8,
-    /// Whether the memory of batches is locked (no).
+    /// Whether the memory of batches is page-locked (no).
     pub pin_memory: u8,
-    /// Whether there is one base seed, and one `worker_init`, for all passes (no).
+    /// Whether all passes share one base seed and one call of `worker_init` per worker (no).
     pub persistent_workers: u8,
-    /// Whether workers make batches in turn, as torch's do (no: whoever is free loads).
+    /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
     pub round_robin: u8,
-    /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes but with
-    /// `in_order` off or a `worker_init`. With a timeout it never does.
+    /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
+    /// `in_order` is off or there is a `worker_init`. With a timeout it never loads.
     pub help: i32,
     /// How threads wait (`SLOTLINE_WAIT_PARK`).
     pub wait_strategy: u32,
     /// Which cores the workers run on (`SLOTLINE_AFFINITY_OFF`).
     pub affinity: u32,
-    /// What becomes of packed samples that find no room (`SLOTLINE_OVERFLOW_ERROR`).
+    /// What happens to packed samples that do not fit into their batch (`SLOTLINE_OVERFLOW_ERROR`).
     pub on_overflow: u32,
-    /// What happens when more batches are kept than `hold` and the next one is asked for (`SLOTLINE_ON_HELD_GROW`).
+    /// What happens when the caller asks for the next batch while it holds more than `hold` batches (`SLOTLINE_ON_HELD_GROW`).
     pub on_held: u32,
-    /// For `SLOTLINE_AFFINITY_CORES`: cores by the system's numbers, read when the loader is made.
+    /// The cores for `SLOTLINE_AFFINITY_CORES`, by the system's numbers; read when the loader is made.
     pub cores: *const usize,
-    /// How many.
+    /// The number of `cores`.
     pub num_cores: usize,
-    /// What becomes of bad samples (`SLOTLINE_ON_ERROR_RAISE`).
+    /// What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
     pub on_error: u32,
-    /// How many bad samples a pass may have before their batches become `SLOTLINE_BAD_SAMPLES`: so many (`SIZE_MAX`).
+    /// The maximum number of bad samples in a pass (`SIZE_MAX`); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
     pub bad_samples: usize,
-    /// Or this share of its samples, from 0 to 1 (-1: `bad_samples` says).
+    /// The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
     pub bad_share: f64,
-    /// The order of the passes (NULL: that of the dataset, or by `shuffle`).
+    /// The order of the passes (NULL: the order of the dataset, or a random one with `shuffle`).
     pub sampler: *const slotline_sampler,
-    /// The batches of the passes (NULL: by `batch_size`).
+    /// The batches of the passes (NULL: batches of `batch_size`).
     pub batch_sampler: *const slotline_batch_sampler,
-    /// Runs in each worker before it loads anything in a pass (NULL: nothing does).
+    /// Runs in each worker before it loads anything in a pass (NULL: nothing runs).
     pub worker_init: slotline_worker_init,
-    /// What `worker_init` is called with.
+    /// The user pointer that is passed to `worker_init`.
     pub worker_init_user: *mut c_void,
-    /// Called once when `worker_init` is not needed any more, on whichever thread that is; may be NULL.
+    /// Called once when `worker_init` is no longer needed, on any thread; may be NULL.
     pub worker_init_drop: slotline_drop,
     /// Makes the batches (NULL: samples are stacked).
     pub collate: slotline_collate,
-    /// What `collate` is called with.
+    /// The user pointer that is passed to `collate`.
     pub collate_user: *mut c_void,
-    /// Called once when `collate` is not needed any more, on whichever thread that is; may be NULL.
+    /// Called once when `collate` is no longer needed, on any thread; may be NULL.
     pub collate_drop: slotline_drop,
-    /// Drops what `collate` made; may be NULL.
+    /// Drops an object that `collate` made; may be NULL.
     pub collate_drop_batch: slotline_drop_batch,
 }
 
-/// Runs in a worker before a pass. Returns 0, or fails by `slotline_fail`: then the worker takes no part in the pass.
+/// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
 pub type slotline_worker_init = Option<
     unsafe extern "C" fn(user: *mut c_void, worker: *const slotline_worker, failure: *mut slotline_failure) -> i32,
 >;
 
-/// The user's pointers in options, which are ours as soon as the options are read.
+/// The user pointers in options, which the library owns once the options are read.
 pub(crate) struct Owned {
     worker_init: Owner,
     collate: Owner,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
     const END: usize = versioned::end!(collate_drop_batch);
 
@@ -201,8 +202,8 @@ unsafe impl Versioned for slotline_options {
     }
 }
 
-/// Sets options to their defaults, and their `struct_size` to this one: `sizeof(slotline_options)`. Does nothing with NULL, or
-/// a size that is too short for a `struct_size`. Any thread.
+/// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
+/// nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -213,7 +214,8 @@ pub unsafe extern "C" fn slotline_options_init(options: *mut slotline_options, s
         if options.is_null() || !options.is_aligned() || struct_size < size_of::<usize>() {
             return;
         }
-        // SAFETY: the caller's word. A struct that is too short for us gets its size only, and is refused where it is used.
+        // SAFETY: the caller guarantees that `struct_size` bytes are writable. If the struct is too short, only its size is
+        // written, and the function that uses it returns an error.
         unsafe {
             options.cast::<usize>().write(struct_size);
             let _ = versioned::write(options, &slotline_options::defaults(), "options");
@@ -222,7 +224,7 @@ pub unsafe extern "C" fn slotline_options_init(options: *mut slotline_options, s
 }
 
 impl slotline_options {
-    /// Takes the user's pointers over. To be done once.
+    /// Takes ownership of the user pointers. Must be called only once.
     pub(crate) fn own(&self) -> Owned {
         Owned {
             worker_init: Owner::new(self.worker_init_user, self.worker_init_drop),
@@ -230,25 +232,25 @@ impl slotline_options {
         }
     }
 
-    /// Tells a builder everything, and gives the collate callback, if there is one.
+    /// Applies all options to a builder, and returns the collate callback, if there is one.
     ///
     /// # Safety
     ///
-    /// Its pointers must be what they are said to be.
+    /// The pointers in the options must be valid, as `slotline_options` documents them.
     pub(crate) unsafe fn apply<D>(
         &self,
         owned: Owned,
         data: &Data,
         builder: Builder<D>,
     ) -> Result<(Builder<D>, Option<Arc<Collator>>), Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the pointers are valid.
         let mut builder = unsafe { self.apply_plain(builder)? };
         let len = data.len().unwrap_or(0);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that each is NULL or was not freed.
         let (sampler, batches) = unsafe { (self.sampler.as_ref(), self.batch_sampler.as_ref()) };
         builder = match (sampler, data) {
             (None, _) => builder,
-            // A stream takes none, and says so.
+            // The builder rejects a sampler for a stream; any sampler does.
             (Some(_), Data::Stream(_)) => builder.sampler(SequentialSampler::new(0)),
             (Some(sampler), _) => builder.sampler(sampler.make(len).map_err(BuildError::from)?),
         };
@@ -261,7 +263,7 @@ impl slotline_options {
             let owner = owned.worker_init;
             builder = builder.worker_init(move |worker| {
                 let worker = slotline_worker::from(Some(worker));
-                // SAFETY: the user said that it may be called so, by any thread.
+                // SAFETY: the user has agreed that any thread may call `init` this way.
                 call("worker_init", |failure| unsafe { init(owner.user(), &worker, failure) })
             });
         }
@@ -271,11 +273,11 @@ impl slotline_options {
         Ok((builder, collator))
     }
 
-    /// Tells a builder all that is plain.
+    /// Applies the options that need no ownership of user pointers.
     ///
     /// # Safety
     ///
-    /// Its pointers must be what they are said to be.
+    /// The pointers in the options must be valid, as `slotline_options` documents them.
     unsafe fn apply_plain<D, C>(&self, builder: Builder<D, C>) -> Result<Builder<D, C>, Failure> {
         let batch_size = match self.batch_size {
             SLOTLINE_NO_BATCHES => None,
@@ -295,7 +297,7 @@ impl slotline_options {
             .persistent_workers(self.persistent_workers != 0)
             .on_held(self.on_held()?)
             .wait_strategy(self.wait_strategy()?)
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that `cores` is valid.
             .affinity(unsafe { self.affinity()? })
             .on_overflow(self.on_overflow()?)
             .on_error(self.on_error()?);
@@ -314,7 +316,7 @@ impl slotline_options {
         match self.help {
             SLOTLINE_HELP_AUTO => Ok(builder),
             help @ (0 | 1) => Ok(builder.help(help == 1)),
-            help => Err(none("help", help)),
+            help => Err(invalid_value("help", help)),
         }
     }
 
@@ -323,26 +325,28 @@ impl slotline_options {
             SLOTLINE_WAIT_PARK => Ok(WaitStrategy::Park),
             SLOTLINE_WAIT_BACKOFF => Ok(WaitStrategy::Backoff),
             SLOTLINE_WAIT_SPIN => Ok(WaitStrategy::Spin),
-            other => Err(none("wait_strategy", other)),
+            other => Err(invalid_value("wait_strategy", other)),
         }
     }
 
     /// # Safety
     ///
-    /// `cores` must be what it is said to be.
+    /// `cores` must point to `num_cores` numbers if `affinity` uses it.
     unsafe fn affinity(&self) -> Result<Affinity, Failure> {
         match self.affinity {
             SLOTLINE_AFFINITY_OFF => Ok(Affinity::Off),
             SLOTLINE_AFFINITY_SPREAD => Ok(Affinity::Spread),
             SLOTLINE_AFFINITY_CORES => {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees that `cores` points to `num_cores` numbers.
                 let cores = unsafe { check::slice(self.cores, self.num_cores, "options->cores")? };
                 if cores.is_empty() {
-                    return Err(Failure::invalid("options->num_cores is 0; name a core, or another affinity"));
+                    return Err(Failure::invalid(
+                        "options->num_cores is 0; list at least one core, or set another affinity",
+                    ));
                 }
                 Ok(Affinity::Cores(cores.to_vec()))
             }
-            other => Err(none("affinity", other)),
+            other => Err(invalid_value("affinity", other)),
         }
     }
 
@@ -350,7 +354,7 @@ impl slotline_options {
         match self.on_overflow {
             SLOTLINE_OVERFLOW_ERROR => Ok(Overflow::Error),
             SLOTLINE_OVERFLOW_SPILL => Ok(Overflow::Spill),
-            other => Err(none("on_overflow", other)),
+            other => Err(invalid_value("on_overflow", other)),
         }
     }
 
@@ -359,7 +363,7 @@ impl slotline_options {
             SLOTLINE_ON_HELD_GROW => Ok(OnHeld::Grow),
             SLOTLINE_ON_HELD_WAIT => Ok(OnHeld::Wait),
             SLOTLINE_ON_HELD_FAIL => Ok(OnHeld::Fail),
-            other => Err(none("on_held", other)),
+            other => Err(invalid_value("on_held", other)),
         }
     }
 
@@ -372,15 +376,15 @@ impl slotline_options {
             SLOTLINE_ON_ERROR_RAISE => Ok(OnError::Raise),
             SLOTLINE_ON_ERROR_SKIP => Ok(OnError::Skip(budget)),
             SLOTLINE_ON_ERROR_REPLACE => Ok(OnError::Replace(budget)),
-            other => Err(none("on_error", other)),
+            other => Err(invalid_value("on_error", other)),
         }
     }
 }
 
 fn number(name: &str, value: i64) -> Result<usize, Failure> {
-    usize::try_from(value).map_err(|_| none(name, value))
+    usize::try_from(value).map_err(|_| invalid_value(name, value))
 }
 
-fn none(option: &str, value: impl std::fmt::Display) -> Failure {
-    Failure::invalid(format!("options->{option} is {value}, which is none of its values"))
+fn invalid_value(option: &str, value: impl std::fmt::Display) -> Failure {
+    Failure::invalid(format!("options->{option} is {value}, which is not a valid value; see slotline.h"))
 }

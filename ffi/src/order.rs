@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::owner::{Owner, slotline_drop};
 use crate::versioned::{self, Versioned};
 
-/// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails by `slotline_fail`. It is called by the
-/// thread that starts the pass; a resumed loader does not draw the passes before again.
+/// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
+/// starts the pass calls it. A resumed loader does not draw the earlier passes again.
 pub type slotline_order = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -25,23 +25,23 @@ pub type slotline_order = Option<
     ) -> i32,
 >;
 
-/// A sampler of one's own. Loaders that share it call it at once.
+/// A sampler made of a callback. Loaders that share it may call it concurrently.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_order_callback {
     /// `sizeof(slotline_order_callback)`.
     pub struct_size: usize,
-    /// What the callbacks are called with.
+    /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// How many indices a pass has.
+    /// The number of indices of a pass.
     pub len: usize,
     /// Draws a pass.
     pub order: slotline_order,
-    /// Called once, when nobody needs the sampler any more, on whichever thread that is; may be NULL.
+    /// Called once when the sampler is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_order_callback {
     const END: usize = versioned::end!(drop);
 
@@ -59,13 +59,13 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Takes the user's sampler over.
+    /// Takes ownership of the user's sampler.
     ///
     /// # Safety
     ///
-    /// It must be what `slotline_order_callback` says.
+    /// `callback` must be as `slotline_order_callback` documents it.
     pub(crate) unsafe fn from_c(callback: *const slotline_order_callback) -> Result<Self, Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `callback` is valid for its `struct_size`.
         let (c, owner) = unsafe { versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))? };
         let order = c.order.ok_or_else(|| Failure::invalid("callback->order is NULL"))?;
         Ok(Self { owner, len: c.len, order })
@@ -75,7 +75,7 @@ impl Calls {
 /// The sampler of one loader.
 pub(crate) struct Ordered {
     calls: Arc<Calls>,
-    /// Passes drawn.
+    /// The number of passes drawn.
     passes: u64,
 }
 
@@ -99,7 +99,7 @@ impl Sampler for Ordered {
         table.try_reserve_exact(len).map_err(|error| SamplerError::Other(error.into()))?;
         table.resize(len, 0);
         call("the sampler's order", |failure| {
-            // SAFETY: the user said that it may be called so; there are so many indices.
+            // SAFETY: the user has agreed that any thread may call it this way; `indices` has room for `len` numbers.
             unsafe { (self.calls.order)(self.calls.owner.user(), self.passes, table.as_mut_ptr(), len, failure) }
         })?;
         self.passes += 1;

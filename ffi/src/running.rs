@@ -1,4 +1,4 @@
-//! A loader of whatever kind, and the pass that it is in.
+//! A loader of any kind, and its current pass.
 
 use slotline::Loader;
 use slotline::loader::{Collated, Output, State, StatsReader, Stopper, Warning};
@@ -8,9 +8,9 @@ use crate::collate;
 use crate::failure::Failure;
 use crate::field::About;
 
-/// What a handle needs of a loader.
+/// The functions of a loader that a handle needs.
 pub(crate) trait Loads: Send + 'static {
-    /// What its passes give.
+    /// The type of the batches.
     type Item;
 
     fn begin_epoch(&mut self) -> Result<(), Failure>;
@@ -27,13 +27,13 @@ pub(crate) trait Loads: Send + 'static {
 /// A loader on the host.
 #[derive(Debug)]
 pub(crate) enum HostLoader {
-    /// It stacks samples.
+    /// A loader that stacks samples.
     Stacked(Loader),
-    /// A callback makes its batches.
+    /// A loader whose batches a callback makes.
     Collated(Loader<Collated<collate::Collated>>),
 }
 
-/// Calls the same function of whichever it is.
+/// Calls the same function for either variant.
 macro_rules! either {
     ($self:expr, $loader:ident => $call:expr) => {
         match $self {
@@ -87,10 +87,10 @@ impl Loads for HostLoader {
     }
 }
 
-/// What is known of a loader from its beginning.
+/// The properties of a loader that never change.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// Batches of a pass, if that is known.
+    /// The number of batches of a pass, if it is known in advance.
     pub(crate) len: Option<usize>,
     pub(crate) batch_size: usize,
     pub(crate) depth: usize,
@@ -109,38 +109,39 @@ impl Facts {
         }
     }
 
-    /// Batches of a pass, or -1.
+    /// Returns the number of batches of a pass, or -1.
     pub(crate) fn len(&self) -> i64 {
         self.len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
     }
 }
 
-/// A loader with what C asks of its passes.
+/// A loader, with the state of its pass that C asks for.
 #[derive(Debug)]
 pub(crate) struct Running<L> {
     pub(crate) loader: L,
     pass: Pass,
-    /// Batches that the pass gave, with errors in their places, and those that were given before it was resumed.
+    /// The number of batches that the pass delivered, including errors in place of batches, and those delivered before it
+    /// was resumed.
     given: usize,
-    /// The latter of the next pass.
+    /// The number of batches that were delivered before the next pass was resumed.
     resumed: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pass {
-    /// None was begun.
+    /// No pass was started.
     None,
     Begun,
     Over,
 }
 
-/// What became of asking for a batch.
+/// The result of asking for a batch.
 pub(crate) enum Next<T> {
     Batch(T),
     Failed(Failure),
-    /// The pass is over.
+    /// The pass has ended.
     End,
-    /// No pass was begun.
+    /// No pass was started.
     NoPass,
 }
 
@@ -149,7 +150,7 @@ impl<L: Loads> Running<L> {
         Self { loader, pass: Pass::None, given: 0, resumed: 0 }
     }
 
-    /// Starts a pass; one before it is given up.
+    /// Starts a pass, and abandons the previous one.
     pub(crate) fn begin_epoch(&mut self) -> Result<(), Failure> {
         (self.pass, self.given) = (Pass::None, 0);
         self.loader.begin_epoch()?;
@@ -157,7 +158,7 @@ impl<L: Loads> Running<L> {
         Ok(())
     }
 
-    /// The next batch of the pass, or why there is none.
+    /// Returns the next batch of the pass, or the reason why there is none.
     #[inline]
     pub(crate) fn next_batch(&mut self) -> Next<L::Item> {
         match self.pass {
@@ -181,12 +182,12 @@ impl<L: Loads> Running<L> {
         }
     }
 
-    /// How many batches, and errors in the places of batches, the pass has given.
+    /// Returns the number of batches, and of errors in place of batches, that the pass has delivered.
     pub(crate) fn given(&self) -> usize {
         self.given
     }
 
-    /// Goes on from a state; a pass before it is given up.
+    /// Resumes from a state, and abandons the current pass.
     pub(crate) fn load_state(&mut self, state: &State) -> Result<(), Failure> {
         self.pass = Pass::None;
         self.loader.load_state(state)?;

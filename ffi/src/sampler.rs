@@ -1,6 +1,6 @@
-//! Samplers: in which order a pass visits the samples.
+//! Samplers: the order in which a pass visits the samples.
 //!
-//! A handle says what kind of sampler it is; each loader makes its own of it when it is built, for its dataset's length.
+//! A handle describes a sampler; each loader builds a separate sampler from it, for the length of its dataset.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -20,10 +20,10 @@ use crate::failure::Failure;
 use crate::order::{Calls, Ordered, slotline_order_callback};
 use crate::status::slotline_status;
 
-/// A sampler: the order of a loader's passes. Loaders keep what they need of it, so that it may be freed as soon as they are
-/// made, and used for several. Unless it has a seed (`slotline_sampler_seed`), it draws from the process's default generator
-/// (`slotline_manual_seed`), as torch's do, and not from the loader's: the `seed` of `slotline_options` is not its own. One
-/// thread at a time.
+/// A sampler: the order of a loader's passes. A loader copies what it needs from the sampler, so the sampler may be freed once
+/// the loader is made, and may be used for several loaders. Unless `slotline_sampler_seed` sets a seed, the sampler draws from
+/// the process's default generator (`slotline_manual_seed`), as torch's samplers do, and not from the loader's `seed`. Only one
+/// thread at a time may use a sampler.
 #[derive(Clone, Debug)]
 pub struct slotline_sampler {
     kind: Kind,
@@ -42,10 +42,10 @@ enum Kind {
 }
 
 impl slotline_sampler {
-    /// The sampler of one loader.
+    /// Builds the sampler of one loader.
     pub(crate) fn make(&self, dataset_len: usize) -> Result<Box<dyn Sampler>, SamplerError> {
         let generator = self.seed.map(Generator::from_seed);
-        // With a generator of its own, where it was given a seed.
+        // Gives the sampler a separate generator if the handle has a seed.
         macro_rules! seeded {
             ($sampler:expr) => {{
                 let sampler = $sampler;
@@ -79,7 +79,7 @@ impl slotline_sampler {
     }
 }
 
-/// The same indices in each pass.
+/// Visits the same indices in each pass.
 struct List {
     indices: Arc<[usize]>,
     digest: u64,
@@ -110,28 +110,30 @@ impl Sampler for List {
         "List"
     }
 
-    /// How many indices, and their digest.
+    /// Writes the number of indices and their digest.
     fn save(&self, to: &mut String) -> bool {
         let _ = write!(to, "{}:{:016x}", self.indices.len(), self.digest);
         true
     }
 
     fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
-        // Older states have the length alone.
+        // Older states contain only the length.
         let (len, digest) = saved.split_once(':').map_or((saved, None), |(len, digest)| (len, Some(digest)));
         let digest = digest.map(|digest| u64::from_str_radix(digest, 16)).transpose()?;
         let (len, own): (usize, _) = (len.parse()?, self.indices.len());
         if own != len {
-            return Err(format!("the list has {own} indices, and that of the state {len}").into());
+            return Err(format!("the list has {own} indices, but the list of the state has {len}").into());
         }
         if digest.is_some_and(|digest| digest != self.digest) {
-            return Err("the list has other indices than that of the state; make the sampler as it was".into());
+            return Err(
+                "the list has other indices than the list of the state; make the sampler from the same indices".into(),
+            );
         }
         Ok(())
     }
 }
 
-/// Makes a sampler, or says what is wrong.
+/// Makes a sampler.
 ///
 /// # Safety
 ///
@@ -141,12 +143,13 @@ unsafe fn make(
     error: *mut *mut slotline_error,
     kind: impl FnOnce() -> Result<Kind, Failure>,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe { made(out, error, || kind().map(|kind| slotline_sampler { kind, seed: None })) }
 }
 
-/// Makes a sampler of a new random order in each pass (torch's `RandomSampler`), or, with `replacement`, of random draws.
-/// `num_samples` is how many samples a pass has; 0: as many as the dataset. Any thread.
+/// Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
+/// `RandomSampler`). `num_samples` is the number of samples of a pass; 0: the length of the dataset. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
@@ -163,12 +166,12 @@ pub unsafe extern "C" fn slotline_sampler_random(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     let num_samples = Some(num_samples).filter(|&num_samples| num_samples != 0);
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::Random { replacement: replacement != 0, num_samples })) }
 }
 
-/// Makes a sampler of a new random order of these indices in each pass (torch's `SubsetRandomSampler`). They are copied. Any
-/// thread.
+/// Makes a sampler that visits these indices in a new random order in each pass (torch's `SubsetRandomSampler`). The indices
+/// are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -184,16 +187,16 @@ pub unsafe extern "C" fn slotline_sampler_subset_random(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `indices` points to `n` numbers, and that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::SubsetRandom(check::slice(indices, n, "indices")?.into()))) }
 }
 
-/// Makes a sampler of `num_samples` draws by weight (torch's `WeightedRandomSampler`): `weights[i]` is that of sample `i`. They
-/// are copied. Any thread.
+/// Makes a sampler that draws `num_samples` indices by weight (torch's `WeightedRandomSampler`); `weights[i]` is the weight of
+/// sample `i`. The weights are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. What is wrong with the weights `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+/// `SLOTLINE_INVALID`: a null pointer. Invalid weights are reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
 ///
 /// # Safety
 ///
@@ -207,7 +210,7 @@ pub unsafe extern "C" fn slotline_sampler_weighted(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `weights` points to `n` numbers, and that `out` and `error` are NULL or writable.
     unsafe {
         make(out, error, || {
             let weights = check::slice(weights, n, "weights")?.into();
@@ -216,12 +219,13 @@ pub unsafe extern "C" fn slotline_sampler_weighted(
     }
 }
 
-/// Makes a sampler of one replica's share of the dataset (torch's `DistributedSampler`): that of `rank`, below `num_replicas`.
-/// All replicas must be given the same seed, and before each pass the same `slotline_sampler_set_epoch`. Any thread.
+/// Makes a sampler for one replica's share of the dataset (torch's `DistributedSampler`): that of `rank`, which must be below
+/// `num_replicas`. All replicas must use the same seed, and must call `slotline_sampler_set_epoch` with the same epoch before
+/// each pass. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `out` is NULL. A rank that is none `slotline_loader_new` says, by `SLOTLINE_BUILD`.
+/// `SLOTLINE_INVALID`: `out` is NULL. An invalid rank is reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
 ///
 /// # Safety
 ///
@@ -237,12 +241,12 @@ pub unsafe extern "C" fn slotline_sampler_distributed(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     let (shuffle, drop_last, epoch) = (shuffle != 0, drop_last != 0, EpochHandle::default());
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::Distributed { num_replicas, rank, shuffle, drop_last, seed, epoch })) }
 }
 
-/// Makes a sampler of a new random order in each pass that takes no memory, for datasets of billions of samples; torch has
-/// none. Any thread.
+/// Makes a sampler that visits the samples in a new random order in each pass without using memory for the order, for datasets
+/// of billions of samples. torch has no equivalent. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -256,11 +260,12 @@ pub unsafe extern "C" fn slotline_sampler_cipher(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::Cipher)) }
 }
 
-/// Makes a sampler of these indices, in this order in each pass. They are copied. Any thread.
+/// Makes a sampler that visits these indices, in this order, in each pass. The indices are copied. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
@@ -276,73 +281,74 @@ pub unsafe extern "C" fn slotline_sampler_indices(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `indices` points to `n` numbers, and that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::List(check::slice(indices, n, "indices")?.into()))) }
 }
 
-/// Makes a sampler of a callback. It is the sampler's from here on, also if this fails. Any thread.
+/// Makes a sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function fails.
+/// Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a short struct.
+/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///
-/// `callback` must be NULL, or what `slotline_order_callback` says; `out` and `error` must be NULL or writable.
+/// `callback` must be NULL or a valid `slotline_order_callback`; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sampler_from_callback(
     callback: *const slotline_order_callback,
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `callback` is NULL or valid, and that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::Callback(Arc::new(Calls::from_c(callback)?)))) }
 }
 
-/// Starts the process's default generator over with this seed (`torch.manual_seed`): what loaders and samplers draw from that
-/// have no seed of their own. It begins with one that nobody can foresee. Any thread.
+/// Seeds the process's default generator (like `torch.manual_seed`). Loaders and samplers without a seed draw from this
+/// generator. Its initial seed is unpredictable. Can be called from any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn slotline_manual_seed(seed: u64) {
     guarded((), || manual_seed(seed));
 }
 
-/// Has a sampler draw from a generator of its own with this seed, in loaders that are made from now on. Of no use to those that
-/// draw nothing, and to distributed ones, which have a seed. Does nothing with NULL.
+/// Gives a sampler a separate generator with this seed, in loaders that are made from now on. Has no effect on samplers that
+/// draw nothing, or on distributed samplers, which have a seed already. Does nothing for NULL.
 ///
 /// # Safety
 ///
-/// `sampler` must be NULL or a sampler that was not freed, and that nobody uses meanwhile.
+/// `sampler` must be NULL or a sampler that was not freed, and no other thread may use it during this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sampler_seed(sampler: *mut slotline_sampler, seed: u64) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `sampler` is NULL or was not freed, and that no other thread uses it.
     if let Some(sampler) = unsafe { sampler.as_mut() } {
         sampler.seed = Some(seed);
     }
 }
 
-/// Says which epoch the next pass of a distributed sampler is, of all loaders that were made with it. Does nothing with others,
-/// or with NULL. Any thread.
+/// Sets the epoch of the next pass of a distributed sampler, in all loaders that were made with it. Does nothing for other
+/// samplers, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
 /// `sampler` must be NULL or a sampler that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sampler_set_epoch(sampler: *const slotline_sampler, epoch: u64) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `sampler` is NULL or was not freed.
     if let Some(slotline_sampler { kind: Kind::Distributed { epoch: handle, .. }, .. }) = unsafe { sampler.as_ref() } {
         handle.set(epoch);
     }
 }
 
-/// Frees a sampler; NULL is fine. Loaders made with it go on. Any thread.
+/// Frees a sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any thread.
 ///
 /// # Safety
 ///
-/// As of `slotline_sampler_set_epoch`; nobody may use it from then on.
+/// The same as for `slotline_sampler_set_epoch`; the sampler must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sampler_free(sampler: *mut slotline_sampler) {
     if !sampler.is_null() {
-        // SAFETY: it was made by `make`, and the caller gives it up.
+        // SAFETY: `make` made the sampler, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(sampler) }));
     }
 }

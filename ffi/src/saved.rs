@@ -1,4 +1,4 @@
-//! Bytes that a callback saves in a loader's state, which is text.
+//! Bytes that a callback saves in a loader's state. They are stored as hexadecimal text.
 
 use std::fmt::Write;
 
@@ -6,19 +6,19 @@ use crate::boundary::guarded;
 use crate::check;
 use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
 
-/// What a callback saves; lent to it until it returns.
+/// Receives the bytes that a callback saves. It is lent to the callback until the callback returns.
 #[derive(Debug)]
 pub struct slotline_saved(pub(crate) String);
 
-/// Appends bytes to what is saved.
+/// Appends bytes to the saved bytes.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or more bytes than memory can have.
+/// `SLOTLINE_INVALID`: a null pointer, or more bytes than fit in memory.
 ///
 /// # Safety
 ///
-/// `saved` must be NULL or what this callback was given; `bytes` must point to `len` bytes.
+/// `saved` must be NULL or the pointer that this callback received; `bytes` must point to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_saved_append(
     saved: *mut slotline_saved,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn slotline_saved_append(
     len: usize,
 ) -> slotline_status {
     guarded(SLOTLINE_INVALID, || {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `saved` is NULL or valid, and that `bytes` points to `len` bytes.
         let (saved, bytes) = unsafe { (saved.as_mut(), check::slice(bytes, len, "bytes")) };
         let (Some(saved), Ok(bytes)) = (saved, bytes) else { return SLOTLINE_INVALID };
         for byte in bytes {
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn slotline_saved_append(
     })
 }
 
-/// The bytes again.
+/// Decodes saved bytes; `None` if the text is damaged.
 pub(crate) fn bytes(saved: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u8]| match pair {
         [a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => {
@@ -52,9 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_and_nothing_else_is_taken_for_bytes() {
+    fn saved_bytes_round_trip_and_other_text_is_refused() {
         let mut saved = slotline_saved(String::new());
-        // SAFETY: what is given is there.
+        // SAFETY: each non-null pointer is valid for the length that is passed with it.
         unsafe {
             assert_eq!(slotline_saved_append(&mut saved, [0, 255, 16].as_ptr(), 3), SLOTLINE_OK);
             assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 0), SLOTLINE_OK);

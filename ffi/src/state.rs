@@ -1,4 +1,4 @@
-//! Where a loader is, as bytes to be stored.
+//! The state of a loader, as bytes that can be stored.
 
 use std::ptr::null_mut;
 
@@ -21,29 +21,29 @@ impl From<StateError> for Failure {
     }
 }
 
-/// A state as bytes: JSON, which says its version.
+/// Serialises a state as JSON, which includes a version number.
 fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
     let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
     Ok(slotline_bytes::boxed(bytes))
 }
 
-/// The state that bytes are.
+/// Parses a state.
 fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::new(SLOTLINE_STATE, format!("the bytes are not the state of a loader: {error}")))
 }
 
-/// The state of any loader.
+/// Returns the state of any kind of loader.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_state`.
+/// The same as for `slotline_loader_state`.
 pub(crate) unsafe fn save<H: Handled>(
     loader: *mut H,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `slotline_loader_state`.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
@@ -53,18 +53,18 @@ pub(crate) unsafe fn save<H: Handled>(
     }
 }
 
-/// Loads a state into any loader.
+/// Loads a state into any kind of loader.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_load_state`.
+/// The same as for `slotline_loader_load_state`.
 pub(crate) unsafe fn load<H: Handled>(
     loader: *mut H,
     data: *const u8,
     len: usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `slotline_loader_load_state`.
     unsafe {
         boundary(error, || {
             let state = from_bytes(check::slice(data, len, "data")?)?;
@@ -74,8 +74,8 @@ pub(crate) unsafe fn load<H: Handled>(
     }
 }
 
-/// Says where the loader is: behind what it has given, at any time in a pass or between two. The bytes are the caller's; they
-/// can be loaded by another process, on any machine. `*out` is NULL if it fails.
+/// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
+/// passes. The caller owns the bytes; another process, on any machine, can load them. On failure `*out` is NULL.
 ///
 /// # Errors
 ///
@@ -83,29 +83,29 @@ pub(crate) unsafe fn load<H: Handled>(
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a loader that was not freed; `out` and `error` NULL or writable.
+/// `loader` must be NULL or a loader that was not freed; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_state(
     loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `save`, which is the same.
     unsafe { save(loader, out, error) }
 }
 
-/// Puts the loader where `slotline_loader_state` was called, of this loader or of another one over the same data with the
-/// same options (but for the number of workers and the like): the next `slotline_loader_epoch` gives the rest of that pass. A
-/// pass that is not over is given up, unless the bytes are no state at all.
+/// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
+/// same data and options (options such as the number of workers may differ). The next `slotline_loader_epoch` delivers the rest
+/// of that pass. A pass that has not ended is abandoned, unless the bytes are not a state at all.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_STATE`: the bytes are damaged, or of a loader that
-/// does not fit; but for its pass the loader is as it was.
+/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_STATE`: the bytes are damaged, or come from a loader
+/// that does not match; except for the abandoned pass, the loader is unchanged.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_state`; `data` must be NULL or have `len` bytes.
+/// The same as for `slotline_loader_state`; `data` must be NULL or point to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_load_state(
     loader: *mut slotline_loader,
@@ -113,6 +113,6 @@ pub unsafe extern "C" fn slotline_loader_load_state(
     len: usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `load`, which is the same.
     unsafe { load(loader, data, len, error) }
 }

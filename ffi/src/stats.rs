@@ -1,4 +1,4 @@
-//! What a loader did, what held it back, and what it noticed.
+//! A loader's statistics, verdict and warnings.
 
 use std::fmt::Write;
 use std::ptr::null_mut;
@@ -22,59 +22,60 @@ use crate::versioned::{self, Versioned};
 pub struct slotline_stats {
     /// `sizeof(slotline_stats)`, set by the caller.
     pub struct_size: usize,
-    /// Passes begun.
+    /// Passes started.
     pub passes: u64,
-    /// Batches given.
+    /// Batches delivered.
     pub batches: u64,
-    /// Samples in them.
+    /// Samples in the delivered batches.
     pub samples: u64,
-    /// Bytes of these.
+    /// Bytes of these samples.
     pub bytes: u64,
-    /// Batches in whose place there was an error.
+    /// Errors that took the place of a batch.
     pub errors: u64,
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// Batches that had more than their room.
+    /// Batches whose packed samples needed more than their room.
     pub spilled_batches: u64,
-    /// Bytes that were taken for them.
+    /// Bytes that were allocated for these batches.
     pub spilled_bytes: u64,
-    /// How many batches there can be at once.
+    /// How many batches can exist at once.
     pub depth: u64,
-    /// How many workers there are.
+    /// The number of workers.
     pub num_workers: u64,
-    /// Within passes.
+    /// The time within passes.
     pub elapsed: f64,
-    /// Of `elapsed`, in `slotline_loader_epoch`.
+    /// The part of `elapsed` in `slotline_loader_epoch`.
     pub starting: f64,
-    /// Of `elapsed`, how long the caller waited for batches.
+    /// The part of `elapsed` in which the caller waited for batches.
     pub waiting: f64,
-    /// Of `elapsed`, how long it waited until another thread freed batches.
+    /// The part of `elapsed` in which the caller waited for another thread to free batches.
     pub held: f64,
-    /// How many finished batches the caller found when it asked for one, on average.
+    /// The average number of finished batches at the time when the caller asked for one.
     pub ready: f64,
-    /// How long the workers were in the dataset's code, all together.
+    /// The time of all workers in the dataset's code.
     pub worker_reading: f64,
-    /// How long they wrote samples into their rows, or were in the collate function's code.
+    /// The time of all workers writing samples into their rows, or in the collate function.
     pub worker_writing: f64,
-    /// How long they waited, since all that may be loaded ahead was.
+    /// The time of all workers waiting because everything that may be prefetched was loaded.
     pub worker_waiting: f64,
-    /// How long they left batches to the caller, which made them faster than they could have been passed on.
+    /// The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
+    /// over.
     pub worker_resting: f64,
-    /// How long the calling thread was in the dataset's code.
+    /// The time of the calling thread in the dataset's code.
     pub caller_reading: f64,
-    /// How long it wrote samples into their rows.
+    /// The time of the calling thread writing samples into their rows.
     pub caller_writing: f64,
-    /// How long the workers were in the code of a sampler that draws as the pass goes, or waited for a thread that was.
+    /// The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
     pub worker_drawing: f64,
-    /// How long the calling thread was.
+    /// The same time of the calling thread.
     pub caller_drawing: f64,
-    /// How many batches there is memory for beyond those that the loader was made for, as more were kept.
+    /// The number of batches for which memory was added because the caller held more than planned.
     pub extra_batches: u64,
-    /// Bytes that were taken for them.
+    /// Bytes that were allocated for them.
     pub extra_bytes: u64,
 }
 
-// SAFETY: numbers, the first one the size.
+// SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_stats {
     const END: usize = versioned::end!(extra_bytes);
 
@@ -119,38 +120,38 @@ impl From<&Stats> for slotline_stats {
     }
 }
 
-/// Says what the loader has done so far. `out->struct_size` must be set. Any thread may ask at any time, also while another call
-/// uses the loader.
+/// Writes the loader's statistics to `*out`. The caller must set `out->struct_size`. Can be called from any thread at any time,
+/// even while another call uses the loader.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a short struct.
+/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a loader that was not freed; `out` NULL or writable for `out->struct_size` bytes; `error` NULL or
-/// writable.
+/// `loader` must be NULL or a loader that was not freed; `out` must be NULL or writable for `out->struct_size` bytes; `error`
+/// must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_stats(
     loader: *mut slotline_loader,
     out: *mut slotline_stats,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { figures(loader, out, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { write_stats(loader, out, error) }
 }
 
-/// The figures of any loader.
+/// Writes the statistics of any kind of loader.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats`.
-pub(crate) unsafe fn figures<H: Handled>(
+/// The same as for `slotline_loader_stats`.
+pub(crate) unsafe fn write_stats<H: Handled>(
     loader: *mut H,
     out: *mut slotline_stats,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let stats = handle::visit(loader)?.handle().stats.stats();
@@ -160,8 +161,9 @@ pub(crate) unsafe fn figures<H: Handled>(
     }
 }
 
-/// All that is known of it, as JSON: what each worker did, the slowest samples, those that are bad or stuck. The text is the
-/// caller's; `*out` is NULL if it fails. Any thread may ask at any time, also while another call uses the loader.
+/// Returns all statistics as JSON: what each worker did, the slowest samples, and the samples that are bad or stuck. The caller
+/// owns the text. On failure `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+/// loader.
 ///
 /// # Errors
 ///
@@ -169,38 +171,38 @@ pub(crate) unsafe fn figures<H: Handled>(
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a loader that was not freed; `out` and `error` NULL or writable.
+/// `loader` must be NULL or a loader that was not freed; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_stats_json(
     loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { reckoned(loader, out, error, |stats| serde_json::to_string(&stats).map_err(unwritten)) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { stats_text(loader, out, error, |stats| serde_json::to_string(&stats).map_err(not_serialised)) }
 }
 
-/// What held the loader back so far, in words. The text is the caller's; `*out` is NULL if it fails.
+/// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_stats_json`.
+/// The same as for `slotline_loader_stats_json`.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats_json`.
+/// The same as for `slotline_loader_stats_json`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_verdict(
     loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { reckoned(loader, out, error, |stats| Ok(stats.verdict().to_string())) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { stats_text(loader, out, error, |stats| Ok(stats.verdict().to_string())) }
 }
 
-/// What was noticed when the loader was made, and since: a line for each warning, and none as a rule. The text is the
-/// caller's; `*out` is NULL if it fails.
+/// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
+/// failure `*out` is NULL.
 ///
 /// # Errors
 ///
@@ -208,50 +210,50 @@ pub unsafe extern "C" fn slotline_loader_verdict(
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats_json`.
+/// The same as for `slotline_loader_stats_json`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_warnings(
     loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { warned(loader, out, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { warnings_text(loader, out, error) }
 }
 
-/// A text about the statistics of a loader.
+/// Makes a text from a loader's statistics.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats_json`.
-unsafe fn reckoned<H: Handled>(
+/// The same as for `slotline_loader_stats_json`.
+unsafe fn stats_text<H: Handled>(
     loader: *mut H,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
-    tell: impl FnOnce(Stats) -> Result<String, Failure>,
+    make_text: impl FnOnce(Stats) -> Result<String, Failure>,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let visit = handle::visit(loader)?;
-            *out = slotline_bytes::boxed(tell(visit.handle().stats.stats())?);
+            *out = slotline_bytes::boxed(make_text(visit.handle().stats.stats())?);
             Ok(SLOTLINE_OK)
         })
     }
 }
 
-/// The warnings of any loader.
+/// Returns the warnings of any kind of loader.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats_json`.
-pub(crate) unsafe fn warned<H: Handled>(
+/// The same as for `slotline_loader_stats_json`.
+pub(crate) unsafe fn warnings_text<H: Handled>(
     loader: *mut H,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
@@ -268,6 +270,6 @@ fn lines(warnings: &[Warning]) -> String {
     })
 }
 
-fn unwritten(error: serde_json::Error) -> Failure {
+fn not_serialised(error: serde_json::Error) -> Failure {
     Failure::of(SLOTLINE_PANIC, &error)
 }

@@ -1,7 +1,7 @@
-//! Datasets whose samples callbacks give one after the other.
+//! Iterable datasets, whose samples callbacks return in sequence.
 //!
-//! Whether there is a sample is known only once the callback has written it, before there is a row for it. So each cursor has
-//! memory of its own that samples are written into, and copied from.
+//! Whether there is a next sample is known only once the callback has written it, but the row is allocated later. So each
+//! cursor has separate memory for one sample, which is copied into the row.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -21,8 +21,8 @@ use crate::sample::slotline_sample;
 use crate::saved::{bytes, slotline_saved};
 use crate::versioned::{self, Versioned};
 
-/// Starts a pass of one worker, in that worker: sets `*cursor` to whatever the others are to be given. Each worker reads its
-/// own, and must give a part only. Returns 0, or fails by `slotline_fail`.
+/// Starts a pass of one worker, in that worker's thread: sets `*cursor` to any pointer, which is passed to the other callbacks.
+/// Each worker has a separate cursor, and must return only its part of the samples. Returns 0, or fails with `slotline_fail`.
 pub type slotline_open = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -32,20 +32,20 @@ pub type slotline_open = Option<
     ) -> i32,
 >;
 
-/// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with nothing written; or something
-/// else, by `slotline_sample_fail`, after which it is called again.
+/// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with nothing written; or another
+/// value if it fails, with the reason set by `slotline_sample_fail`. After a failure it is called again.
 pub type slotline_next =
     Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32>;
 
-/// Drops a cursor, on whichever thread that is.
+/// Drops a cursor, on any thread.
 pub type slotline_close = Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void)>;
 
-/// Writes what `slotline_resume` needs to go on from where a cursor is, by `slotline_saved_append`. Called after each batch.
-/// Returns 0, or something else if it cannot.
+/// Saves the position of a cursor with `slotline_saved_append`, for `slotline_resume`. Called after each batch. Returns 0, or
+/// another value if the position cannot be saved.
 pub type slotline_save =
     Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32>;
 
-/// Goes on from what was saved, in the place of `slotline_open`.
+/// Opens a cursor at a saved position, instead of `slotline_open`.
 pub type slotline_resume = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -57,19 +57,20 @@ pub type slotline_resume = Option<
     ) -> i32,
 >;
 
-/// A dataset of one's own, read from the start. Callbacks for one cursor are never called at once, but those for several are.
+/// An iterable dataset made of callbacks. Callbacks for the same cursor are never called concurrently; callbacks for different
+/// cursors are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_stream_dataset {
     /// `sizeof(slotline_stream_dataset)`.
     pub struct_size: usize,
-    /// What the callbacks are called with.
+    /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// How many samples a pass has, over all workers; -1 if that is not known.
+    /// The number of samples of a pass, over all workers; -1 if it is not known.
     pub len: i64,
     /// The fields of every sample, read when the dataset is made; at most 64.
     pub fields: *const slotline_field,
-    /// How many.
+    /// The number of fields.
     pub num_fields: usize,
     /// Starts a pass.
     pub open: slotline_open,
@@ -77,15 +78,15 @@ pub struct slotline_stream_dataset {
     pub next: slotline_next,
     /// Drops a cursor; may be NULL.
     pub close: slotline_close,
-    /// Saves where a cursor is; may be NULL: then a resumed pass is read again from its start.
+    /// Saves the position of a cursor; may be NULL: a resumed pass is then read again from its start.
     pub save: slotline_save,
-    /// Goes on from there; may be NULL if `save` is.
+    /// Opens a cursor at a saved position; must be NULL if `save` is.
     pub resume: slotline_resume,
-    /// Called once, when nobody needs the dataset any more, on whichever thread that is; may be NULL.
+    /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_stream_dataset {
     const END: usize = versioned::end!(drop);
 
@@ -106,7 +107,7 @@ unsafe impl Versioned for slotline_stream_dataset {
     }
 }
 
-/// A dataset of callbacks.
+/// A dataset made of callbacks.
 #[derive(Debug)]
 pub(crate) struct Stream {
     calls: Arc<Calls>,
@@ -114,7 +115,7 @@ pub(crate) struct Stream {
     fields: Fields,
 }
 
-/// What cursors need, too, to be closed: they may outlive the dataset.
+/// The callbacks, shared with the cursors, which may outlive the dataset and must be closed.
 #[derive(Debug)]
 struct Calls {
     open: slotline_open,
@@ -127,26 +128,29 @@ struct Calls {
 }
 
 impl Stream {
-    /// Takes the user's dataset over.
+    /// Takes ownership of the user's dataset.
     ///
     /// # Safety
     ///
-    /// It must be what `slotline_stream_dataset` says.
+    /// `dataset` must be as `slotline_stream_dataset` documents it.
     pub(crate) unsafe fn from_c(dataset: *const slotline_stream_dataset) -> Result<Self, Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `dataset` is valid for its `struct_size`.
         let (c, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
         let given = [(c.open.is_some(), "open"), (c.next.is_some(), "next")];
         if let Some((_, name)) = given.iter().find(|(given, _)| !given) {
             return Err(Failure::invalid(format!("dataset->{name} is NULL")));
         }
         if c.save.is_some() != c.resume.is_some() {
-            return Err(Failure::invalid("dataset->save and dataset->resume go together; give both, or none"));
+            return Err(Failure::invalid("only one of dataset->save and dataset->resume is set; set both or neither"));
         }
         let len = match c.len {
             -1 => None,
-            len => Some(usize::try_from(len).map_err(|_| Failure::invalid(format!("dataset->len is {len}")))?),
+            len => Some(
+                usize::try_from(len)
+                    .map_err(|_| Failure::invalid(format!("dataset->len is {len}; set it to -1 if it is unknown")))?,
+            ),
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the fields and their pointers are valid.
         let declared = unsafe { declare(c.fields, c.num_fields)? };
         let fields = fields(&declared)?;
         let slotline_stream_dataset { open, next, close, save, resume, .. } = c;
@@ -154,34 +158,34 @@ impl Stream {
         Ok(Self { calls: Arc::new(calls), len, fields })
     }
 
-    /// What a worker's callbacks have given, with memory for its samples.
+    /// Makes a cursor from the user's pointer, with memory for a sample.
     fn cursor(&self, cursor: *mut c_void) -> Result<Cursor, BoxError> {
-        // Closed also if there is no memory.
+        // Made first, so that the user's cursor is closed even if there is no memory.
         let cursor = Open { cursor, calls: self.calls.clone() };
         Ok(Cursor { cursor, apart: Apart::new(self.fields.clone())? })
     }
 }
 
-/// How far a worker is.
+/// A worker's position in the stream, with memory for a sample.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     cursor: Open,
     apart: Apart,
 }
 
-/// A cursor of the user's.
+/// The user's cursor.
 struct Open {
     cursor: *mut c_void,
     calls: Arc<Calls>,
 }
 
-// SAFETY: the user said that a cursor may be used by one thread after the other.
+// SAFETY: the user has agreed that different threads may use a cursor, one at a time.
 unsafe impl Send for Open {}
 
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(close) = self.calls.close {
-            // SAFETY: it was opened by the same callbacks, and this is the last time.
+            // SAFETY: the same callbacks opened the cursor, and this is the last use of it.
             unsafe { close(self.calls.owner.user(), self.cursor) };
         }
     }
@@ -200,7 +204,7 @@ impl IterableDataset for Stream {
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         let open = self.calls.open.ok_or("open is NULL")?;
-        // SAFETY: the user said that it may be called so.
+        // SAFETY: the user has agreed that `open` may be called this way.
         call("open", |failure| unsafe { open(self.calls.owner.user(), &worker, &mut cursor, failure) })?;
         self.cursor(cursor)
     }
@@ -210,11 +214,11 @@ impl IterableDataset for Stream {
         let Cursor { cursor, apart } = cursor;
         let mut there = false;
         let written = apart.fill(|row| {
-            // SAFETY: the user said that it may be called so; the sample is the callback's while it runs.
+            // SAFETY: the user has agreed that `next` may be called this way; the sample is lent to the callback while it runs.
             let next = |sample| unsafe { next(self.calls.owner.user(), cursor.cursor, sample) };
             there = slotline_sample::write(row, context, &self.calls.declared, true, next)?;
             if !there {
-                // What is there of the sample before, which nobody gets to see.
+                // The memory keeps the previous sample, which is not returned again.
                 row.go_to(self.calls.declared.len());
             }
             Ok(())
@@ -226,18 +230,18 @@ impl IterableDataset for Stream {
     fn save(&self, cursor: &Cursor, to: &mut String) -> bool {
         let Some(save) = self.calls.save else { return false };
         let mut saved = slotline_saved(mem::take(to));
-        // SAFETY: the user said that it may be called so.
+        // SAFETY: the user has agreed that `save` may be called this way.
         let code = unsafe { save(self.calls.owner.user(), cursor.cursor.cursor, &mut saved) };
         *to = saved.0;
         code == 0
     }
 
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Cursor, BoxError> {
-        let resume = self.calls.resume.ok_or("this dataset saves nothing that it could go on from")?;
-        let saved = bytes(saved).ok_or("what was saved is damaged")?;
+        let resume = self.calls.resume.ok_or("this dataset saves no positions to resume from")?;
+        let saved = bytes(saved).ok_or("the saved position is damaged")?;
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         call("resume", |failure| {
-            // SAFETY: the user said that it may be called so.
+            // SAFETY: the user has agreed that `resume` may be called this way; `saved` is valid for its length.
             unsafe { resume(self.calls.owner.user(), &worker, saved.as_ptr(), saved.len(), &mut cursor, failure) }
         })?;
         self.cursor(cursor)

@@ -1,5 +1,5 @@
-//! The one place that swaps the atomics of handles: with `--cfg delays` each operation comes after a random delay (see
-//! `slotline_core::sync`), and tests can step in where a call has come to a loader, or leaves it.
+//! The atomics of handles, defined here so that tests can replace them: with `--cfg delays`, a random delay precedes each
+//! operation (see `slotline_core::sync`), and tests can run code when a call enters or leaves a loader.
 
 #[cfg(delays)]
 pub(crate) use slotline_core::sync::watched::{AtomicBool, AtomicUsize};
@@ -7,17 +7,17 @@ pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(delays))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// Where a call is.
+/// A point in a call to a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(delays), expect(unreachable_pub, reason = "tests see it, with delays"))]
 pub enum Step {
-    /// It is counted, and has done nothing yet.
+    /// The call is counted, and has done nothing yet.
     In,
-    /// It has done everything, and is counted.
+    /// The call has done everything, and is still counted.
     Out,
 }
 
-/// A step of a call to a loader.
+/// Marks a step of a call to a loader.
 #[cfg(not(delays))]
 #[inline(always)]
 pub(crate) fn step(_: Step) {}
@@ -39,7 +39,7 @@ mod steps {
         static HOOK: RefCell<Option<(Step, Hook)>> = const { RefCell::new(None) };
     }
 
-    /// Has `hook` run once, when a call of this thread is there.
+    /// Runs `hook` once, when a call of this thread reaches this step.
     pub fn on_step(step: Step, hook: impl FnOnce() + 'static) {
         HOOK.set(Some((step, Box::new(hook))));
     }

@@ -1,4 +1,4 @@
-//! Fields of a batch, as tensors that C can read.
+//! The fields of a batch, as tensors that C can read.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -10,44 +10,44 @@ use crate::dtype::slotline_dtype;
 use crate::field::{About, slotline_kind};
 use crate::versioned::{self, Versioned};
 
-/// The most dimensions that a tensor has.
+/// The maximum number of dimensions of a tensor.
 pub const SLOTLINE_MAX_DIMS: usize = 8;
 const _: () = assert!(SLOTLINE_MAX_DIMS == MAX_DIMS);
 
-/// A field of a batch, where it is: in C order, read only, until the batch is freed.
+/// A field of a batch, in place: in C order, read-only, and valid until the batch is freed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_tensor {
     /// `sizeof(slotline_tensor)`, set by the caller.
     pub struct_size: usize,
-    /// Its name, in UTF-8; it lives as long as the batch.
+    /// The name of the field, in UTF-8; it lives as long as the batch.
     pub name: *const c_char,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: slotline_dtype,
-    /// How many dimensions it has.
+    /// The number of dimensions.
     pub ndim: u32,
-    /// Their lengths: `[rows, ...]` of a fixed field; `[rows, max]` of a ragged one, with zeros behind each row's own
-    /// elements; `[items, ...]` of a packed one, with the items of all rows one after the other. Without batches the first
-    /// two lack the dimension of the rows.
+    /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Ragged field: `[rows, max]`, with zeros after each row's
+    /// elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and ragged
+    /// fields lack the first dimension.
     pub shape: [i64; SLOTLINE_MAX_DIMS],
-    /// How many elements to go on by to raise the index of a dimension by one.
+    /// The distance between neighbouring elements in each dimension, in elements.
     pub strides: [i64; SLOTLINE_MAX_DIMS],
     /// The elements, aligned to their type.
     pub data: *const c_void,
-    /// Their bytes.
+    /// The size of the elements, in bytes.
     pub bytes: usize,
-    /// Of a ragged field how many elements each row has; of a packed one where each row's items begin, and where the last
-    /// one's end. NULL of a fixed one.
+    /// Ragged field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
+    /// the end of the last row. Fixed field: NULL.
     pub ends: *const i64,
-    /// How many `ends` there are.
+    /// The number of `ends`.
     pub num_ends: usize,
-    /// How samples lie in it.
+    /// How samples are laid out in the field.
     pub kind: slotline_kind,
-    /// 0, for later versions.
+    /// 0; reserved for later versions.
     pub reserved: u32,
 }
 
-// SAFETY: numbers and pointers, the first one the size.
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_tensor {
     const END: usize = versioned::end!(reserved);
 
@@ -69,10 +69,10 @@ unsafe impl Versioned for slotline_tensor {
     }
 }
 
-/// Field `i` of some columns; `false` if there is none.
+/// Describes field `i` of some columns; returns `false` if it does not exist.
 #[inline]
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>, about: &About, i: usize) -> bool {
-    // No reference: whoever has a tensor that was exported may be writing there.
+    // This creates no reference, because the owner of an exported tensor may be writing to the memory.
     let Some((shape, memory)) = columns.raw(i) else { return false };
     describe(tensor, about, shape.dims(), memory.as_ptr().cast::<c_void>().cast_const(), memory.len());
     let ends = match about.kind {
@@ -85,7 +85,7 @@ pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>
     true
 }
 
-/// A tensor of a field, in C order, without the ends of its rows; `tensor` has its defaults before.
+/// Describes a field, in C order and without the ends of its rows, in a tensor that holds its defaults.
 #[inline]
 pub(crate) fn describe(
     tensor: &mut slotline_tensor,
@@ -96,7 +96,8 @@ pub(crate) fn describe(
 ) {
     (tensor.name, tensor.dtype, tensor.kind) = (about.name.as_ptr(), about.dtype, about.kind);
     (tensor.ndim, tensor.data, tensor.bytes) = (shape.len() as u32, data, bytes);
-    // No tensor that is in memory has more elements than an i64 can count, zeros left out (`Shape::elements`).
+    // The product fits in an `i64`: no tensor in memory has more elements, even if dimensions of length 0 are left out
+    // (`Shape::elements`).
     let mut stride = 1;
     for (place, &dim) in shape.iter().enumerate().rev() {
         tensor.shape[place] = dim as i64;

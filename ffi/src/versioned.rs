@@ -1,7 +1,8 @@
-//! Structs that begin with their own size, so that they can grow.
+//! Structs that begin with their own size, so that later versions can add fields.
 //!
-//! The caller's struct may be of an earlier version, and shorter: what it lacks takes its default. Or of a later one, and
-//! longer: what we do not know must be zero, which is every later field's "as before".
+//! The caller's struct may come from an earlier version and be shorter: the missing fields take their defaults. Or it may come
+//! from a later version and be longer: the fields that this version does not know must be zero, which means "as before" in
+//! every later field.
 
 use std::mem::MaybeUninit;
 
@@ -12,24 +13,26 @@ use crate::failure::Failure;
 ///
 /// # Safety
 ///
-/// It must be `repr(C)` and begin with a `usize`; copying its bytes from C must give a valid one: numbers and pointers only.
+/// It must be `repr(C)` and begin with a `usize`, and any bytes copied from C must be a valid value: it contains only numbers
+/// and pointers.
 pub(crate) unsafe trait Versioned: Copy {
-    /// Its size in the first version that had it.
+    /// The size of the first version of the struct.
     const FIRST: usize = size_of::<Self>();
-    /// Where its last field ends: [`end`] of that field. It must be the struct's end, too. A field that a later version puts
-    /// into padding would not change the size, and so not be noticed by either side; reserved fields fill padding up.
+    /// The offset at which its last field ends: [`end`] of that field. This must also be the end of the struct. A later field
+    /// that fits into trailing padding would not change the size, so neither side would notice it; reserved fields fill such
+    /// padding.
     const END: usize;
 
-    /// One with all defaults.
+    /// Returns a struct with all defaults.
     fn defaults() -> Self;
 
-    /// Whether what is reserved in it is zero.
+    /// Whether all reserved fields are zero.
     fn is_known(&self) -> bool {
         true
     }
 }
 
-/// Where a field of `Self` ends.
+/// The offset at which a field of `Self` ends.
 macro_rules! end {
     ($field:ident) => {
         std::mem::offset_of!(Self, $field) + $crate::versioned::size_of_field(|this: &Self| &this.$field)
@@ -41,12 +44,13 @@ pub(crate) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Copies a struct from outside. `own` takes over what it brings, also if it is then refused since it says what we do not know.
+/// Copies a struct from C. `own` takes ownership of the struct's pointers, even if the struct is then refused because it sets
+/// fields that this version does not know.
 ///
 /// # Safety
 ///
-/// Unless it is null or not aligned, `pointer` must point to a size, and as many bytes as it says, if that is at least
-/// `FIRST` and no more than memory can have.
+/// Unless it is null or not aligned, `pointer` must point to a size. If that size is at least `FIRST` and fits in memory,
+/// `pointer` must be readable for as many bytes.
 #[inline]
 pub(crate) unsafe fn read<T: Versioned, O>(
     pointer: *const T,
@@ -54,14 +58,15 @@ pub(crate) unsafe fn read<T: Versioned, O>(
     own: impl FnOnce(&T) -> O,
 ) -> Result<(T, O), Failure> {
     const { assert!(T::END == size_of::<T>(), "the struct ends in padding") };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `pointer` is null, misaligned, or points to a size.
     let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
     if !pointer.is_aligned() {
         return Err(misaligned(name, align_of::<T>()));
     }
     check(size, T::FIRST, name)?;
     let mut known = MaybeUninit::new(T::defaults());
-    // SAFETY: the caller's word; the copy is within both. Whatever of it is copied, it stays valid (`Versioned`).
+    // SAFETY: the caller guarantees that `size` bytes are readable, and the copy stays within both structs. Any bytes make a
+    // valid struct (`Versioned`).
     let known = unsafe {
         std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), known.as_mut_ptr().cast(), size.min(size_of::<T>()));
         known.assume_init()
@@ -71,7 +76,8 @@ pub(crate) unsafe fn read<T: Versioned, O>(
         return Err(newer(name));
     }
     if let Some(more) = size.checked_sub(size_of::<T>()).filter(|&more| more > 0) {
-        // SAFETY: the caller's word; `check` has seen that there are no more bytes than a slice can have.
+        // SAFETY: the caller guarantees that `size` bytes are readable, and `check` has checked that a slice can have that
+        // many.
         let rest = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), more) };
         if rest.iter().any(|&byte| byte != 0) {
             return Err(newer(name));
@@ -80,15 +86,15 @@ pub(crate) unsafe fn read<T: Versioned, O>(
     Ok((known, owned))
 }
 
-/// A struct of a list, with what it brought, or why it was refused.
+/// A struct of a list with what `own` took from it, or the reason why it was refused.
 pub(crate) type Element<T, O> = Result<(T, O), Failure>;
 
-/// Copies a list of structs from outside, as `read` does. They lie as far from each other as the first one says that it
-/// is long; each can fail by itself.
+/// Copies a list of structs from C, as `read` does. The `struct_size` of the first element is the stride of the list. Each
+/// element can fail separately.
 ///
 /// # Safety
 ///
-/// As of `read`, for each of `len` structs.
+/// The same as for `read`, for each of `len` structs.
 pub(crate) unsafe fn list<T: Versioned, O>(
     pointer: *const T,
     len: usize,
@@ -98,56 +104,61 @@ pub(crate) unsafe fn list<T: Versioned, O>(
     if len == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `pointer` is null, misaligned, or points to a size.
     let size = *unsafe { reference(pointer.cast::<usize>(), name)? };
     check(size, T::FIRST, name)?;
     if !size.is_multiple_of(align_of::<T>()) || size.checked_mul(len).is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(Failure::invalid(format!("{name}: struct_size is {size}, which {len} structs cannot have")));
+        return Err(Failure::invalid(format!(
+            "{name}: struct_size is {size}, which {len} structs cannot have; set it to sizeof"
+        )));
     }
     let each = |i: usize| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `read` for each of `len` structs.
         unsafe { read(nth(pointer, i, size, name)?, name, &own) }
     };
     Ok((0..len).map(each).collect())
 }
 
-/// Element `i` of a list whose first one is of this size, if it says that it is of the same.
+/// Returns element `i` of a list with this stride, if the element has the same `struct_size`.
 ///
 /// # Safety
 ///
-/// As of `read`, for each of so many structs.
+/// The same as for `read`, for each of the first `i + 1` structs.
 unsafe fn nth<T>(first: *const T, i: usize, size: usize, name: &str) -> Result<*const T, Failure> {
-    // SAFETY: the caller's word: all of them are of one size.
+    // SAFETY: the caller guarantees that the list has an element `i`, and all elements have the same size.
     let element = unsafe { first.byte_add(i * size) };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that the element begins with its size.
     let own = *unsafe { reference(element.cast::<usize>(), name)? };
     if own != size {
-        return Err(Failure::invalid(format!("struct_size is {own}, and that of the first one {size}")));
+        return Err(Failure::invalid(format!(
+            "struct_size is {own}, but the first element's is {size}; set both to sizeof"
+        )));
     }
     Ok(element)
 }
 
-/// Has `fill` write a struct outside, from its defaults on, where it is if it has room there for all that we know.
+/// Sets a struct of the caller to its defaults and has `fill` fill it in, in place if the caller's struct has room for all
+/// fields.
 ///
 /// # Safety
 ///
-/// As of `write`.
+/// The same as for `write`.
 #[inline]
 pub(crate) unsafe fn fill<T: Versioned>(
     to: *mut T,
     name: &str,
     fill: impl FnOnce(&mut T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `to` is null, misaligned, or points to a size.
     let size = *unsafe { reference(to.cast::<usize>(), name)? };
-    // Or else `write` says what is wrong with it.
+    // Otherwise `write` reports what is wrong with the struct.
     if !(size_of::<T>()..=isize::MAX as usize).contains(&size) || !to.is_aligned() {
         let mut value = T::defaults();
         fill(&mut value)?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `write`.
         return unsafe { write(to, &value, name) };
     }
-    // SAFETY: the caller's word. The size stays the caller's.
+    // SAFETY: the caller guarantees that `size` bytes are writable. The size that the caller set is kept.
     unsafe {
         to.write(T::defaults());
         let outcome = fill(&mut *to);
@@ -157,21 +168,22 @@ pub(crate) unsafe fn fill<T: Versioned>(
     }
 }
 
-/// Writes a struct to outside, as far as it has room there; what we do not know becomes zero.
+/// Writes a struct to the caller's memory, as far as there is room for it. Bytes that this version does not know become zero.
 ///
 /// # Safety
 ///
-/// `to` must be writable for as many bytes as the size there says.
+/// `to` must be writable for as many bytes as its `struct_size` says.
 #[inline]
 pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> Result<(), Failure> {
     const { assert!(T::END == size_of::<T>(), "the struct ends in padding") };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `to` is null, misaligned, or points to a size.
     let size = *unsafe { reference(to.cast::<usize>(), name)? };
     if !to.is_aligned() {
         return Err(misaligned(name, align_of::<T>()));
     }
     check(size, T::FIRST, name)?;
-    // SAFETY: the caller's word; the copy is within both. The size stays the caller's.
+    // SAFETY: the caller guarantees that `size` bytes are writable, and the copy stays within both structs. The size that the
+    // caller set is kept.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast(), size.min(size_of::<T>()));
         to.cast::<usize>().write(size);
@@ -182,17 +194,17 @@ pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> R
     Ok(())
 }
 
-/// The same for element `i` of a list, whose elements lie as far from each other as the first one says that it is long.
+/// Writes element `i` of a list, whose stride is the `struct_size` of its first element.
 ///
 /// # Safety
 ///
-/// As of `write`, for each of so many structs.
+/// The same as for `write`, for each of the first `i + 1` structs.
 pub(crate) unsafe fn write_nth<T: Versioned>(to: *mut T, i: usize, value: &T, name: &str) -> Result<(), Failure> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `write` for each of these structs.
     unsafe {
         let size = *reference(to.cast::<usize>(), name)?;
         check(size, T::FIRST, name)?;
-        // What it says of itself must not lead beyond it.
+        // `nth` checks the element's own size, so that the write does not go beyond the element.
         let element = nth(to, i, size, name).map_err(|failure| failure.within(name, i))?;
         write(element.cast_mut(), value, name)
     }
@@ -206,17 +218,17 @@ fn check(size: usize, first: usize, name: &str) -> Result<(), Failure> {
 #[cold]
 fn wrong(size: usize, first: usize, name: &str) -> Failure {
     if size >= first {
-        return Failure::invalid(format!("{name}: struct_size is {size}, which is more than memory can have"));
+        return Failure::invalid(format!("{name}: struct_size is {size}, which does not fit in memory"));
     }
     Failure::invalid(format!(
-        "{name}: struct_size is {size}, and the struct has {first} bytes at least; set it to sizeof"
+        "{name}: struct_size is {size}, but the struct has at least {first} bytes; set it to sizeof"
     ))
 }
 
 #[cold]
 fn newer(name: &str) -> Failure {
     Failure::invalid(format!(
-        "{name} is of a later version of slotline.h than this library, and sets a field that the library does not know; \
+        "{name} comes from a later version of slotline.h, and sets a field that this library does not know; \
          use the library that the header came with"
     ))
 }
@@ -225,7 +237,7 @@ fn newer(name: &str) -> Failure {
 mod tests {
     use super::*;
 
-    /// Of which a later version may have more.
+    /// A struct to which a later version may add fields.
     #[repr(C)]
     #[derive(Clone, Copy, Debug)]
     struct Numbers {
@@ -234,7 +246,7 @@ mod tests {
         reserved: u32,
     }
 
-    // SAFETY: numbers, the first one the size.
+    // SAFETY: it contains only numbers, and its first field is its size.
     unsafe impl Versioned for Numbers {
         const END: usize = end!(reserved);
 
@@ -249,21 +261,21 @@ mod tests {
 
     fn outcome(numbers: Numbers) -> Result<u32, String> {
         let outside = (numbers, [0_u64; 2]);
-        // SAFETY: sizes that are neither too short nor too long are those of what is there.
+        // SAFETY: a size is either refused, or equal to that of the memory.
         let read = unsafe { read(&raw const outside.0, "numbers", |_| ()) };
         read.map(|(numbers, ())| numbers.number).map_err(|failure| failure.message)
     }
 
     #[test]
-    fn a_size_that_no_struct_can_have_and_what_is_reserved_are_refused() {
+    fn impossible_sizes_and_unknown_fields_are_refused() {
         assert_eq!(outcome(Numbers::defaults()), Ok(7));
         for size in [usize::MAX, isize::MAX as usize + 1] {
             let mut outside = Numbers { struct_size: size, ..Numbers::defaults() };
-            // SAFETY: it is refused before it is written.
+            // SAFETY: it is refused before anything is written.
             let filled = unsafe { fill(&raw mut outside, "numbers", |_| Ok(())) };
-            assert!(filled.unwrap_err().message.contains("more than memory can have"));
+            assert!(filled.unwrap_err().message.contains("does not fit in memory"));
             let message = outcome(outside).unwrap_err();
-            assert_eq!(message, format!("numbers: struct_size is {size}, which is more than memory can have"));
+            assert_eq!(message, format!("numbers: struct_size is {size}, which does not fit in memory"));
         }
         assert!(outcome(Numbers { struct_size: 8, ..Numbers::defaults() }).unwrap_err().contains("at least"));
         assert!(outcome(Numbers { reserved: 1, ..Numbers::defaults() }).unwrap_err().contains("later version"));

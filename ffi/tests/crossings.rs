@@ -1,7 +1,7 @@
-//! Every function of a loader's handle inside of the loader with every other one, and `free` meanwhile.
+//! Runs every function of a loader handle concurrently with every other one, and with `free`.
 //!
-//! Meant for AddressSanitizer, with delays: `proof/sanitizers delays`. A call is held where it has come to the loader, or where it
-//! leaves, by a hook and not by time; what is not held is shaken by random delays before each operation of an atomic.
+//! Meant for AddressSanitizer, with delays: `proof/sanitizers delays`. A hook, not a timer, holds a call where it has entered
+//! the loader, or where it is about to leave. Everything else is shaken by random delays before each atomic operation.
 #![cfg(delays)]
 
 mod support;
@@ -33,48 +33,48 @@ use slotline_ffi::sync::{Step, on_step};
 use support::datasets::{Drops, dropped, field, map};
 use support::{bytes, call, options};
 
-/// The delays are the process's, and so is the fake driver.
-fn alone() -> MutexGuard<'static, ()> {
+/// Serialises tests that use the delays and the fake driver, which are global to the process.
+fn serialized() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a call gave; `None` of those that cannot fail.
+/// The status of a call; `None` for calls that cannot fail.
 type Gave = Option<slotline_status>;
 
-/// A function of the handle `L`, with all that it needs.
+/// A function of the handle `L`, with everything that it needs.
 struct Row<L> {
     name: &'static str,
-    /// Whether it is refused while another such call is inside.
+    /// Whether the function is refused while another such function is inside the loader.
     exclusive: bool,
     call: fn(*mut L, &[u8]) -> Gave,
 }
 
 /// A kind of handle.
 trait Handle: Sized + 'static {
-    /// What the names of its functions begin with.
+    /// The prefix of its functions' names.
     const PREFIX: &'static str;
 
     fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self;
     fn rows() -> Vec<Row<Self>>;
     fn epoch(loader: *mut Self);
-    /// The status of `next`, whose batch is freed.
+    /// Returns the status of `next`, and frees the batch.
     fn next(loader: *mut Self) -> slotline_status;
     fn stop(loader: *mut Self);
     fn free(loader: *mut Self);
     fn state(loader: *mut Self) -> Vec<u8>;
 }
 
-/// The status of a call, with its error freed.
+/// Returns the status of a call, and frees its error.
 fn status(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
     call(body).unwrap_or_else(|(status, _)| status)
 }
 
-/// What is the same of both kinds of handle.
+/// The code that is the same for both kinds of handles.
 macro_rules! handle {
     ($loader:ident { $($all:tt)* }
      $new:ident $free:ident $stop:ident $epoch:ident $next:ident $state:ident $load:ident $free_batch:ident
-     texts { $($text:ident)* } stats { $stats:ident $($told:ident)* } any { $($any:ident)* } one { $($one:ident)* }) => {
+     texts { $($text:ident)* } stats { $stats:ident $($stats_text:ident)* } any { $($any:ident)* } one { $($one:ident)* }) => {
         impl Handle for $loader {
             const PREFIX: &'static str = concat!(stringify!($loader), "_");
 
@@ -89,33 +89,33 @@ macro_rules! handle {
                 }
                 vec![
                     one(stringify!($epoch), |l, _| {
-                        // SAFETY: the loader is freed when the call is inside at the earliest; `error` can be written.
+                        // SAFETY: the loader is freed at the earliest when the call is inside; `error` is writable.
                         Some(status(|error| unsafe { $epoch(l, error) }))
                     }),
                     one(stringify!($next), |l, _| Some(Self::next(l))),
                     one(stringify!($state), |l, _| {
-                        // SAFETY: as above, and so can `out`.
+                        // SAFETY: as above; `out` is writable, too.
                         let state = bytes(|out, error| unsafe { $state(l, out, error) });
                         Some(state.map_or_else(|e| e.0, |_| SLOTLINE_OK))
                     }),
                     one(stringify!($load), |l, state| {
-                        // SAFETY: as above, and so many bytes can be read.
+                        // SAFETY: as above; the state has the length that is passed.
                         Some(status(|error| unsafe { $load(l, state.as_ptr(), state.len(), error) }))
                     }),
                     any(stringify!($stats), |l, _| {
                         let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-                        // SAFETY: as above, and `out` is as long as it says.
+                        // SAFETY: as above; `out` has the size that it says.
                         call(|error| unsafe { $stats(l, &mut out, error) }).unwrap();
                         None
                     }),
-                    $(any(stringify!($told), |l, _| {
-                        // SAFETY: as above; `out` and `error` can be written.
-                        let text = bytes(|out, error| unsafe { $told(l, out, error) });
+                    $(any(stringify!($stats_text), |l, _| {
+                        // SAFETY: as above; `out` and `error` are writable.
+                        let text = bytes(|out, error| unsafe { $stats_text(l, out, error) });
                         assert!(!text.unwrap().is_empty());
                         None
                     }),)*
                     $(one(stringify!($text), |l, _| {
-                        // SAFETY: as above; `out` and `error` can be written.
+                        // SAFETY: as above; `out` and `error` are writable.
                         let text = bytes(|out, error| unsafe { $text(l, out, error) });
                         Some(text.map_or_else(|e| e.0, |_| SLOTLINE_OK))
                     }),)*
@@ -138,13 +138,13 @@ macro_rules! handle {
             }
 
             fn epoch(loader: *mut Self) {
-                // SAFETY: a loader.
+                // SAFETY: the loader is valid.
                 call(|error| unsafe { $epoch(loader, error) }).unwrap();
             }
 
             fn next(loader: *mut Self) -> slotline_status {
                 let mut batch = null_mut();
-                // SAFETY: a loader and places; a batch is freed once.
+                // SAFETY: the loader and the out pointers are valid; a batch is freed once.
                 unsafe {
                     let status = status(|error| $next(loader, &mut batch, error));
                     $free_batch(batch);
@@ -153,17 +153,17 @@ macro_rules! handle {
             }
 
             fn stop(loader: *mut Self) {
-                // SAFETY: a loader.
+                // SAFETY: the loader is valid.
                 unsafe { $stop(loader) };
             }
 
             fn free(loader: *mut Self) {
-                // SAFETY: a loader, freed once; calls in it have come inside.
+                // SAFETY: the loader is freed once; the calls in it have begun.
                 unsafe { $free(loader) };
             }
 
             fn state(loader: *mut Self) -> Vec<u8> {
-                // SAFETY: a loader and places.
+                // SAFETY: the loader and the out pointers are valid.
                 bytes(|out, error| unsafe { $state(loader, out, error) }).unwrap()
             }
         }
@@ -174,7 +174,7 @@ handle! {
     slotline_loader {
         fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
             let mut loader = null_mut();
-            // SAFETY: all are there.
+            // SAFETY: all pointers are valid.
             call(|error| unsafe { slotline_loader_new(dataset, options, &mut loader, error) }).unwrap();
             loader
         }
@@ -204,7 +204,7 @@ handle! {
                 reserved: [0; 7],
             };
             let mut loader = null_mut();
-            // SAFETY: all are there.
+            // SAFETY: all pointers are valid.
             call(|error| unsafe { slotline_device_loader_new(dataset, options, &device, &mut loader, error) }).unwrap();
             loader
         }
@@ -217,40 +217,40 @@ handle! {
     one { slotline_device_loader_next_epoch }
 }
 
-/// Samples of a dataset.
+/// The number of samples of a dataset.
 const LEN: usize = 40;
 
-/// Writes a number.
+/// Writes the index.
 unsafe extern "C" fn read(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to us.
+    // SAFETY: the sample is lent to this callback.
     unsafe { i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK) }
 }
 
-/// A cursor is how many samples are left.
+/// Opens a cursor, which is the number of samples that are left.
 unsafe extern "C" fn open(
     _: *mut c_void,
     _: *const slotline_worker,
     cursor: *mut *mut c_void,
     _: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: a place.
+    // SAFETY: the out pointer is writable.
     unsafe { *cursor = Box::into_raw(Box::new(LEN)).cast() };
     0
 }
 
 unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: made by `open`, and one thread's at a time.
+    // SAFETY: `open` made it, and only one thread at a time uses it.
     let left = unsafe { &mut *cursor.cast::<usize>() };
     if *left == 0 {
         return 1;
     }
     *left -= 1;
-    // SAFETY: the sample is lent to us.
+    // SAFETY: the sample is lent to this callback.
     unsafe { read(user, *left, sample) }
 }
 
 unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
-    // SAFETY: made by `open`, and closed once.
+    // SAFETY: `open` made it, and it is closed once.
     drop(unsafe { Box::from_raw(cursor.cast::<usize>()) });
 }
 
@@ -258,7 +258,7 @@ fn number() -> [slotline_field; 1] {
     [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])]
 }
 
-/// A dataset by index, or a stream; `drops` counts when it goes.
+/// Makes a map-style dataset or a stream; `drops` counts when it is dropped.
 fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
     let (fields, mut dataset) = (number(), null_mut());
     let callbacks = slotline_stream_dataset {
@@ -274,7 +274,7 @@ fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
         resume: None,
         drop: Some(dropped),
     };
-    // SAFETY: the structs are what they say.
+    // SAFETY: the structs are valid.
     call(|error| unsafe {
         match stream {
             true => {
@@ -288,19 +288,19 @@ fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
     dataset
 }
 
-/// A loader in a pass, of which nothing but its handle is kept.
+/// Makes a loader in a pass. Only its handle is kept.
 fn loader<H: Handle>(stream: bool, workers: usize, drops: &Drops) -> *mut H {
     let dataset = dataset(stream, drops);
     let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
     let loader = H::new(dataset, &options);
-    // SAFETY: freed once.
+    // SAFETY: the dataset is freed once.
     unsafe { slotline_dataset_free(dataset) };
     H::epoch(loader);
     assert_eq!(H::next(loader), SLOTLINE_OK);
     loader
 }
 
-/// A pointer for another thread.
+/// A pointer that can be sent to another thread.
 struct Shared<T>(*mut T);
 
 impl<T> Clone for Shared<T> {
@@ -311,7 +311,7 @@ impl<T> Clone for Shared<T> {
 
 impl<T> Copy for Shared<T> {}
 
-// SAFETY: a handle may be used by any thread, as the functions say.
+// SAFETY: the functions under test allow any thread to use a handle.
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -320,7 +320,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// A call in a thread of its own.
+/// A call in a separate thread.
 struct Call {
     inside: bool,
     go: Sender<()>,
@@ -328,7 +328,7 @@ struct Call {
 }
 
 impl Call {
-    /// Makes it, and holds it at a step; it may also be refused.
+    /// Starts the call, and holds it at a step; it may also be refused.
     fn begin<H: Handle>(row: &Row<H>, loader: *mut H, state: &[u8], step: Step) -> Self {
         let (arrived, at_step): (Sender<()>, Receiver<()>) = channel();
         let (go, may_go) = channel::<()>();
@@ -340,7 +340,7 @@ impl Call {
             });
             call(loader.get(), &state)
         });
-        // Of a call that is refused the hook goes with its thread.
+        // If the call is refused, its thread ends and drops the hook.
         Self { inside: at_step.recv().is_ok(), go, thread }
     }
 
@@ -350,7 +350,8 @@ impl Call {
     }
 }
 
-/// Each function inside with each other one; both see the loader freed, and leave in either order.
+/// Runs each function inside the loader together with each other one. The loader is freed while both are inside, and they leave
+/// in either order.
 fn cross<H: Handle>() {
     let (rows, mut round) = (H::rows(), 0_u64);
     for (first, second) in rows.iter().flat_map(|first| rows.iter().map(move |second| (first, second))) {
@@ -368,7 +369,7 @@ fn cross<H: Handle>() {
             let refused = first.exclusive && second.exclusive;
             assert_eq!((one.inside, two.inside), (true, !refused), "{what}");
             H::free(loader);
-            // Who uses the loader keeps it, and nobody else.
+            // Only a call that uses the loader keeps it alive.
             let kept = first.exclusive || second.exclusive;
             assert_eq!(drops.count(), usize::from(!kept), "{what}");
             let gave = if round % 4 < 2 { [one.end(), two.end()] } else { [two.end(), one.end()] };
@@ -382,7 +383,7 @@ fn cross<H: Handle>() {
     println!("{round} crossings of {} functions", rows.len());
 }
 
-/// The functions in the header whose first parameter is such a handle, but for `free`.
+/// The functions of the header whose first parameter is such a handle, except `free`.
 fn declared<H: Handle>() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/slotline.h");
     let header = std::fs::read_to_string(path).unwrap();
@@ -398,16 +399,16 @@ fn declared<H: Handle>() -> BTreeSet<String> {
         first.starts_with(&handle).then(|| before.rsplit([' ', '*']).next().unwrap().to_owned())
     });
     let names: BTreeSet<String> = taking.collect();
-    assert!(names.contains(&format!("{}free", H::PREFIX)), "the header is not read as it is written: {names:?}");
+    assert!(names.contains(&format!("{}free", H::PREFIX)), "the header was not parsed correctly: {names:?}");
     names.into_iter().filter(|name| *name != format!("{}free", H::PREFIX)).collect()
 }
 
 fn every_function_has_a_row<H: Handle>() {
     let rows: BTreeSet<String> = H::rows().iter().map(|row| row.name.to_owned()).collect();
-    assert_eq!(rows, declared::<H>(), "rows of this test, and functions of slotline.h");
+    assert_eq!(rows, declared::<H>(), "rows of this test and functions of slotline.h");
 }
 
-/// One thread stops, and another one takes batches until it is told, and frees the loader.
+/// One thread stops the loader, while another takes batches until it sees the stop, and then frees the loader.
 fn stop_and_free<H: Handle>(rounds: u64) {
     for round in 0..rounds {
         delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -430,9 +431,9 @@ fn stop_and_free<H: Handle>(rounds: u64) {
     }
 }
 
-/// More of what tests do with any handle.
+/// More helpers for any kind of handle.
 trait More: Handle {
-    /// Starts another pass; it is no matter if the loader is stopped.
+    /// Starts another pass, unless the loader was stopped.
     fn epoch_unless_stopped(loader: *mut Self) {
         let row = &Self::rows()[0];
         assert!(matches!((row.call)(loader, &[]), Some(SLOTLINE_OK | SLOTLINE_STOPPED)));
@@ -442,28 +443,28 @@ trait More: Handle {
 impl<H: Handle> More for H {}
 
 #[test]
-fn every_function_of_a_loader_is_crossed() {
+fn every_loader_function_is_tested() {
     every_function_has_a_row::<slotline_loader>();
 }
 
 #[test]
 fn a_loader_outlives_every_pair_of_calls_in_it() {
-    let _alone = alone();
+    let _guard = serialized();
     cross::<slotline_loader>();
 }
 
 #[test]
-fn a_loader_may_be_freed_by_who_is_told_that_it_was_stopped() {
-    let _alone = alone();
+fn a_thread_that_sees_stopped_can_free_the_loader() {
+    let _guard = serialized();
     stop_and_free::<slotline_loader>(300);
 }
 
-/// The loader that the callbacks of the next test stop, and how many samples they have read.
+/// The loader that the callbacks of the next test stop, and the number of samples that they have read.
 static STOPPED: AtomicPtr<slotline_loader> = AtomicPtr::new(null_mut());
 static READ: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn read_and_stop(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the loader is there, as it is made before it is named, and its free waits for its workers' callbacks.
+    // SAFETY: the loader exists: it is made before it is stored here, and its free waits for the callbacks in workers.
     unsafe {
         let loader = STOPPED.load(Ordering::SeqCst);
         if READ.fetch_add(1, Ordering::SeqCst) >= 7 && !loader.is_null() {
@@ -474,17 +475,17 @@ unsafe extern "C" fn read_and_stop(user: *mut c_void, index: usize, sample: *mut
 }
 
 #[test]
-fn a_loader_may_be_freed_when_a_callback_of_its_own_has_stopped_it() {
-    let _alone = alone();
+fn a_loader_stopped_by_its_callback_can_be_freed() {
+    let _guard = serialized();
     for round in 0..100_u64 {
         delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (drops, fields, mut dataset) = (Drops::default(), number(), null_mut());
         let callbacks = map(LEN, &fields, Some(read_and_stop), &drops);
         STOPPED.store(null_mut(), Ordering::SeqCst);
         READ.store(0, Ordering::SeqCst);
-        // SAFETY: the dataset is what it says, and freed once.
+        // SAFETY: the dataset is valid, and freed once.
         call(|error| unsafe { slotline_dataset_from_callbacks(&callbacks, &mut dataset, error) }).unwrap();
-        // With workers each batch is made by one of them, so that none stops it when it is freed already.
+        // With workers, each batch is made by one of them, so that no callback stops a loader that was freed already.
         let options = options(|options| {
             (options.batch_size, options.num_workers, options.round_robin) = (2, round as usize % 3, 1);
         });
@@ -507,21 +508,21 @@ mod device {
     use super::*;
 
     #[test]
-    fn every_function_of_a_device_loader_is_crossed() {
+    fn every_device_loader_function_is_tested() {
         every_function_has_a_row::<slotline_device_loader>();
     }
 
     #[test]
     fn a_device_loader_outlives_every_pair_of_calls_in_it() {
-        let _alone = alone();
+        let _guard = serialized();
         let fake = Fake::load().session(Options::default());
         cross::<slotline_device_loader>();
         assert_eq!(fake.violations(), Vec::<String>::new());
     }
 
     #[test]
-    fn a_device_loader_may_be_freed_by_who_is_told_that_it_was_stopped() {
-        let _alone = alone();
+    fn a_thread_that_sees_stopped_can_free_the_device_loader() {
+        let _guard = serialized();
         let fake = Fake::load().session(Options::default());
         stop_and_free::<slotline_device_loader>(100);
         assert_eq!(fake.violations(), Vec::<String>::new());

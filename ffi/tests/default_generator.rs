@@ -1,4 +1,4 @@
-//! What is drawn from the process's default generator; by one test, since it is the process's.
+//! Tests of the process's default generator, in one test function, because the generator is global to the process.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::ptr::null_mut;
 use slotline_ffi::sampler::*;
 use support::{Loader, call, options};
 
-/// The order of a pass of a loader with a seed, whose sampler has none.
+/// Returns the order of a pass of a loader with a seed and a sampler without one.
 fn order() -> Vec<Vec<i64>> {
     let mut sampler = null_mut();
-    // SAFETY: a place, and a sampler that is freed once.
+    // SAFETY: the out pointer is valid, and the sampler is freed once.
     let loader = unsafe {
         call(|error| slotline_sampler_random(0, 0, &mut sampler, error)).unwrap();
         let loader = Loader::with(options(|options| {
@@ -25,10 +25,10 @@ fn order() -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn a_sampler_without_a_seed_draws_from_the_processs_generator_and_not_from_the_loaders() {
+fn an_unseeded_sampler_draws_from_the_default_generator() {
     slotline_manual_seed(42);
     let first = order();
-    assert_ne!(order(), first, "the process's generator went on");
+    assert_ne!(order(), first, "the process's generator has advanced");
     slotline_manual_seed(42);
     assert_eq!(order(), first);
 }

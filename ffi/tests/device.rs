@@ -1,4 +1,4 @@
-//! Batches that come out on a device, over the driver that is none.
+//! Loaders that deliver batches on a device, with a fake driver.
 
 mod support;
 
@@ -23,13 +23,13 @@ use support::{Digits, Loader, bytes, call, options, tensor};
 
 type Outcome<T> = Result<T, (slotline_status, String)>;
 
-/// A device loader, freed at the end.
+/// A device loader, freed on drop.
 struct DeviceLoader(*mut slotline_device_loader);
 
-// SAFETY: any thread may use it, one at a time, or stop it.
+// SAFETY: tests use it from one thread at a time, and any thread may stop it.
 unsafe impl Sync for DeviceLoader {}
 
-/// Shuffled digits in batches of 100, as `Loader::new` has them.
+/// Options for shuffled digits in batches of 100, as in `Loader::new`.
 fn shuffled(num_workers: usize) -> slotline_options {
     options(|options| {
         (options.batch_size, options.num_workers) = (100, num_workers);
@@ -48,19 +48,19 @@ fn on_device(set: impl FnOnce(&mut slotline_device_options)) -> slotline_device_
 impl DeviceLoader {
     fn new(options: &slotline_options, device: &slotline_device_options) -> Outcome<Self> {
         let mut loader = null_mut();
-        // SAFETY: all are there.
+        // SAFETY: all pointers are valid.
         call(|error| unsafe { slotline_device_loader_new(Digits::open().0, options, device, &mut loader, error) })?;
         Ok(Self(loader))
     }
 
     fn epoch(&self) -> Outcome<slotline_status> {
-        // SAFETY: a loader.
+        // SAFETY: the loader is valid.
         call(|error| unsafe { slotline_device_loader_epoch(self.0, error) })
     }
 
     fn next(&self) -> Outcome<Option<DeviceBatch>> {
         let mut batch = null_mut();
-        // SAFETY: a loader and a place.
+        // SAFETY: the loader and the out pointer are valid.
         let status = call(|error| unsafe { slotline_device_loader_next(self.0, &mut batch, error) });
         assert_eq!(batch.is_null(), status != Ok(SLOTLINE_OK));
         Ok((status? == SLOTLINE_OK).then_some(DeviceBatch(batch)))
@@ -71,34 +71,34 @@ impl DeviceLoader {
     }
 
     fn state(&self) -> Outcome<Vec<u8>> {
-        // SAFETY: a loader and places.
+        // SAFETY: the loader and the out pointers are valid.
         bytes(|out, error| unsafe { slotline_device_loader_state(self.0, out, error) })
     }
 }
 
 impl Drop for DeviceLoader {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_device_loader_free(self.0) };
     }
 }
 
-/// A batch on the device, freed at the end.
+/// A batch on the device, freed on drop.
 struct DeviceBatch(*mut slotline_device_batch);
 
 impl DeviceBatch {
     fn indices(&self) -> &[i64] {
-        // SAFETY: there are so many.
+        // SAFETY: the array has the batch's length.
         unsafe { std::slice::from_raw_parts(slotline_device_batch_indices(self.0), slotline_device_batch_len(self.0)) }
     }
 
     fn ready_on(&self, stream: &Stream) {
-        // SAFETY: a batch, and a stream of the device.
+        // SAFETY: the batch is valid, and the stream belongs to the device.
         call(|error| unsafe { slotline_device_batch_ready_on(self.0, stream.as_raw(), error) }).unwrap();
     }
 
     fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status> {
-        // SAFETY: as above; it is not freed once more.
+        // SAFETY: as above; it is not freed again.
         let outcome = call(|error| unsafe { slotline_device_batch_release_on(self.0, stream, error) });
         std::mem::forget(self);
         outcome
@@ -106,14 +106,14 @@ impl DeviceBatch {
 
     fn field(&self, i: usize) -> slotline_tensor {
         let mut field = tensor();
-        // SAFETY: a batch and a place.
+        // SAFETY: the batch and the out pointer are valid.
         call(|error| unsafe { slotline_device_batch_field(self.0, i, &mut field, error) }).unwrap();
         field
     }
 
     fn export(&self, i: usize, stream: &Stream) -> Exported {
         let mut tensor = null_mut();
-        // SAFETY: a batch, a stream of the device, and a place.
+        // SAFETY: the batch, the stream and the out pointer are valid.
         let outcome =
             call(|error| unsafe { slotline_device_batch_dlpack(self.0, i, stream.as_raw(), &mut tensor, error) });
         outcome.unwrap();
@@ -123,12 +123,12 @@ impl DeviceBatch {
 
 impl Drop for DeviceBatch {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_device_batch_free(self.0) };
     }
 }
 
-/// A tensor of the device's, deleted at the end.
+/// A DLPack tensor on the device, deleted on drop.
 struct Exported(*mut DLManagedTensorVersioned);
 
 // SAFETY: any thread may delete it.
@@ -136,15 +136,15 @@ unsafe impl Send for Exported {}
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        // SAFETY: once.
+        // SAFETY: it is deleted once.
         unsafe { (*self.0).deleter.unwrap()(self.0) };
     }
 }
 
-/// Device memory, behind what is on the stream.
+/// Downloads device memory, in the order of the stream.
 fn download(from: *const c_void, bytes: usize, stream: &Stream) -> Vec<u8> {
     let mut to = vec![0_u8; bytes];
-    // SAFETY: there is so much, and the stream is waited for before the vector is used.
+    // SAFETY: both memories are that long, and the stream is synchronised before the vector is used.
     let code =
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.addr() as u64, bytes, stream.as_raw().cast()) };
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
@@ -153,13 +153,13 @@ fn download(from: *const c_void, bytes: usize, stream: &Stream) -> Vec<u8> {
 }
 
 #[test]
-fn batches_on_the_device_are_those_of_the_host() {
+fn device_batches_equal_host_batches() {
     for (workers, round_robin, slots) in [(0, 0, 0), (2, 0, 1), (1, 0, 2), (2, 1, 3), (0, 1, 0)] {
         let fake = Fake::load().session(Options { seed: workers as u64, ..Options::default() });
         let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
         let options = slotline_options { round_robin, ..shuffled(workers) };
         let loader = DeviceLoader::new(&options, &on_device(|device| device.slots = slots)).unwrap();
-        // SAFETY: a loader.
+        // SAFETY: the loader is valid.
         assert_eq!(unsafe { slotline_device_loader_len(loader.0) }, 18);
         let host = Loader::new(0);
         for epoch in 0..2 {
@@ -168,7 +168,7 @@ fn batches_on_the_device_are_those_of_the_host() {
             let mut task = 0;
             while let Some(expected) = host.next().unwrap() {
                 let batch = loader.next().unwrap().unwrap();
-                // SAFETY: a batch.
+                // SAFETY: the batch is valid.
                 let about = unsafe {
                     (
                         slotline_device_batch_task(batch.0),
@@ -182,7 +182,7 @@ fn batches_on_the_device_are_those_of_the_host() {
                 for i in 0..2 {
                     let (ours, theirs) = (batch.field(i), expected.field(i));
                     assert_eq!((ours.shape, ours.strides, ours.dtype), (theirs.shape, theirs.strides, theirs.dtype));
-                    // SAFETY: so many are there.
+                    // SAFETY: the field has that many bytes.
                     let theirs = unsafe { std::slice::from_raw_parts(theirs.data.cast::<u8>(), theirs.bytes) };
                     assert_eq!(download(ours.data, ours.bytes, &stream), theirs);
                 }
@@ -199,7 +199,7 @@ fn batches_on_the_device_are_those_of_the_host() {
 }
 
 #[test]
-fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
+fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
     let fake = Fake::load().session(Options::default());
     let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
     let loader = DeviceLoader::new(&shuffled(1), &on_device(|device| device.slots = 1)).unwrap();
@@ -207,7 +207,7 @@ fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
     for release in [false, true] {
         let batch = loader.next().unwrap().unwrap();
         let (images, labels) = (batch.export(0, &stream), batch.export(1, &stream));
-        // SAFETY: it is there until it is deleted.
+        // SAFETY: the tensor is valid until it is deleted.
         let tensor = unsafe { &(*images.0).dl_tensor };
         assert_eq!((tensor.device.device_type, tensor.device.device_id, tensor.ndim), (2, 0, 3));
         assert_eq!(tensor.data.cast_const(), batch.field(0).data);
@@ -217,11 +217,11 @@ fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
             drop(batch);
         }
         drop(images);
-        // The labels have the only slot.
+        // The labels keep the only slot.
         assert_eq!(loader.next().err().unwrap().0, SLOTLINE_HELD);
         // SAFETY: as above.
         let data = unsafe { (*labels.0).dl_tensor.data };
-        // A kernel that reads them while the next copy would like to begin.
+        // A kernel that reads the labels while the next copy is about to begin.
         fake.read_on(stream.as_raw(), data.addr() as u64, 800).unwrap();
         thread::spawn(move || drop(labels)).join().unwrap();
     }
@@ -230,19 +230,19 @@ fn a_tensor_keeps_its_slot_until_it_is_deleted_and_its_stream_has_come_there() {
     assert_eq!(fake.violations(), Vec::<String>::new());
 }
 
-/// One slot, and kernels that take long beside the copies.
+/// One slot, and kernels that take long compared with the copies.
 fn slow_readers(seed: u64) -> Options {
     Options { seed, kernel_steps: 400, max_steps_per_call: 8, ..Options::default() }
 }
 
-/// Reads the images of a batch on a stream that knows that the copy is done.
+/// Reads the images of a batch on a stream that has waited for the copy.
 fn read_images(fake: &Fake, batch: &DeviceBatch, stream: &Stream) {
     let images = batch.field(0);
     fake.read_on(stream.as_raw(), images.data.addr() as u64, images.bytes).unwrap();
 }
 
 #[test]
-fn a_tensor_s_stream_is_waited_for_whether_it_goes_before_the_batch_or_after() {
+fn a_tensors_stream_is_waited_for_in_any_deletion_order() {
     for (seed, last) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
@@ -263,7 +263,7 @@ fn a_tensor_s_stream_is_waited_for_whether_it_goes_before_the_batch_or_after() {
 }
 
 #[test]
-fn a_release_on_a_fifth_stream_is_waited_for_by_the_last_tensor() {
+fn the_last_tensor_waits_for_a_release_on_a_fifth_stream() {
     for seed in 0..10 {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
@@ -273,7 +273,7 @@ fn a_release_on_a_fifth_stream_is_waited_for_by_the_last_tensor() {
         for _ in 0..3 {
             let batch = loader.next().unwrap().unwrap();
             let tensors = [0, 1, 2, 3].map(|i| batch.export(0, &streams[i]));
-            // SAFETY: a batch.
+            // SAFETY: the batch is valid.
             call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
             read_images(&fake, &batch, &streams[4]);
             batch.release_on(streams[4].as_raw()).unwrap();
@@ -286,7 +286,7 @@ fn a_release_on_a_fifth_stream_is_waited_for_by_the_last_tensor() {
 }
 
 #[test]
-fn a_release_that_the_driver_refuses_loses_the_slot_when_the_last_tensor_goes() {
+fn a_refused_release_loses_the_slot_with_the_last_tensor() {
     for seed in 0..10 {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
@@ -295,7 +295,7 @@ fn a_release_that_the_driver_refuses_loses_the_slot_when_the_last_tensor_goes() 
         loader.epoch().unwrap();
         let batch = loader.next().unwrap().unwrap();
         let tensor = batch.export(0, &first);
-        // SAFETY: a batch.
+        // SAFETY: the batch is valid.
         call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
         read_images(&fake, &batch, &second);
         fake.fail_call(0, 2);
@@ -320,15 +320,15 @@ fn a_tensor_outlives_the_loader() {
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let mut old = null_mut();
-    // SAFETY: a batch, a stream and a place.
+    // SAFETY: the batch, the stream and the out pointer are valid.
     call(|error| unsafe { slotline_device_batch_dlpack_unversioned(batch.0, 1, stream.as_raw(), &mut old, error) })
         .unwrap();
     let labels = batch.field(1);
-    // SAFETY: a batch.
+    // SAFETY: the batch is valid.
     call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
     let before = download(labels.data, labels.bytes, &stream);
     drop((batch, loader));
-    // SAFETY: it is there until it is deleted, once.
+    // SAFETY: the tensor is valid until it is deleted, and it is deleted once.
     unsafe {
         assert_eq!(download((*old).dl_tensor.data, labels.bytes, &stream), before);
         (*old).deleter.unwrap()(old);
@@ -337,7 +337,7 @@ fn a_tensor_outlives_the_loader() {
 }
 
 #[test]
-fn a_loader_on_the_host_goes_on_where_one_on_the_device_was() {
+fn a_host_loader_resumes_from_a_device_loaders_state() {
     let _fake = Fake::load().session(Options::default());
     let host = Loader::new(0);
     host.epoch().unwrap();
@@ -346,16 +346,16 @@ fn a_loader_on_the_host_goes_on_where_one_on_the_device_was() {
     loader.epoch().unwrap();
     let mut got: Vec<_> = (0..5).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
     let state = loader.state().unwrap();
-    // SAFETY: a loader, and so many bytes.
+    // SAFETY: the loader is valid, and the state has the length that is passed.
     call(|error| unsafe { slotline_loader_load_state(host.0, state.as_ptr(), state.len(), error) }).unwrap();
     host.epoch().unwrap();
     let rest = host.rest();
-    // The loader itself can go back, too.
+    // The device loader itself can also return to the state.
     // SAFETY: as above.
     call(|error| unsafe { slotline_device_loader_load_state(loader.0, state.as_ptr(), state.len(), error) }).unwrap();
     loader.epoch().unwrap();
     assert_eq!(loader.rest(), rest);
-    // SAFETY: a loader.
+    // SAFETY: the loader is valid.
     assert_eq!(unsafe { slotline_device_loader_next_epoch(loader.0) }, 1);
     got.extend(rest);
     assert_eq!(got, expected);
@@ -368,22 +368,22 @@ fn a_loader_on_the_host_goes_on_where_one_on_the_device_was() {
 }
 
 #[test]
-fn a_stop_ends_a_pass_to_the_device_and_all_later_ones() {
+fn a_stop_ends_the_device_pass_and_all_later_ones() {
     let _fake = Fake::load().session(Options::default());
     for workers in 0..3 {
         let loader = DeviceLoader::new(&shuffled(workers), &on_device(|_| ())).unwrap();
         loader.epoch().unwrap();
         let batch = loader.next().unwrap().unwrap();
-        // SAFETY: a loader; any thread may.
+        // SAFETY: the loader is valid, and any thread may stop it.
         thread::scope(|scope| scope.spawn(|| unsafe { slotline_device_loader_stop({ &loader }.0) }).join()).unwrap();
-        let mut on_their_way = 0;
+        let mut in_flight = 0;
         let (status, _) = loop {
             match loader.next() {
-                Ok(batch) => on_their_way += usize::from(batch.is_some()),
+                Ok(batch) => in_flight += usize::from(batch.is_some()),
                 Err(error) => break error,
             }
         };
-        assert_eq!((status, on_their_way < 3), (SLOTLINE_STOPPED, true));
+        assert_eq!((status, in_flight < 3), (SLOTLINE_STOPPED, true));
         assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
         assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_STOPPED);
         drop(loader);
@@ -392,10 +392,10 @@ fn a_stop_ends_a_pass_to_the_device_and_all_later_ones() {
 }
 
 #[test]
-fn what_a_driver_says_is_an_error_of_the_device() {
+fn driver_errors_are_device_errors() {
     let fake = Fake::load().session(Options::default());
     let mut devices = 9;
-    // SAFETY: a place.
+    // SAFETY: the out pointer is valid.
     call(|error| unsafe { slotline_device_probe(&mut devices, error) }).unwrap();
     assert!(devices >= 1);
     let absent = on_device(|device| device.ordinal = 99);
@@ -404,7 +404,7 @@ fn what_a_driver_says_is_an_error_of_the_device() {
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     drop(loader.next().unwrap());
-    // Out of memory, from here on.
+    // From here on, every call fails with out of memory.
     fake.fail_from(0, 2);
     let mut refused = 0;
     while let Err((status, _)) = loader.next() {
@@ -425,12 +425,12 @@ unsafe extern "C" fn collate(
 }
 
 unsafe extern "C" fn count(user: *mut c_void) {
-    // SAFETY: a counter that the test keeps.
+    // SAFETY: `user` points to a counter of the test.
     unsafe { (*user.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst) };
 }
 
 #[test]
-fn what_a_callback_collates_is_not_for_devices_and_what_it_is_called_with_is_dropped_in_any_case() {
+fn device_loaders_refuse_collate_and_drop_its_user_pointer() {
     let _fake = Fake::load().session(Options::default());
     let dropped = AtomicUsize::new(0);
     let collated = slotline_options {
@@ -440,7 +440,7 @@ fn what_a_callback_collates_is_not_for_devices_and_what_it_is_called_with_is_dro
         ..shuffled(0)
     };
     let (status, message) = DeviceLoader::new(&collated, &on_device(|_| ())).err().unwrap();
-    assert_eq!((status, message.contains("leave collate out")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!((status, message.contains("leave collate NULL")), (SLOTLINE_BUILD, true), "{message}");
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     let absent = on_device(|device| device.ordinal = 99);
     assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_DEVICE);
@@ -448,16 +448,16 @@ fn what_a_callback_collates_is_not_for_devices_and_what_it_is_called_with_is_dro
 }
 
 #[test]
-fn nulls_short_structs_and_absent_fields_are_said() {
+fn nulls_short_structs_and_missing_fields_are_errors() {
     let _fake = Fake::load().session(Options::default());
     let short = slotline_device_options { struct_size: 8, ..on_device(|_| ()) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
     assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
     let mut later = on_device(|_| ());
-    // As a later version may have a field there.
-    // SAFETY: inside the struct.
+    // A later version may have a field here.
+    // SAFETY: the offset is within the struct.
     unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
-    let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("what is not known is refused");
+    let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("an unknown field is refused");
     assert_eq!((status, message.contains("later version")), (SLOTLINE_INVALID, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
@@ -466,7 +466,7 @@ fn nulls_short_structs_and_absent_fields_are_said() {
     let mut text = null_mut();
     let (mut made, mut next) = (null_mut(), null_mut());
     let digits = Digits::open();
-    // SAFETY: what is not NULL is what it must be.
+    // SAFETY: every pointer is NULL or valid.
     let outcomes = unsafe {
         [
             ("devices is NULL", call(|error| slotline_device_probe(null_mut(), error))),
@@ -498,7 +498,7 @@ fn nulls_short_structs_and_absent_fields_are_said() {
         assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
     }
     assert!(made.is_null() && next.is_null() && old.is_null() && new.is_null() && text.is_null());
-    // SAFETY: NULL is fine.
+    // SAFETY: NULL is allowed.
     unsafe {
         assert_eq!((slotline_device_batch_len(null()), slotline_device_batch_num_fields(null())), (0, 0));
         assert_eq!((slotline_device_batch_task(null()), slotline_device_batch_epoch(null())), (0, 0));

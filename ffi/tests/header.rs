@@ -1,20 +1,20 @@
-//! `include/slotline.h` is what cbindgen makes of the sources.
+//! `include/slotline.h` must be what cbindgen generates from the sources.
 //!
-//! After a change of the interface: `SLOTLINE_WRITE_HEADER=1 cargo test -p slotline-ffi --test header`.
+//! After a change of the interface, run `SLOTLINE_WRITE_HEADER=1 cargo test -p slotline-ffi --test header`.
 
 use std::fs;
 use std::path::Path;
 
 fn header() -> String {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let config = cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("the configuration is there");
+    let config = cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("cbindgen.toml can be read");
     let mut text = Vec::new();
     cbindgen::generate_with_config(crate_dir, config).expect("the sources parse").write(&mut text);
     String::from_utf8(text).expect("sources are UTF-8")
 }
 
 #[test]
-fn the_header_is_what_the_sources_say() {
+fn the_header_matches_the_sources() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/slotline.h");
     let made = header();
     if std::env::var_os("SLOTLINE_WRITE_HEADER").is_some() {
@@ -24,7 +24,7 @@ fn the_header_is_what_the_sources_say() {
     let differs = made.lines().zip(kept.lines()).position(|(made, kept)| made != kept);
     assert!(
         made == kept,
-        "include/slotline.h differs from the sources from line {:?} on; write it anew (see the top of this file)",
+        "include/slotline.h differs from the sources, first in line {:?}; regenerate it (see the top of this file)",
         differs.map(|line| line + 1)
     );
 }

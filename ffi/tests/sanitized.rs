@@ -1,8 +1,8 @@
-//! C programs that look for what is read too late, freed twice, leaked, or used by two threads at once.
+//! Runs C programs with sanitizers, which find use after free, double frees, leaks and data races.
 //!
-//! AddressSanitizer sees what C does, and what the library allocates; ThreadSanitizer has to see the library's own accesses,
-//! so that is built for it here, by stable Rust's unstable flag. GCC's runtime lacks functions that Rust's code calls, but
-//! not the other way round: programs are linked with the runtime that comes with rustc.
+//! AddressSanitizer sees the C code, and what the library allocates. ThreadSanitizer must see the library's own accesses, so
+//! this test builds the library for it, with an unstable flag of stable Rust. GCC's runtime lacks functions that Rust's code
+//! calls, but not the other way round, so the programs are linked with the runtime that comes with rustc.
 
 mod native;
 
@@ -16,7 +16,7 @@ use native::{here, library, missing, profile, run, scratch, target, tool};
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror"];
 
-/// Whether the compiler has a sanitizer.
+/// Whether the compiler supports a sanitizer.
 fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
     let source = folder.join("none.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -44,7 +44,7 @@ fn link(cc: &str, flags: &[&str], object: &Path, library: &Path) -> PathBuf {
 
 const ADDRESSES: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// Runs one of `tests/c` with AddressSanitizer and UndefinedBehaviorSanitizer; what it printed.
+/// Runs one of `tests/c` with AddressSanitizer and UndefinedBehaviorSanitizer, and returns what it printed.
 fn with_addresses(name: &str) -> Option<String> {
     let cc = tool("CC", "gcc")?;
     let folder = scratch(&format!("addresses-{name}"));
@@ -61,7 +61,7 @@ fn run_with_addresses(program: &Path) -> String {
     run(Command::new(program).env("ASAN_OPTIONS", options))
 }
 
-/// Runs one of `tests/c` with ThreadSanitizer; what it printed.
+/// Runs one of `tests/c` with ThreadSanitizer, and returns what it printed.
 fn with_threads(name: &str) -> Option<String> {
     let cc = tool("CC", "gcc")?;
     let folder = scratch(&format!("threads-{name}"));
@@ -71,7 +71,7 @@ fn with_threads(name: &str) -> Option<String> {
     }
     let object = folder.join(name).with_extension("o");
     compile(&cc, &["-fsanitize=thread"], name, &object);
-    let runtime = runtime.to_str().expect("rustc lies in a folder whose name is UTF-8");
+    let runtime = runtime.to_str().expect("the path of rustc is UTF-8");
     let program = link(&cc, &["-Wl,--whole-archive", runtime, "-Wl,--no-whole-archive", "-rdynamic"], &object, library);
     let mut command = Command::new(program);
     if with_std_source().is_none() {
@@ -81,13 +81,13 @@ fn with_threads(name: &str) -> Option<String> {
     Some(run(&mut command))
 }
 
-/// A rustc that has std's source, if the environment names one: std is then compiled for ThreadSanitizer, too, and nothing
-/// needs to be suppressed (`proof/sanitizers`).
+/// Returns a rustc that has std's source, if the environment names one. std is then also compiled for ThreadSanitizer, and
+/// nothing needs to be suppressed (`proof/sanitizers`).
 fn with_std_source() -> Option<OsString> {
     std::env::var_os("SLOTLINE_RUSTC_WITH_STD_SOURCE")
 }
 
-/// Rust's runtime of ThreadSanitizer, and the static library built for it.
+/// Returns Rust's ThreadSanitizer runtime, and the static library built for it.
 fn threads_library() -> Option<(&'static Path, &'static Path)> {
     static LIBRARIES: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
     let libraries = LIBRARIES.get_or_init(|| {
@@ -102,7 +102,7 @@ fn threads_library() -> Option<(&'static Path, &'static Path)> {
         let (folder, profile) = (target().join("tsan"), profile());
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--package", "slotline-c", "--profile", &profile, "--target-dir"]).arg(&folder);
-        // With a target named, the flags are not those of build scripts and macros.
+        // With an explicit target, the flags do not apply to build scripts and macros.
         cargo.args(["--target", &host]).current_dir(here()).env("RUSTC_BOOTSTRAP", "1");
         cargo.env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
         if let Some(rustc) = with_std_source() {
@@ -115,13 +115,13 @@ fn threads_library() -> Option<(&'static Path, &'static Path)> {
     libraries.as_ref().map(|(runtime, library)| (runtime.as_path(), library.as_path()))
 }
 
-/// A function that has no row in `refusals.c` has nobody to see what it does with nonsense.
+/// Every function of the header must have a row in `refusals.c`.
 #[test]
 fn every_function_refuses_nulls_and_short_structs() {
-    let Some(said) = with_addresses("refusals") else { return };
-    let tested: BTreeSet<&str> = said.lines().collect();
+    let Some(output) = with_addresses("refusals") else { return };
+    let tested: BTreeSet<&str> = output.lines().collect();
     let header = std::fs::read_to_string(here().join("include/slotline.h")).unwrap();
-    // The library is built without CUDA here. Declarations begin at the start of a line.
+    // This library is built without CUDA. Declarations begin at the start of a line.
     let mut left_out = false;
     let code = header.lines().filter(|line| {
         left_out = line.starts_with("#if defined(SLOTLINE_CUDA)") || left_out && !line.starts_with("#endif");
@@ -130,25 +130,25 @@ fn every_function_refuses_nulls_and_short_structs() {
     let before = code.filter_map(|line| line.split_once('(')).map(|(before, _)| before);
     let names = before.filter_map(|before| before.rsplit([' ', '*']).next());
     let declared: BTreeSet<&str> = names.filter(|name| name.starts_with("slotline_")).collect();
-    assert!(declared.len() > 20, "the header is not read as it is written: {declared:?}");
-    assert_eq!(tested, declared, "rows of refusals.c, and functions of slotline.h");
+    assert!(declared.len() > 20, "the header was not parsed correctly: {declared:?}");
+    assert_eq!(tested, declared, "rows of refusals.c and functions of slotline.h");
 }
 
 #[test]
-fn callbacks_fail_stop_and_free_without_harm() {
-    let Some(said) = with_addresses("callbacks") else { return };
-    assert_eq!(said, "ok\n");
+fn callbacks_can_fail_stop_and_free() {
+    let Some(output) = with_addresses("callbacks") else { return };
+    assert_eq!(output, "ok\n");
 }
 
 #[test]
 fn callbacks_do_not_race() {
-    let Some(said) = with_threads("callbacks") else { return };
-    assert_eq!(said, "ok\n");
+    let Some(output) = with_threads("callbacks") else { return };
+    assert_eq!(output, "ok\n");
 }
 
-/// Of the C++ layer: what it gives must not point into what is gone.
+/// Runs the C++ layer's test with AddressSanitizer.
 #[test]
-fn the_cpp_layer_points_at_nothing_that_is_gone() {
+fn the_cpp_layer_has_no_dangling_pointers() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("addresses-layer");
     if !sanitizes(&cxx, &folder, ADDRESSES[0]) {
@@ -160,19 +160,19 @@ fn the_cpp_layer_points_at_nothing_that_is_gone() {
 }
 
 #[test]
-fn objects_may_go_in_every_order() {
-    let Some(said) = with_addresses("lifetimes") else { return };
-    assert_eq!(said, "ok\n");
+fn objects_can_be_freed_in_any_order() {
+    let Some(output) = with_addresses("lifetimes") else { return };
+    assert_eq!(output, "ok\n");
 }
 
 #[test]
-fn objects_of_several_threads_are_freed_once_and_not_too_early() {
-    let Some(said) = with_addresses("threads") else { return };
-    assert_eq!(said, "ok\n");
+fn objects_shared_by_threads_are_freed_once() {
+    let Some(output) = with_addresses("threads") else { return };
+    assert_eq!(output, "ok\n");
 }
 
 #[test]
 fn threads_do_not_race() {
-    let Some(said) = with_threads("threads") else { return };
-    assert_eq!(said, "ok\n");
+    let Some(output) = with_threads("threads") else { return };
+    assert_eq!(output, "ok\n");
 }

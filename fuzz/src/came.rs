@@ -1,4 +1,4 @@
-//! What comes of a pass, and the hands that hold batches for a while.
+//! The results of a pass, and a holder that keeps batches for a while.
 
 use std::collections::VecDeque;
 
@@ -7,33 +7,33 @@ use slotline::{BoxError, Error};
 
 use crate::choices::Choices;
 
-/// A sample of the datasets here: its index, bytes made from it, one of its random numbers, and a text of its own length.
+/// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a text of variable length.
 pub(crate) type Item<'a> = (i64, [u8; 6], u64, slotline::sample::Ragged<'a, u8>);
-/// And the schema of their batches.
+/// The schema of their batches.
 pub(crate) type Schema = (i64, u8, u64, slotline::sample::Ragged<'static, u8>);
 
-/// The longest text.
-pub(crate) const MOST_TEXT: usize = 5;
-pub(crate) const TEXT: [u8; MOST_TEXT] = *b"abcde";
+/// The maximum length of a text.
+pub(crate) const MAX_TEXT: usize = 5;
+pub(crate) const TEXT: [u8; MAX_TEXT] = *b"abcde";
 
-/// The bytes of a sample.
+/// Returns the bytes of a sample.
 pub(crate) fn pixels(index: usize) -> [u8; 6] {
     std::array::from_fn(|i| (index.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8)
 }
 
-/// The text of a sample.
+/// Returns the text of a sample.
 pub(crate) fn text(index: usize) -> &'static [u8] {
-    &TEXT[..index % (MOST_TEXT + 1)]
+    &TEXT[..index % (MAX_TEXT + 1)]
 }
 
-/// What is wrong with a sample.
+/// How a bad sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error,
     Panic,
 }
 
-/// Fails as a fault says. A panic goes by the hook, which would end a fuzzer.
+/// Fails as `fault` says. A panic bypasses the hook, which would end a fuzzer.
 pub(crate) fn fail(fault: Fault) -> BoxError {
     match fault {
         Fault::Error => "bad".into(),
@@ -41,7 +41,7 @@ pub(crate) fn fail(fault: Fault) -> BoxError {
     }
 }
 
-/// One sample of a batch, as it came: its index, its random number, and whether all the rest of it is as it should be.
+/// A sample of a received batch: its index and its random number. The other fields have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) index: usize,
@@ -56,9 +56,9 @@ pub(crate) struct Failed {
     pub(crate) fault: Fault,
 }
 
-/// What came.
+/// A result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     Batch {
         epoch: u32,
         task: usize,
@@ -68,7 +68,7 @@ pub(crate) enum Came {
         task: usize,
         failed: Failed,
     },
-    /// Beyond the budget: how many are bad by now.
+    /// A bad sample beyond the budget; `bad` is the number of bad samples so far.
     Beyond {
         task: usize,
         failed: Failed,
@@ -76,8 +76,8 @@ pub(crate) enum Came {
     },
 }
 
-impl Came {
-    /// Reads a batch to the last byte.
+impl Received {
+    /// Reads and checks every byte of a batch.
     fn of<S>(batch: &Batch<S>) -> Self {
         let columns = batch.columns();
         let of = |i: usize| columns.get(i).expect("a field");
@@ -91,7 +91,7 @@ impl Came {
             let index = number as usize;
             assert_eq!(bytes.bytes()[6 * row..6 * (row + 1)], pixels(index));
             let text = text(index);
-            let (written, padding) = texts.bytes()[MOST_TEXT * row..MOST_TEXT * (row + 1)].split_at(text.len());
+            let (written, padding) = texts.bytes()[MAX_TEXT * row..MAX_TEXT * (row + 1)].split_at(text.len());
             assert_eq!((lengths[row], written), (text.len() as i64, text));
             assert!(padding.iter().all(|&byte| byte == 0));
             Sample { index, word: words[row] }
@@ -106,7 +106,7 @@ impl Came {
     }
 }
 
-/// The sample that an error names, and its batch.
+/// Returns the sample that an error names, and its task.
 fn failed(error: &Error) -> Option<(usize, Failed)> {
     let named = |task: usize, index: usize, position: usize, fault| Some((task, Failed { index, position, fault }));
     match error {
@@ -119,94 +119,95 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
     }
 }
 
-/// Batches that are held for a while, with what they were when they came.
-pub(crate) struct Hands<S> {
+/// Holds batches for a while, with their content as it was when they were received.
+pub(crate) struct Holder<S> {
     held: VecDeque<Held<S>>,
-    /// How many are kept, and how many the loader was told of.
+    /// The number of batches to keep.
     keep: usize,
+    /// The loader's option `hold`.
     hold: usize,
-    /// What the loader was told to do if there are more.
+    /// The loader's option `on_held`.
     on_held: OnHeld,
 }
 
 struct Held<S> {
     batch: Batch<S>,
-    it: Came,
+    it: Received,
 }
 
-/// What a pass gave.
-pub(crate) struct Given {
-    pub(crate) came: Vec<Came>,
-    /// Whether it came to its end.
+/// The results of a pass.
+pub(crate) struct Outcome {
+    pub(crate) received: Vec<Received>,
+    /// Whether the pass ended.
     pub(crate) ended: bool,
 }
 
-impl<S: 'static> Hands<S> {
-    /// Hands of nothing yet, that are to keep as many as the loader was told of, or sometimes more.
+impl<S: 'static> Holder<S> {
+    /// Creates an empty holder that keeps up to `hold` batches, or sometimes more.
     pub(crate) fn new(hold: usize, on_held: OnHeld, choices: &mut Choices<'_>) -> Self {
         let more = if choices.one_in(8) { choices.below(9) } else { 0 };
         Self { held: VecDeque::new(), keep: choices.below(hold + 1) + more, hold, on_held }
     }
 
-    /// Takes up to `most` batches, or errors in their places, of a pass. `indices` says whether a batch's own indices are
-    /// those of the dataset.
+    /// Takes up to `most` batches of a pass, or errors in place of batches. `indices` is whether the indices of a batch are
+    /// the dataset's indices.
     pub(crate) fn take(
         &mut self,
         pass: &mut impl Iterator<Item = Result<Batch<S>, Error>>,
         most: usize,
         indices: bool,
         choices: &mut Choices<'_>,
-    ) -> Given {
-        let mut came = Vec::new();
-        while came.len() < most {
-            let Some(next) = pass.next() else { return Given { came, ended: true } };
-            came.push(match next {
+    ) -> Outcome {
+        let mut received = Vec::new();
+        while received.len() < most {
+            let Some(next) = pass.next() else { return Outcome { received, ended: true } };
+            received.push(match next {
                 Ok(batch) => {
-                    let it = Came::of(&batch);
-                    if let (true, Came::Batch { samples, .. }) = (indices, &it) {
+                    let it = Received::of(&batch);
+                    if let (true, Received::Batch { samples, .. }) = (indices, &it) {
                         assert!(samples.iter().map(|sample| sample.index as i64).eq(batch.indices().iter().copied()));
                     }
                     self.held.push_back(Held { batch, it: it.clone() });
                     it
                 }
                 Err(Error::Held { task, epoch, source, .. }) => {
-                    // There may be a limit to the memory.
+                    // With a memory limit, this can also happen with `OnHeld::Grow`.
                     assert_eq!(source.is_none(), self.on_held == OnHeld::Fail);
-                    assert!(self.held.len() > self.hold, "no more are kept than it was told of");
+                    assert!(self.held.len() > self.hold, "an error, although no more batches are held than announced");
                     let oldest = self.held.iter().map(|held| (held.batch.epoch(), held.batch.task())).min();
-                    assert_eq!(oldest, Some((epoch, task)), "another one was kept longer");
-                    self.let_go(choices.below(self.held.len()), choices);
+                    assert_eq!(oldest, Some((epoch, task)), "the error names a batch that is not the oldest");
+                    self.release(choices.below(self.held.len()), choices);
                     continue;
                 }
                 Err(Error::BadSamples { bad, source, .. }) => {
                     let (task, failed) = failed(&source).expect("a sample's error");
-                    Came::Beyond { task, failed, bad }
+                    Received::Beyond { task, failed, bad }
                 }
                 Err(error) => match failed(&error) {
-                    Some((task, failed)) => Came::Failed { task, failed },
+                    Some((task, failed)) => Received::Failed { task, failed },
                     None => panic!("{error}"),
                 },
             });
             while self.held.len() > self.keep {
-                self.let_go(choices.below(self.held.len()), choices);
+                self.release(choices.below(self.held.len()), choices);
             }
         }
-        Given { came, ended: false }
+        Outcome { received, ended: false }
     }
 
-    /// Drops a batch, which must be what it was.
-    fn let_go(&mut self, which: usize, choices: &mut Choices<'_>) {
-        let Held { batch, it, .. } = self.held.remove(which).expect("it is there");
-        assert_eq!(Came::of(&batch), it, "a batch changed while it was held");
+    /// Drops a batch, and checks that it has not changed.
+    fn release(&mut self, which: usize, choices: &mut Choices<'_>) {
+        let Held { batch, it, .. } = self.held.remove(which).expect("a held batch");
+        assert_eq!(Received::of(&batch), it, "a batch changed while it was held");
         if choices.one_in(32) {
             std::thread::spawn(move || drop(batch)).join().expect("no panic");
         }
     }
 
-    /// Drops all that are held.
+    /// Drops all held batches.
     pub(crate) fn empty(&mut self, choices: &mut Choices<'_>) {
         while !self.held.is_empty() {
-            self.let_go(0, choices);
+            self.release(0, choices);
         }
     }
 }

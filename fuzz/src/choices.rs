@@ -1,8 +1,8 @@
-//! Choices made by a fuzzer's bytes.
+//! Choices drawn from a fuzzer's bytes.
 
 use arbitrary::Unstructured;
 
-/// What is left of an input. When it has run out every choice is the first one.
+/// The rest of an input. When it is used up, every choice returns its first option.
 #[derive(Debug)]
 pub(crate) struct Choices<'a>(Unstructured<'a>);
 
@@ -11,22 +11,22 @@ impl<'a> Choices<'a> {
         Self(Unstructured::new(data))
     }
 
-    /// Whether nothing is left.
+    /// Whether the input is used up.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0.int_in_range(0..=n - 1).unwrap_or(0)
     }
 
-    /// A number in `least..=most`.
+    /// Returns a number in `least..=most`.
     pub(crate) fn within(&mut self, least: usize, most: usize) -> usize {
         self.0.int_in_range(least..=most).unwrap_or(least)
     }
 
-    /// True in one of `n` cases, but not when nothing is left.
+    /// Returns true in one of `n` cases, and false when the input is used up.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n - 1
     }
@@ -39,12 +39,12 @@ impl<'a> Choices<'a> {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// One of these.
+    /// Returns one of `choices`.
     pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// So many bytes, or what is left.
+    /// Returns the next `len` bytes, or the rest of the input if it is shorter.
     pub(crate) fn bytes(&mut self, len: usize) -> &'a [u8] {
         self.0.bytes(len.min(self.0.len())).unwrap_or(&[])
     }

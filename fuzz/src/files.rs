@@ -1,4 +1,4 @@
-//! The formats that are read from files: whatever the bytes are, an error, or the array that they say.
+//! The file formats: any bytes result in an error or in the array that they describe.
 
 use slotline::array::AnyArray;
 use slotline::dtype::DType;
@@ -7,7 +7,7 @@ use slotline::source::{parse_idx, parse_npy};
 
 use crate::choices::Choices;
 
-/// Reads `data` as an IDX file, and checks what comes of it against the format, read once more byte by byte.
+/// Reads `data` as an IDX file, and checks the result against a second, plain parser of the format.
 pub fn idx(data: &[u8]) {
     let parsed = parse_idx(data);
     let expected = idx_array(data);
@@ -17,10 +17,10 @@ pub fn idx(data: &[u8]) {
     }
 }
 
-/// The dtype, the shape, and the elements in the machine's order; `None` of what is no IDX file.
+/// Parses an IDX file: its dtype, its shape, and its elements in native byte order. Returns `None` for any other data.
 fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
-    let (&[zero, nought, code, ndim], mut rest) = data.split_first_chunk()?;
-    let dtype = match (zero, nought, code) {
+    let (&[zero, second_zero, code, ndim], mut rest) = data.split_first_chunk()?;
+    let dtype = match (zero, second_zero, code) {
         (0, 0, 8) => DType::U8,
         (0, 0, 9) => DType::I8,
         (0, 0, 11) => DType::I16,
@@ -36,10 +36,10 @@ fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
         rest = after;
     }
     let fits = ndim as usize <= MAX_DIMS && fits(dtype, &shape, rest.len());
-    fits.then(|| (dtype, shape, turned(rest, dtype.size(), cfg!(target_endian = "little"))))
+    fits.then(|| (dtype, shape, byte_swapped(rest, dtype.size(), cfg!(target_endian = "little"))))
 }
 
-/// Whether so many bytes are all elements of this shape, and their number can be counted, leaving zeros aside.
+/// Whether `len` is the size of all elements of this shape, and the product of its nonzero dimensions does not overflow.
 fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     let elements = shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)));
     let elements = elements.filter(|&elements| elements <= isize::MAX as usize);
@@ -47,8 +47,8 @@ fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     elements.and_then(|elements| elements.checked_mul(dtype.size())) == Some(len)
 }
 
-/// The bytes, each element's turned round if that is asked for.
-fn turned(bytes: &[u8], size: usize, turn: bool) -> Vec<u8> {
+/// Returns the bytes, with the bytes of each element reversed if `turn` is set.
+fn byte_swapped(bytes: &[u8], size: usize, turn: bool) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if turn {
         bytes.chunks_mut(size).for_each(<[u8]>::reverse);
@@ -61,8 +61,8 @@ fn check(array: &AnyArray, dtype: DType, shape: &[usize], elements: &[u8]) {
     assert_eq!(array.bytes(), elements);
 }
 
-/// Reads `data` as a .npy file, and checks an array that comes of it against the header's own words; then makes a file
-/// as NumPy would, as `data` says, which must be read as what it was made of.
+/// Reads `data` as a .npy file, and checks the resulting array against the header's text. Then writes a file as NumPy
+/// would, with content chosen by `data`, and checks that it is read back.
 pub fn npy(data: &[u8]) {
     if let Ok(array) = parse_npy(data) {
         check_npy(&array, data);
@@ -81,9 +81,9 @@ pub fn npy(data: &[u8]) {
     let (file, cut) = (&file[..], choices.one_in(3));
     match parse_npy(file) {
         Ok(array) => {
-            assert!(!fortran, "another order of the elements than is said");
+            assert!(!fortran, "an array in Fortran order was accepted");
             let turn = big != cfg!(target_endian = "big");
-            check(&array, dtype, &shape, &turned(&elements, dtype.size(), turn));
+            check(&array, dtype, &shape, &byte_swapped(&elements, dtype.size(), turn));
             check_npy(&array, file);
         }
         Err(error) => assert!(fortran || shape.len() > MAX_DIMS, "{error}"),
@@ -93,13 +93,13 @@ pub fn npy(data: &[u8]) {
     }
 }
 
-/// The dtypes that NumPy has, too.
+/// The dtypes that NumPy also has.
 const NUMPY: [DType; 12] = {
     use DType::*;
     [Bool, U8, I8, U16, I16, U32, I32, U64, I64, F32, F64, F16]
 };
 
-/// A file as NumPy writes it.
+/// Returns a file as NumPy writes it.
 fn npy_file(dtype: DType, big: bool, fortran: bool, shape: &[usize], version: u8, elements: &[u8]) -> Vec<u8> {
     let letter = char::from(dtype.name().as_bytes()[0]);
     let order = match (dtype.size(), big) {
@@ -122,7 +122,7 @@ fn npy_file(dtype: DType, big: bool, fortran: bool, shape: &[usize], version: u8
     file
 }
 
-/// Checks that the shape is one that the header has in brackets, in C order, and the elements are the rest of the file.
+/// Checks that the header contains the shape in brackets and C order, and that the elements are the rest of the file.
 fn check_npy(array: &AnyArray, file: &[u8]) {
     let (text, at) = match file[6] {
         1 => (usize::from(u16::from_le_bytes([file[8], file[9]])), 10),
@@ -137,10 +137,10 @@ fn check_npy(array: &AnyArray, file: &[u8]) {
     });
     let header = String::from_utf8_lossy(text);
     assert!(shapes.any(|shape| shape == array.shape()), "{:?} of {header}", array.shape());
-    assert!(header.contains("False"), "it is in Fortran's order: {header}");
+    assert!(header.contains("False"), "the array is in Fortran order: {header}");
     let size = array.dtype().size();
-    let same = [false, true].into_iter().any(|turn| turned(elements, size, turn) == array.bytes());
-    assert!(same, "other elements than in the file: {header}");
+    let same = [false, true].into_iter().any(|turn| byte_swapped(elements, size, turn) == array.bytes());
+    assert!(same, "the elements differ from the file: {header}");
     if array.dtype() == DType::Bool {
         assert!(elements.iter().all(|&byte| byte <= 1));
     }

@@ -1,4 +1,4 @@
-//! Loaders over streams: whatever their options, wherever they are stopped, left and gone on with.
+//! Loaders over streams, with any options, that are stopped, dropped and resumed at any point.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -10,22 +10,23 @@ use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged};
 use slotline::{BoxError, Loader, WorkerInfo};
 
-use crate::came::{Came, Failed, Fault, Given, Hands, Item, MOST_TEXT, Sample, fail, pixels, text};
+use crate::came::{Failed, Fault, Holder, Item, MAX_TEXT, Outcome, Received, Sample, fail, pixels, text};
 use crate::choices::Choices;
 
-/// Samples one after the other, shared out among the workers; some are bad.
+/// A stream of samples that are split among the workers. Some are bad.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) faults: Vec<Option<Fault>>,
-    /// Whether it says how many there are, and saves where it is.
-    says_len: bool,
+    /// Whether the stream reports its length.
+    reports_len: bool,
+    /// Whether the stream saves its position.
     saves: bool,
 }
 
 impl Stream {
-    /// A stream of so many good samples that saves where it is.
+    /// Returns a stream of `len` good samples.
     pub(crate) fn good(len: usize, saves: bool) -> Self {
-        Self { faults: vec![None; len], says_len: true, saves }
+        Self { faults: vec![None; len], reports_len: true, saves }
     }
 }
 
@@ -41,7 +42,7 @@ impl IterableDataset for Stream {
         let Some(index) = left.next() else { return Ok(None) };
         match self.faults.get(index) {
             Some(None) => {
-                Ok(Some((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MOST_TEXT))))
+                Ok(Some((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MAX_TEXT))))
             }
             Some(Some(fault)) => Err(fail(*fault)),
             None => Err("beyond the end".into()),
@@ -53,22 +54,22 @@ impl IterableDataset for Stream {
     }
 
     fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
-        let (start, end) = saved.split_once("..").ok_or("it is no range")?;
+        let (start, end) = saved.split_once("..").ok_or("not a range")?;
         let left: Range<usize> = start.parse()?..end.parse()?;
-        if left.end > self.faults.len() { Err("it goes beyond the end".into()) } else { Ok(left) }
+        if left.end > self.faults.len() { Err("beyond the end".into()) } else { Ok(left) }
     }
 
     fn len(&self) -> Option<usize> {
-        self.says_len.then_some(self.faults.len())
+        self.reports_len.then_some(self.faults.len())
     }
 
     fn fields(&self) -> Option<Fields> {
-        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MOST_TEXT));
+        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
         Some(Fields::of(&any))
     }
 }
 
-/// What decides the batches.
+/// The options that determine the batches.
 #[derive(Clone, Debug)]
 struct What {
     stream: Stream,
@@ -91,7 +92,7 @@ impl What {
                 *fault = Some(choices.of(&[Fault::Error, Fault::Error, Fault::Error, Fault::Panic]));
             }
         }
-        let stream = Stream { faults, says_len: choices.one_in(2), saves: choices.one_in(2) };
+        let stream = Stream { faults, reports_len: choices.one_in(2), saves: choices.one_in(2) };
         let batch_size = choices.of(&[Some(1), Some(2), Some(3), Some(5), Some(7), Some(16), Some(100), None]);
         let in_order = !choices.one_in(4);
         let most = choices.below(7);
@@ -110,7 +111,7 @@ impl What {
         }
     }
 
-    /// A loader of it; `choices` are what must not matter.
+    /// Builds a loader. `choices` sets the options that must not affect the batches.
     fn build(&self, (hold, on_held): (usize, OnHeld), choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
         let mut builder = Loader::iterable(self.stream.clone()).batch_size(self.batch_size).drop_last(self.drop_last);
         builder = builder
@@ -123,19 +124,19 @@ impl What {
         if self.workers > 0 {
             builder = builder.prefetch_factor(choices.within(1, 3));
         }
-        builder.build().expect("options that go together")
+        builder.build().expect("valid options")
     }
 }
 
-/// Runs some passes as `data` says, given up here, and gone on with by another loader there, and checks that what comes is
-/// what a plain loop over the workers' parts gives, and that it does not change while it is held.
+/// Runs some passes as `data` says, abandons some of them, and resumes some with another loader. Checks that the batches are
+/// those of a plain loop over the workers' shares, and that they do not change while they are held.
 pub fn iterable(data: &[u8]) {
     let mut choices = Choices::new(data);
     let what = What::choose(&mut choices);
     let held = |choices: &mut Choices<'_>| (choices.within(1, 3), choices.of(&[OnHeld::Grow, OnHeld::Fail]));
     let (hold, on_held) = held(&mut choices);
     let mut loader = what.build((hold, on_held), &mut choices);
-    let mut hands = Hands::new(hold, on_held, &mut choices);
+    let mut holder = Holder::new(hold, on_held, &mut choices);
     let mut generator = Generator::from_seed(what.seed);
     let mut base = 0;
     for epoch in 0..what.epochs {
@@ -147,11 +148,11 @@ pub fn iterable(data: &[u8]) {
             assert_eq!(loader.next_epoch(), epoch);
             let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
             let mut pass = loader.epoch().expect("a pass");
-            let Given { came, ended } = hands.take(&mut pass, most, false, &mut choices);
+            let Outcome { received, ended } = holder.take(&mut pass, most, false, &mut choices);
             let state = pass.state();
             drop(pass);
-            assert_eq!(loader.state(), state, "a pass that is dropped stays where it was");
-            for it in came {
+            assert_eq!(loader.state(), state, "dropping a pass changed the state");
+            for it in received {
                 let place = if what.in_order {
                     (!left.is_empty()).then_some(0)
                 } else {
@@ -160,56 +161,56 @@ pub fn iterable(data: &[u8]) {
                 let expected = place.map(|place| left.remove(place));
                 assert!(
                     expected.as_ref().is_some_and(|other| alike(other, &it)),
-                    "{it:?}, not {expected:?} of {what:?}"
+                    "received {it:?}, expected {expected:?}: {what:?}"
                 );
                 assert!(!what.in_order || expected == Some(it));
             }
-            assert!(!ended || left.is_empty(), "these never came: {left:?} of {what:?}");
+            assert!(!ended || left.is_empty(), "never received: {left:?}: {what:?}");
             if !choices.one_in(if ended { 8 } else { 2 }) {
                 break;
             }
-            hands.empty(&mut choices);
+            holder.empty(&mut choices);
             let json = serde_json::to_string(&state).expect("a state");
             drop(loader);
             let (hold, on_held) = held(&mut choices);
             loader = what.build((hold, on_held), &mut choices);
-            hands = Hands::new(hold, on_held, &mut choices);
+            holder = Holder::new(hold, on_held, &mut choices);
             let read: State = serde_json::from_str(&json).expect("a state");
             assert_eq!(read, state);
-            loader.load_state(&read).expect("of such a loader");
+            loader.load_state(&read).expect("a state of an equal loader");
             if ended {
                 break;
             }
         }
     }
     drop(loader);
-    hands.empty(&mut choices);
+    holder.empty(&mut choices);
 }
 
-/// Whether they are the same but for their numbers, which are those in which they come.
-fn alike(one: &Came, other: &Came) -> bool {
+/// Whether the two are equal except for their task numbers, which follow the order of arrival.
+fn alike(one: &Received, other: &Received) -> bool {
     match (one, other) {
-        (Came::Batch { epoch, samples, .. }, Came::Batch { epoch: other, samples: others, .. }) => {
+        (Received::Batch { epoch, samples, .. }, Received::Batch { epoch: other, samples: others, .. }) => {
             (epoch, samples) == (other, others)
         }
-        (Came::Failed { failed, .. }, Came::Failed { failed: other, .. }) => failed == other,
-        (Came::Beyond { failed, bad, .. }, Came::Beyond { failed: other, bad: others, .. }) => {
+        (Received::Failed { failed, .. }, Received::Failed { failed: other, .. }) => failed == other,
+        (Received::Beyond { failed, bad, .. }, Received::Beyond { failed: other, bad: others, .. }) => {
             (failed, bad) == (other, others)
         }
         _ => false,
     }
 }
 
-/// A pass by a plain loop.
+/// A pass as a plain loop.
 struct Pass<'w> {
     what: &'w What,
     base: u64,
     epoch: u32,
-    /// What each worker has still to read, and how many it has read; `None` after its end.
+    /// For each worker, the samples that are left, `None` after its end; and the number of samples read.
     workers: Vec<(Option<Range<usize>>, usize)>,
 }
 
-/// What a worker gives when it is asked.
+/// The next result of a worker.
 struct Reply {
     samples: Vec<Sample>,
     bads: Vec<Failed>,
@@ -226,8 +227,8 @@ impl<'w> Pass<'w> {
         Self { what, base, epoch, workers }
     }
 
-    fn all(&mut self) -> Vec<Came> {
-        let (mut came, mut bad) = (Vec::new(), 0);
+    fn all(&mut self) -> Vec<Received> {
+        let (mut received, mut bad) = (Vec::new(), 0);
         let budget = if let OnError::Skip(Budget::Samples(most)) = self.what.on_error { most } else { 0 };
         while self.workers.iter().any(|(left, _)| left.is_some()) {
             for worker in 0..self.workers.len() {
@@ -239,20 +240,20 @@ impl<'w> Pass<'w> {
                         beyond = Some(bad_one);
                     }
                 }
-                let (task, size) = (came.len(), self.what.batch_size.unwrap_or(1));
+                let (task, size) = (received.len(), self.what.batch_size.unwrap_or(1));
                 let dropped = samples.is_empty() || (ended && self.what.drop_last && samples.len() < size);
                 match (beyond, failed) {
-                    (Some(failed), _) => came.push(Came::Beyond { task, failed, bad }),
-                    (None, Some(failed)) => came.push(Came::Failed { task, failed }),
+                    (Some(failed), _) => received.push(Received::Beyond { task, failed, bad }),
+                    (None, Some(failed)) => received.push(Received::Failed { task, failed }),
                     (None, None) if dropped => {}
-                    (None, None) => came.push(Came::Batch { epoch: self.epoch, task, samples }),
+                    (None, None) => received.push(Received::Batch { epoch: self.epoch, task, samples }),
                 }
             }
         }
-        came
+        received
     }
 
-    /// The next batch of a worker, if it is not at its end.
+    /// Returns the next batch of a worker, or `None` after its end.
     fn ask(&mut self, worker: usize, budget: usize) -> Option<Reply> {
         let (left, number) = &mut self.workers[worker];
         let cursor = left.as_mut()?;
@@ -273,7 +274,7 @@ impl<'w> Pass<'w> {
             let failed = Failed { index: position, position, fault };
             if fault == Fault::Error && self.what.on_error != OnError::Raise {
                 reply.bads.push(failed);
-                // A dataset that has nothing but errors must not keep a worker for ever.
+                // Otherwise a dataset that only returns errors would keep a worker busy forever.
                 if reply.bads.len() > budget {
                     break;
                 }

@@ -1,12 +1,12 @@
-//! JPEGs: whatever the bytes are, an error, or a picture that depends on them alone.
+//! JPEG files: any bytes result in an error or in a picture that depends only on them.
 
 use slotline_image::{ImageError, Pipeline};
 
-/// Greater ones take long to decode, and find nothing else.
+/// Larger images take long to decode and reach no other code.
 const MAX_PIXELS: usize = 1 << 14;
 
-/// Decodes `data` to a small picture, twice, with another picture in between, as floats and as bytes. The last two bytes
-/// say how large it is to be.
+/// Decodes `data` to a small picture twice, with another picture in between, as floats and as bytes. The last two bytes
+/// choose the size of the picture.
 pub fn jpeg(data: &[u8]) {
     let size = |back: usize| 1 + usize::from(data.iter().rev().nth(back).copied().unwrap_or(3)) % 40;
     let (height, width) = (size(0), size(1));
@@ -19,13 +19,13 @@ pub fn jpeg(data: &[u8]) {
     other_picture();
     let again = floats.decode(data, &mut second);
     let as_bytes = bytes.decode(data, &mut rounded);
-    assert_eq!(outcome, again, "what comes out depends on what was decoded before");
+    assert_eq!(outcome, again, "the result depends on what was decoded before");
     assert_eq!(outcome.is_ok(), as_bytes.is_ok());
     match outcome {
         Ok(()) => {
-            assert_eq!(first, second, "what comes out depends on what was decoded before");
+            assert_eq!(first, second, "the result depends on what was decoded before");
             for (&float, &byte) in first.iter().zip(&rounded) {
-                assert!((-1e-6..=1.000_001).contains(&float), "{float} is no brightness");
+                assert!((-1e-6..=1.000_001).contains(&float), "{float} is not in 0 to 1");
                 assert!((float * 255.0 - f32::from(byte)).abs() <= 0.501, "{float} is not {byte}");
             }
         }
@@ -35,7 +35,7 @@ pub fn jpeg(data: &[u8]) {
     }
 }
 
-/// Decodes a good picture with tables of its own.
+/// Decodes a valid picture that has its own tables.
 fn other_picture() {
     static GOOD: &[u8] = include_bytes!("../corpus/jpeg/grey");
     let pipeline = Pipeline::new(5, 4).expect("sides within limits");

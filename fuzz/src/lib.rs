@@ -1,5 +1,5 @@
-//! What is fuzzed: one function for each target, which takes a fuzzer's bytes and panics where slotline does not do
-//! what it should. The README says how they are run, by libFuzzer or in ordinary tests.
+//! The fuzz targets: one function each, which takes a fuzzer's bytes and panics if slotline misbehaves. The README explains
+//! how to run them with libFuzzer or as ordinary tests.
 
 mod c_abi;
 mod c_threads;

@@ -1,4 +1,4 @@
-//! The single-producer ring: operations of both sides in any order, beside a plain model.
+//! The single-producer ring: operations of both sides in any order, compared with a plain model.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::choices::Choices;
 
 type TheRing = Ring<Box<[Slot<u32>]>, Spin>;
 
-/// A deadline that has passed: waiting is one look.
+/// A deadline that has passed: waiting checks once.
 struct Now;
 
 impl Deadline for Now {
@@ -19,8 +19,8 @@ impl Deadline for Now {
     }
 }
 
-/// Runs the operations that `data` says on a small ring, also across the wrap of its numbers, and checks that each does
-/// what the model says.
+/// Runs the operations that `data` encodes on a small ring, also across the wrap of its numbers. Checks that each operation
+/// returns what the model returns.
 pub fn spsc(data: &[u8]) {
     let mut choices = Choices::new(data);
     let capacity = choices.within(1, 6);
@@ -36,7 +36,7 @@ pub fn spsc(data: &[u8]) {
         number: start,
         at: start % capacity,
         taken: [false; 2],
-        gone: [false; 2],
+        dropped: [false; 2],
         closed: false,
         late: [0; 2],
         stamp: 1000,
@@ -57,22 +57,23 @@ pub fn spsc(data: &[u8]) {
     }
 }
 
-/// The ring with its sides, and what should be in it. Of pairs the first one is the producer's.
+/// The ring with its sides, and its expected content. In pairs, the first element is the producer's.
 struct Run<'a> {
     ring: &'a TheRing,
     producer: Option<Producer<&'a TheRing>>,
     consumer: Option<Consumer<&'a TheRing>>,
-    /// What is in each slot.
+    /// The value in each slot.
     values: Vec<u32>,
-    /// What was published and not released.
+    /// The items that were published and not released.
     items: VecDeque<u32>,
-    /// The number of the next item to be released, and the slot that it is in.
+    /// The number of the next item to be released.
     number: usize,
+    /// The slot of that item.
     at: usize,
     taken: [bool; 2],
-    gone: [bool; 2],
+    dropped: [bool; 2],
     closed: bool,
-    /// Slots or items that a side has used since it could have known of the end.
+    /// The number of slots or items that each side has used since it could have seen the end.
     late: [usize; 2],
     stamp: u32,
 }
@@ -100,21 +101,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drops a side. After both are gone the ring is as new, but for the slots' values.
+    /// Drops a side. After both have been dropped, the ring is as new, except for the slots' values.
     fn leave(&mut self, consumer: bool) {
         let left = if consumer { self.consumer.take().is_some() } else { self.producer.take().is_some() };
-        self.gone[usize::from(consumer)] |= left;
-        if self.gone == [true; 2] {
-            (self.taken, self.gone, self.closed, self.late) = ([false; 2], [false; 2], false, [0; 2]);
+        self.dropped[usize::from(consumer)] |= left;
+        if self.dropped == [true; 2] {
+            (self.taken, self.dropped, self.closed, self.late) = ([false; 2], [false; 2], false, [0; 2]);
             (self.number, self.at) = (0, 0);
             self.items.clear();
         }
     }
 
-    /// Checks an outcome of the producer's: so many slots of those that are free, or why none.
+    /// Checks a result of the producer: the number of claimed slots, or an error.
     fn check_claim(&mut self, outcome: Result<usize, ClaimError>, max: usize) {
         let free = self.capacity() - self.items.len();
-        let ended = self.closed || self.gone[1];
+        let ended = self.closed || self.dropped[1];
         match outcome {
             Ok(len) if ended => assert!(len <= free.min(max)),
             Ok(len) => assert_eq!(len, free.min(max)),
@@ -123,15 +124,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// As [`check_claim`](Self::check_claim), of the consumer.
+    /// Checks a result of the consumer, as [`check_claim`](Self::check_claim) does for the producer.
     fn check_next(&mut self, outcome: Result<usize, NextError>, max: usize) {
         let ready = self.items.len();
         match outcome {
             Ok(len) if self.closed => assert!(len <= ready.min(max)),
             Ok(len) => assert_eq!(len, ready.min(max)),
             Err(NextError::Closed) => assert!(self.closed),
-            Err(NextError::Ended) => assert!(ready == 0 && self.gone[0] && !self.closed && max > 0),
-            Err(NextError::Empty) => assert!(ready == 0 && !self.gone[0] && !self.closed && max > 0),
+            Err(NextError::Ended) => assert!(ready == 0 && self.dropped[0] && !self.closed && max > 0),
+            Err(NextError::Empty) => assert!(ready == 0 && !self.dropped[0] && !self.closed && max > 0),
         }
     }
 
@@ -140,7 +141,7 @@ impl<'a> Run<'a> {
             let slot = self.slot(self.items.len());
             self.values[slot] = value;
             self.items.push_back(value);
-            self.late[0] += usize::from(self.closed || self.gone[1]);
+            self.late[0] += usize::from(self.closed || self.dropped[1]);
             assert!(self.late[0] <= self.capacity(), "item {i} after the end");
         }
     }
@@ -261,11 +262,11 @@ impl<'a> Run<'a> {
         if let Some(producer) = &self.producer {
             assert_eq!(producer.ticket(), self.number.wrapping_add(self.items.len()));
             assert_eq!(producer.free(), self.capacity() - self.items.len());
-            assert_eq!(producer.is_closed(), self.closed || self.gone[1]);
+            assert_eq!(producer.is_closed(), self.closed || self.dropped[1]);
         }
         if let Some(consumer) = &self.consumer {
             assert_eq!((consumer.ticket(), consumer.ready()), (self.number, self.items.len()));
-            assert_eq!(consumer.is_ended(), self.closed || self.gone[0]);
+            assert_eq!(consumer.is_ended(), self.closed || self.dropped[0]);
         }
     }
 }

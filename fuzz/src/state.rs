@@ -1,4 +1,4 @@
-//! States of loaders: whatever the bytes are, they are refused, or gone on from as they say.
+//! States of loaders: any bytes are either rejected or resumed from as they say.
 
 use serde_json::Value;
 use slotline::dataset::{Iterable, from_fn};
@@ -13,11 +13,11 @@ use crate::iterable::Stream;
 const LEN: usize = 13;
 const BATCH: usize = 3;
 const SEED: u64 = 5;
-/// A generator is put to any place of its sequence, which takes time beyond this one.
-const MOST_DRAWN: u64 = 1 << 20;
+/// The maximum number of words that a generator is advanced by, since advancing further takes long.
+const MAX_DRAWN: u64 = 1 << 20;
 
-/// Loads a state into a small loader: of `data` itself, if that is JSON, or of one that is damaged as `data` says. Where it is
-/// not refused, the rest of the pass must be the one that the state tells of.
+/// Loads a state into a small loader. The state is `data` itself if that is JSON, and otherwise a valid state with damage
+/// chosen by `data`. If the state is accepted, the rest of the pass must be the one that it describes.
 pub fn state(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice(data) {
         load(value, 0);
@@ -50,7 +50,7 @@ pub fn state(data: &[u8]) {
         damage(&mut value, &mut choices);
     }
     let is_good = value == good;
-    assert!(load(value, workers) || !is_good, "a good state was refused");
+    assert!(load(value, workers) || !is_good, "a valid state was rejected");
 }
 
 fn sample(index: usize, word: u64) -> (i64, u64) {
@@ -68,15 +68,15 @@ fn stream(saves: bool) -> Loader<BatchOf<Iterable<Stream>>> {
     builder.build().expect("a loader")
 }
 
-/// Loads a state, and takes the rest of its pass; whether it was not refused.
+/// Loads a state, and checks the rest of its pass. Returns whether the state was accepted.
 fn load(value: Value, workers: usize) -> bool {
     let Ok(state) = serde_json::from_value::<State>(value) else { return false };
     let value = serde_json::to_value(&state).expect("a state");
     let drawn = |generator: &str| {
         let place = value["start"][generator].as_str().and_then(|place| place.split_once(':'));
-        place.map_or(0, |(_, drawn)| drawn.parse().expect("a state says how many words"))
+        place.map_or(0, |(_, drawn)| drawn.parse().expect("a number of words"))
     };
-    if drawn("generator") > MOST_DRAWN || drawn("default_generator") > MOST_DRAWN {
+    if drawn("generator") > MAX_DRAWN || drawn("default_generator") > MAX_DRAWN {
         return false;
     }
     if value["kind"] == "iterable" {
@@ -86,7 +86,7 @@ fn load(value: Value, workers: usize) -> bool {
     let mut loader = indexed(shuffle, workers);
     let before = loader.state();
     if loader.load_state(&state).is_err() {
-        assert_eq!(loader.state(), before, "it was refused, and changed something");
+        assert_eq!(loader.state(), before, "a rejected state changed the loader");
         return false;
     }
     assert_eq!((loader.state(), loader.next_epoch()), (state.clone(), state.epoch()));
@@ -114,7 +114,7 @@ fn load(value: Value, workers: usize) -> bool {
     true
 }
 
-/// The order of a pass, and its base seed, drawn by the generator after so many words.
+/// Returns the order of a pass and its base seed, drawn by the generator after `words` words.
 fn drawn_from(words: u64, shuffle: bool) -> (Vec<usize>, u64) {
     let mut generator = Generator::from_seed(SEED);
     generator.discard(words);
@@ -126,7 +126,7 @@ fn drawn_from(words: u64, shuffle: bool) -> (Vec<usize>, u64) {
     (order.into_iter().map(|index| index as usize).collect(), base)
 }
 
-/// A batch's number, and its samples.
+/// Returns the number of a batch and its samples.
 fn seen<S>(batch: &Batch<S>) -> (usize, Vec<(i64, u64)>) {
     let columns = batch.columns();
     let numbers = columns.get(0).and_then(|it| it.typed::<i64>()).expect("numbers").as_slice().to_vec();
@@ -138,7 +138,7 @@ fn load_stream(state: &State, value: &Value) -> bool {
     let mut loader = stream(true);
     let before = loader.state();
     if loader.load_state(state).is_err() {
-        assert_eq!(loader.state(), before, "it was refused, and changed something");
+        assert_eq!(loader.state(), before, "a rejected state changed the loader");
         return false;
     }
     assert_eq!(loader.state(), *state);
@@ -164,7 +164,7 @@ fn load_stream(state: &State, value: &Value) -> bool {
     true
 }
 
-/// Puts something else in the place of one of the values.
+/// Replaces one of the values by something else.
 fn damage(value: &mut Value, choices: &mut Choices<'_>) {
     fn paths(value: &Value, path: &str, to: &mut Vec<String>) {
         let below: Vec<(String, &Value)> = match value {
@@ -180,7 +180,7 @@ fn damage(value: &mut Value, choices: &mut Choices<'_>) {
     let mut all = Vec::new();
     paths(value, "", &mut all);
     let Some(path) = all.get(choices.below(all.len().max(1))) else { return };
-    let place = value.pointer_mut(path).expect("it was found there");
+    let place = value.pointer_mut(path).expect("a path of the value");
     let number = match choices.below(3) {
         0 => choices.word(),
         1 => choices.below(LEN + 3) as u64,

@@ -1,4 +1,4 @@
-//! Values: samples whose types are known at run time only, collated beside the rules in their plainest form.
+//! Values: dynamically typed samples, collated and compared with a plain implementation of the rules.
 
 use half::{bf16, f16};
 use slotline::array::{AnyArray, Array};
@@ -7,7 +7,7 @@ use slotline_value::{MAX_DEPTH, Value, default_collate, default_convert};
 
 use crate::choices::Choices;
 
-/// A value in the plainest form. Numbers are their bytes, so that a NaN is equal to itself.
+/// A value in plain form. Floating-point numbers are stored as bits, so that a NaN is equal to itself.
 #[derive(Clone, Debug, PartialEq)]
 enum Plain {
     Bool(bool),
@@ -22,7 +22,7 @@ enum Plain {
     List(Vec<Plain>),
 }
 
-/// Makes samples as `data` says, alike but for some differences, and collates and converts them.
+/// Makes samples as `data` says, alike except for some differences, and collates and converts them.
 pub fn values(data: &[u8]) {
     let mut choices = Choices::new(data);
     let len = choices.below(5);
@@ -32,7 +32,10 @@ pub fn values(data: &[u8]) {
     let wrap = |it| (0..deep).fold(it, |it, _| wrapped(sort, it));
     let samples: Vec<Plain> = (0..len).map(|_| wrap(varied(&model, &mut choices))).collect();
     let values: Vec<Value> = samples.iter().map(value).collect();
-    assert!(samples.iter().zip(&values).all(|(sample, value)| seen(value) == *sample), "not what it was made of");
+    assert!(
+        samples.iter().zip(&values).all(|(sample, value)| seen(value) == *sample),
+        "a value differs from what it was made of"
+    );
 
     let got = default_collate(&values);
     let expected = collated(&samples.iter().collect::<Vec<_>>(), 0);
@@ -55,7 +58,7 @@ fn wrapped(sort: usize, it: Plain) -> Plain {
     }
 }
 
-/// A tree of so many levels at most.
+/// Returns a tree of at most `levels` levels.
 fn plain(choices: &mut Choices<'_>, levels: usize) -> Plain {
     let below = |choices: &mut Choices<'_>| -> Vec<Plain> {
         (0..choices.below(4)).map(|_| plain(choices, levels - 1)).collect()
@@ -85,7 +88,7 @@ fn plain(choices: &mut Choices<'_>, levels: usize) -> Plain {
 }
 
 impl Plain {
-    /// A tensor with a shape and elements.
+    /// Gives a tensor a shape and elements.
     fn filled(self, choices: &mut Choices<'_>) -> Self {
         let Self::Tensor(dtype, ..) = self else { return self };
         let shape: Vec<usize> = (0..choices.of(&[0, 1, 2, 3, 7, 8])).map(|_| choices.of(&[1, 2, 0, 3])).collect();
@@ -98,7 +101,7 @@ fn elements(choices: &mut Choices<'_>, dtype: DType, shape: &[usize]) -> Vec<u8>
     (0..len).map(|_| if dtype == DType::Bool { choices.byte() & 1 } else { choices.byte() }).collect()
 }
 
-/// A sample like the model: other numbers and texts, and seldom something else.
+/// Returns a sample like the model, with other numbers and texts, and rarely with other differences.
 fn varied(model: &Plain, choices: &mut Choices<'_>) -> Plain {
     if choices.one_in(40) {
         return plain(choices, 2);
@@ -184,7 +187,7 @@ fn array(dtype: DType, shape: &[usize], bytes: &[u8]) -> AnyArray {
     }
 }
 
-/// What a value is.
+/// Returns the plain form of a value.
 fn seen(value: &Value) -> Plain {
     let items = |items: &[Value]| items.iter().map(seen).collect();
     match value {
@@ -201,11 +204,11 @@ fn seen(value: &Value) -> Plain {
         }
         Value::Tuple(it) => Plain::Tuple(items(it)),
         Value::List(it) => Plain::List(items(it)),
-        Value::Custom(_) => unreachable!("none was made"),
+        Value::Custom(_) => unreachable!("no custom value was made"),
     }
 }
 
-/// The batch of these samples, `depth` containers below the top; `None` if they cannot be one.
+/// Returns the batch of these samples, `depth` containers below the top, or `None` if they cannot be collated.
 fn collated(batch: &[&Plain], depth: usize) -> Option<Plain> {
     let first = *batch.first()?;
     if depth > MAX_DEPTH {
@@ -262,7 +265,7 @@ fn collated(batch: &[&Plain], depth: usize) -> Option<Plain> {
     }
 }
 
-/// What a sample by itself becomes, `depth` containers below the top; `None` if it is nested too deep.
+/// Returns a single sample converted, `depth` containers below the top, or `None` if it is nested too deep.
 fn converted(sample: &Plain, depth: usize) -> Option<Plain> {
     if depth > MAX_DEPTH {
         return None;

@@ -1,10 +1,10 @@
-//! Every target over its corpus and its regressions, and then over random inputs: some from nothing, some made of the
-//! corpus by a few changes. `SLOTLINE_FUZZ_RUNS` says how many of these, for each target (default: 2000).
+//! Runs every target over its corpus and its regressions, and then over random inputs: half generated from scratch, half
+//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 2000).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Marsaglia's xorshift: all that is needed here, and always the same.
+/// Marsaglia's xorshift with a fixed seed, so that the inputs are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    /// The same bytes with a few changes.
+    /// Returns `seed` with a few changes.
     fn changed(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut data = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// The files of a folder beside this one, by name; none if there is no such folder.
+/// Returns the files of `folder` for `target`, sorted by name. Returns none if the folder does not exist.
 fn files(folder: &str, target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target);
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
@@ -51,7 +51,7 @@ fn files(folder: &str, target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Where a failing input is left, as bytes to put into `regressions`.
+/// Writes the input to a file if the target panics, to be added to `regressions`.
 struct Failing<'a>(&'a str, &'a [u8]);
 
 impl Drop for Failing<'_> {
@@ -59,7 +59,7 @@ impl Drop for Failing<'_> {
         if std::thread::panicking() {
             let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.failing", self.0));
             let written = fs::write(&path, self.1);
-            eprintln!("the input that failed: {} ({written:?})", path.display());
+            eprintln!("failing input: {} ({written:?})", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A folder of JPEGs, a folder for each class, as torchvision's `ImageFolder` has it.
+//! Loads a folder of JPEGs with one subfolder for each class, like torchvision's `ImageFolder`.
 //!
 //! `cargo run -p slotline-image --features jpeg --example image_folder [FOLDER]`
 
@@ -10,7 +10,7 @@ use slotline::dataset::{Context, Dataset};
 use slotline::{BoxError, Loader};
 use slotline_image::{Jpeg, Pipeline};
 
-/// `FOLDER/CLASS/PICTURE.jpg`; classes are numbered by their names' order.
+/// The files `FOLDER/CLASS/IMAGE.jpg`; classes are numbered in the order of their names.
 struct ImageFolder {
     classes: Vec<String>,
     files: Vec<(PathBuf, i64)>,
@@ -32,7 +32,7 @@ impl ImageFolder {
     }
 }
 
-/// A folder's entries by name: the order in which a system lists them may be any.
+/// Returns a folder's entries sorted by name: systems list them in any order.
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>, BoxError> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, BoxError>>()?;
     paths.sort();
@@ -48,13 +48,13 @@ impl Dataset for ImageFolder {
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let (path, class) = &self.files[index];
-        // The thread's own memory, so that no file is read into fresh one.
+        // Thread-local memory, so that no file is read into a new allocation.
         let bytes = cx.local::<Vec<u8>>();
         bytes.clear();
         fs::File::open(path)
             .and_then(|mut file| file.read_to_end(bytes))
             .map_err(|e| format!("{}: {e}", path.display()))?;
-        // Nothing is decoded yet: that happens right into the batch.
+        // Nothing is decoded yet: that happens later, directly into the batch.
         Ok((Jpeg::new(bytes, &self.pipeline).path(path), *class))
     }
 }
@@ -72,7 +72,7 @@ fn main() -> Result<(), BoxError> {
     // The usual size and normalisation of ImageNet.
     let pipeline = Pipeline::new(224, 224)?.normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])?;
     let dataset = ImageFolder::new(&folder, pipeline)?;
-    println!("{} pictures of {:?}", dataset.len(), dataset.classes);
+    println!("{} images of {:?}", dataset.len(), dataset.classes);
     let expected = dataset.len();
     let mut loader = Loader::builder(dataset).batch_size(32).shuffle(true).seed(42).num_workers(2).build()?;
     let mut seen = 0;
@@ -87,7 +87,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Some pictures, where no folder is named.
+/// Creates some images, for use if no folder is given.
 fn make_pictures(folder: &Path) -> Result<(), BoxError> {
     for (class, tint) in [("dark", 40_usize), ("light", 180)] {
         fs::create_dir(folder.join(class))?;

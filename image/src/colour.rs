@@ -1,17 +1,17 @@
-//! From planes to numbers: colours, normalisation and the element type in one step.
+//! Converts planes to numbers: colours, normalisation and the element type in one step.
 
 use slotline::dtype::Element;
 
 use crate::error::ImageError;
 use crate::pipeline::Pipeline;
 
-/// What a picture's numbers may be: `f32`, normalised, or `u8`.
+/// The element type of decoded images: `f32`, normalised, or `u8`.
 pub trait Pixel: Element + private::Sealed {
-    /// The nearest of this type to a value in its range.
+    /// Returns the value of this type that is nearest to `value`, which must be in the type's range.
     #[doc(hidden)]
     fn nearest(value: f32) -> Self;
 
-    /// [`Pipeline::decode`] for this type.
+    /// Implements [`Pipeline::decode`] for this type.
     #[doc(hidden)]
     fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError>;
 }
@@ -44,28 +44,28 @@ impl Pixel for u8 {
     }
 }
 
-/// Which colours the planes hold.
+/// The colours that the planes hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planes {
-    /// Brightness and two differences, as most JPEGs have them; of a grey one, no differences.
+    /// Brightness and two colour differences, as in most JPEGs; a grey image has no differences.
     YCbCr,
     /// Red, green and blue.
     Rgb,
 }
 
-/// How one channel is made of three planes, whose numbers are fractions of 256.
+/// How one channel is computed from three planes, whose numbers are fractions of 256.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub(crate) factors: [f32; 3],
     pub(crate) offset: f32,
-    /// What black and the brightest of this channel become: colours out of reach end there.
+    /// The values of black and of the brightest colour in this channel: colours out of range are clamped to them.
     pub(crate) range: [f32; 2],
 }
 
 impl Channel {
-    /// The three channels of `planes`, normalised: `(value / 255 - mean) / std`.
+    /// Returns the three channels of `planes`, normalised: `(value / 255 - mean) / std`.
     pub(crate) fn all(planes: Planes, mean: [f32; 3], std: [f32; 3]) -> [Self; 3] {
-        // JFIF's, which is BT.601 with the full range.
+        // The conversion of JFIF, which is BT.601 with the full range.
         let factors: [[f64; 3]; 3] = match planes {
             Planes::YCbCr => [[1.0, 0.0, 1.402], [1.0, -0.344_136_286, -0.714_136_286], [1.0, 1.772, 0.0]],
             Planes::Rgb => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -77,7 +77,7 @@ impl Channel {
             Self {
                 factors: factors[i].map(|factor| (factor * scale / 256.0) as f32),
                 offset: (-(factors[i][1] + factors[i][2]) * grey * scale - mean / std) as f32,
-                // Not -0, which some CPUs would take for 0, and others not.
+                // Avoids -0: CPUs differ in whether `max` of -0 and 0 returns -0.
                 range: [(0.0 - mean) / std, (1.0 - mean) / std].map(|end| end as f32),
             }
         })

@@ -1,4 +1,4 @@
-//! Bytes to planes: what libjpeg-turbo is asked for, and the memory it decodes into.
+//! Decodes bytes to planes with libjpeg-turbo, and holds the memory that it decodes into.
 
 use turbojpeg::{Colorspace, DecompressHeader, Decompressor, PixelFormat, ScalingFactor, Subsamp};
 
@@ -7,34 +7,35 @@ use crate::error::ImageError;
 use crate::resample::{Plane, STRIDE};
 use crate::taps::Axis;
 
-/// Sizes to decode at, smallest first. The others of libjpeg-turbo's (7/8 to 3/8) have no vector instructions: 5/8 takes
-/// longer than the full size.
+/// The reduced sizes to decode at, smallest first. libjpeg-turbo has no vector instructions for its other sizes (7/8
+/// to 3/8): 5/8 takes longer than the full size.
 const REDUCED: [ScalingFactor; 3] = [ScalingFactor::ONE_EIGHTH, ScalingFactor::ONE_QUARTER, ScalingFactor::ONE_HALF];
 
-/// More scans than any encoder writes. Each costs a pass over the whole picture, and a hostile file may have thousands.
+/// The maximum number of scans, more than any encoder writes. Each scan costs a pass over the whole image, and a
+/// malicious file may have thousands.
 const MAX_SCANS: u32 = 500;
 
-/// The memory that pictures are decoded into.
+/// The memory that images are decoded into.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// The planes, one after the other.
+    /// The planes, back to back.
     planes: Vec<u8>,
-    /// Pixels of pictures that can't be decoded to planes.
+    /// The pixels of images that cannot be decoded to planes.
     pixels: Vec<u8>,
 }
 
-/// A decoded picture.
+/// A decoded image.
 #[derive(Debug)]
 pub(crate) struct Picture<'a> {
     pub(crate) colours: Planes,
-    /// Red, or brightness; and the others, which a grey picture doesn't have.
+    /// The first plane, red or brightness, and the other two, which a grey image does not have.
     pub(crate) first: Plane<'a>,
     pub(crate) others: Option<[Plane<'a>; 2]>,
-    /// How the first plane and the others lie on the picture: `[rows, columns]`.
+    /// The mapping of the first plane, and of the other two, to the target: `[rows, columns]`.
     pub(crate) axes: [[Axis; 2]; 2],
 }
 
-/// What may be decoded, and for what.
+/// The target size, and the limits on decoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) height: usize,
@@ -44,13 +45,13 @@ pub(crate) struct Wanted {
 }
 
 impl Decoder {
-    /// Decodes a JPEG, at a reduced size if that is allowed and at least as large as what is wanted.
+    /// Decodes a JPEG. Uses a reduced size if that is allowed and still at least as large as the target.
     pub(crate) fn decode(&mut self, bytes: &[u8], wanted: Wanted) -> Result<Picture<'_>, ImageError> {
         if !bytes.starts_with(b"\xff\xd8") {
             return Err(ImageError::not_jpeg(bytes));
         }
-        // A new one for each picture: it would keep the tables of the last one for those that have none of their own, and
-        // what comes out must not depend on what went before.
+        // Each image gets a new decompressor: a reused one would apply the tables of the previous image to images
+        // without tables, and the output must not depend on earlier images.
         let mut turbo = Decompressor::new().map_err(|error| data(bytes, error))?;
         turbo.set_scan_limit(MAX_SCANS).map_err(|error| data(bytes, error))?;
         let header = turbo.read_header(bytes).map_err(|error| data(bytes, error))?;
@@ -116,7 +117,8 @@ impl Decoder {
     }
 }
 
-/// A pixel's colour. Four numbers are cyan, magenta, yellow and black, inverted as Adobe's programs write them.
+/// Returns the colour of a pixel. Four numbers are cyan, magenta, yellow and black, inverted as Adobe's programs
+/// write them.
 fn rgb(pixel: &[u8]) -> [u8; 3] {
     match *pixel {
         [c, m, y, k] => [c, m, y].map(|ink| ((u32::from(ink) * u32::from(k) + 127) / 255) as u8),
@@ -124,7 +126,7 @@ fn rgb(pixel: &[u8]) -> [u8; 3] {
     }
 }
 
-/// The first `len` bytes of `memory`, which grows if it has to.
+/// Returns the first `len` bytes of `memory`, which grows if necessary.
 fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageError> {
     if memory.len() < len {
         memory.try_reserve_exact(len - memory.len()).map_err(|_| ImageError::Memory { bytes: len })?;
@@ -133,12 +135,12 @@ fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageError> {
     Ok(&mut memory[..len])
 }
 
-/// The error of these bytes, in the decoder's words.
+/// Creates the error for these bytes, with the decoder's message.
 #[cold]
 fn data(bytes: &[u8], error: turbojpeg::Error) -> ImageError {
     let message = match error {
-        // Of a file that has tables but no picture, the header's sizes are -1.
-        turbojpeg::Error::IntegerOverflow(_) => "there is no picture in it".to_owned(),
+        // If a file has tables but no image, the sizes in its header are -1.
+        turbojpeg::Error::IntegerOverflow(_) => "it contains no image".to_owned(),
         turbojpeg::Error::TurboJpegError(message) => message,
         other => other.to_string(),
     };

@@ -1,104 +1,103 @@
-//! What can be wrong with a picture, or with what is asked of it.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
-/// Why a JPEG can't become a row.
+/// A JPEG cannot be decoded, or a pipeline's parameters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The bytes don't start as a JPEG does.
+    /// The bytes do not start like a JPEG.
     #[error("expected a JPEG, found {found}; {advice}")]
     NotJpeg {
-        /// What they look like.
+        /// What the bytes look like.
         found: String,
         /// What to do about it.
         advice: &'static str,
     },
-    /// The decoder refuses the data, or would have to guess a part of the picture.
+    /// The decoder rejects the data, or would have to guess a part of the image.
     #[error(
-        "a JPEG of {len} bytes is cut short, damaged or of a kind that can't be decoded: {message}; copy or download it again, or leave it out"
+        "a JPEG of {len} bytes is cut short, damaged or of an unsupported kind: {message}; copy or download it again, \
+         or remove it"
     )]
     Data {
-        /// How many bytes there are.
+        /// The length of the data, in bytes.
         len: usize,
-        /// What the decoder says.
+        /// The decoder's message.
         message: String,
     },
-    /// The picture has more pixels than the pipeline admits.
+    /// The image has more pixels than the pipeline allows.
     #[error(
-        "a JPEG of {width} × {height} pixels is more than the {limit} pixels allowed; raise `max_pixels` if you trust it"
+        "a JPEG of {width} × {height} pixels exceeds the limit of {limit} pixels; raise `max_pixels` if you trust it"
     )]
     TooLarge {
-        /// Pixels in a row.
+        /// The width of the image, in pixels.
         width: usize,
-        /// Rows.
+        /// The height of the image, in pixels.
         height: usize,
-        /// The limit.
+        /// The maximum number of pixels.
         limit: usize,
     },
-    /// There is no memory for the decoded picture.
-    #[error("no memory for the {bytes} bytes of a decoded JPEG; use fewer workers or smaller pictures")]
+    /// There is not enough memory for the decoded image.
+    #[error("cannot allocate the {bytes} bytes of a decoded JPEG; use fewer workers or smaller images")]
     Memory {
-        /// How many bytes were asked for.
+        /// The requested size, in bytes.
         bytes: usize,
     },
-    /// The target has no pixels, or more than 65,535 in a direction.
-    #[error("the target is {height} × {width} pixels; each must be between 1 and 65,535")]
+    /// The target has no pixels, or a side of more than 65,535.
+    #[error("the target is {height} × {width} pixels; each side must be between 1 and 65,535")]
     Target {
-        /// Rows.
+        /// The height of the target, in pixels.
         height: usize,
-        /// Pixels in a row.
+        /// The width of the target, in pixels.
         width: usize,
     },
-    /// Numbers that can't be normalised with.
-    #[error(
-        "channel {channel} is to be normalised with mean {mean} and std {std}; both must be finite, and std above 0"
-    )]
+    /// A mean or a standard deviation is invalid.
+    #[error("channel {channel} has mean {mean} and std {std}; both must be finite, and std must be above 0")]
     Normalisation {
-        /// 0 for red, 1 for green, 2 for blue.
+        /// The channel: 0 for red, 1 for green, 2 for blue.
         channel: usize,
-        /// What was given, in words, so that errors can be compared.
+        /// The given mean, as text so that errors can be compared.
         mean: String,
-        /// The same.
+        /// The given standard deviation, as text.
         std: String,
     },
 }
 
-/// Why the JPEG of a [file](crate::Jpeg::path) can't become a row.
+/// The JPEG of a [file](crate::Jpeg::path) cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 #[non_exhaustive]
 pub struct FileError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The error of the JPEG.
     pub error: ImageError,
 }
 
 impl ImageError {
-    /// For bytes that don't start as a JPEG does: says what they look like instead.
+    /// Creates the error for bytes that do not start like a JPEG, and describes what they look like.
     pub(crate) fn not_jpeg(bytes: &[u8]) -> Self {
         let (found, advice) = match KNOWN.iter().find(|(magic, _)| bytes.starts_with(magic)) {
             Some(&(_, found)) => (found.to_owned(), "convert it to JPEG first"),
             None if bytes.is_empty() => ("no bytes".to_owned(), "copy or download it again"),
             None => {
                 let start = &bytes[..bytes.len().min(8)];
-                (format!("bytes that start with {start:02x?}"), "check that the data is what you mean")
+                (format!("bytes that start with {start:02x?}"), "check that this is the intended data")
             }
         };
         Self::NotJpeg { found, advice }
     }
 }
 
-/// First bytes of what is often found in place of a JPEG.
+/// The first bytes of data that is often found instead of a JPEG.
 const KNOWN: &[(&[u8], &str)] = &[
-    (b"\x89PNG", "a PNG picture"),
-    (b"GIF8", "a GIF picture"),
-    (b"RIFF", "a WebP picture or another RIFF file"),
-    (b"BM", "a BMP picture"),
-    (b"II*\0", "a TIFF picture"),
-    (b"MM\0*", "a TIFF picture"),
-    (b"\0\0\0\x0cJXL", "a JPEG XL picture"),
-    (b"\0\0\0\x0cjP", "a JPEG 2000 picture"),
+    (b"\x89PNG", "a PNG image"),
+    (b"GIF8", "a GIF image"),
+    (b"RIFF", "a WebP image or another RIFF file"),
+    (b"BM", "a BMP image"),
+    (b"II*\0", "a TIFF image"),
+    (b"MM\0*", "a TIFF image"),
+    (b"\0\0\0\x0cJXL", "a JPEG XL image"),
+    (b"\0\0\0\x0cjP", "a JPEG 2000 image"),
     (b"<", "a web page or XML"),
 ];

@@ -1,30 +1,32 @@
-//! Sixteen numbers at once: the arithmetic of resizing, written out for the CPUs where compilers don't find it.
+//! Arithmetic on sixteen numbers at once for resizing, written out for the CPUs for which compilers do not vectorise
+//! it.
 
 use crate::colour::Channel;
 
-/// Sixteen fractions of 256.
+/// A vector of sixteen fractions of 256.
 pub(crate) trait Lanes: Copy {
-    /// The same number sixteen times.
+    /// Returns a vector with the same number sixteen times.
     fn splat(number: u16) -> Self;
 
-    /// These.
+    /// Loads a vector from memory.
     fn load(numbers: &[u16; 16]) -> Self;
 
-    /// Bytes, as fractions of 256: those from 0 and from 16 on, and those from 8 and from 24 on, eight of each.
+    /// Converts bytes to fractions of 256. The first vector holds the eight bytes from 0 and the eight from 16 on,
+    /// the second one those from 8 and from 24 on.
     fn widen(bytes: &[u8; 32]) -> [Self; 2];
 
-    /// Adds `numbers`, of which `weight` counts in 65,536, cut off; at most 65,535.
+    /// Adds `numbers * weight / 65,536`, truncated, and saturates at 65,535.
     fn add(self, numbers: Self, weight: u16) -> Self;
 
-    /// Eight rows of sixteen become sixteen columns of eight: each result has one of the first eight columns, and the one
-    /// that is eight further.
+    /// Transposes eight rows of sixteen to sixteen columns of eight. Each result holds one of the first eight
+    /// columns, and the column that is eight further.
     fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8];
 
-    /// One channel of eight pixels, made of three planes.
+    /// Computes one channel of eight pixels from three planes.
     fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8];
 }
 
-/// For any CPU.
+/// The portable implementation, for any CPU.
 impl Lanes for [u16; 16] {
     #[inline(always)]
     fn splat(number: u16) -> Self {
@@ -75,47 +77,49 @@ mod avx2 {
 
     use super::{Channel, Lanes};
 
-    /// For CPUs with AVX2: whoever uses it has asked the CPU first, as `Pipeline` does.
+    /// The implementation for CPUs with AVX2. Code that uses it must check first that the CPU supports AVX2, as
+    /// `Pipeline` does.
     ///
-    /// What an operation does is a function that is compiled for AVX2 itself. Were it left to be inlined into a caller that is,
-    /// it would not be wherever a closure stands between them, and each instruction would become a call.
+    /// Each operation is implemented by a function that is itself compiled for AVX2. If the operation relied on being
+    /// inlined into a caller that is compiled for AVX2, a closure in between would prevent that, and each instruction
+    /// would become a call.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256i);
 
     impl Lanes for Avx2 {
         #[inline(always)]
         fn splat(number: u16) -> Self {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { splat(number) }
         }
 
         #[inline(always)]
         fn load(numbers: &[u16; 16]) -> Self {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { load(numbers) }
         }
 
         #[inline(always)]
         fn widen(bytes: &[u8; 32]) -> [Self; 2] {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { widen(bytes) }
         }
 
         #[inline(always)]
         fn add(self, numbers: Self, weight: u16) -> Self {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { add(self, numbers, weight) }
         }
 
         #[inline(always)]
         fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { turn(rows) }
         }
 
         #[inline(always)]
         fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8] {
-            // SAFETY: the CPU has AVX2.
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { self::channel(planes, channel) }
         }
     }

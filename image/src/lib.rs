@@ -1,7 +1,7 @@
-//! Pictures that decode themselves into the batch: resized, normalised, channel after channel.
+//! JPEG samples that are decoded directly into the batch: resized, normalised, and stored channel by channel.
 //!
-//! With the feature `jpeg`; without it the crate is empty. A [`Jpeg`] is a [sample](slotline::sample): bytes, and the
-//! [`Pipeline`] that says what becomes of them.
+//! This crate needs the feature `jpeg`; without it the crate is empty. A [`Jpeg`] is a [sample](slotline::sample). It
+//! consists of the file's bytes and the [`Pipeline`] that decodes them.
 //!
 #![cfg_attr(feature = "jpeg", doc = "```")]
 #![cfg_attr(not(feature = "jpeg"), doc = "```ignore")]
@@ -46,45 +46,50 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! Bytes from files are read in `get`, into memory of the thread's own
+//! Read the bytes of files in `get`, into a thread-local buffer
 //! ([`Context::local`](slotline::dataset::Context::local)), as in the example `image_folder`.
 //!
-//! # What is decoded
+//! # Supported images
 //!
-//! Baseline and progressive JPEGs of 8 bits, of any subsampling; grey ones get three equal channels, and those in CMYK are
-//! taken to be inverted, as Adobe's programs write them. Everything that libjpeg-turbo has a warning for (data that
-//! is cut short, damaged, or has bytes that don't belong there) is an error here, since the picture would be partly
-//! guessed. PIL refuses only data that is cut short, and lets the other warnings pass. The orientation that EXIF may
-//! tell of is not applied, as in PIL's `open` and torchvision's `decode_jpeg`; nor are colour profiles.
+//! Baseline and progressive JPEGs of 8 bits, with any subsampling. Grey images are expanded to three equal channels.
+//! CMYK images are assumed to be inverted, as Adobe's programs write them. Everything that libjpeg-turbo warns about
+//! (data that is cut short, damaged, or contains extraneous bytes) is an error here, since parts of the image would
+//! be guessed. PIL rejects only data that is cut short, and ignores the other warnings. Neither the EXIF orientation
+//! (as in PIL's `open` and torchvision's `decode_jpeg`) nor colour profiles are applied.
 //!
 //! # Speed and exactness
 //!
-//! Pictures are decoded to planes as they are in the file, brightness and two (mostly smaller) colour differences. Each
-//! plane is brought to the target's size by itself, with vector instructions, and colours and normalisation are
-//! computed at that size only, right into the batch. That is not bit for bit what PIL gives, which rounds to bytes at
-//! every step, but it is the same for all threads and CPUs.
+//! Images are decoded to the planes of the file: brightness and two colour differences, which mostly have a lower
+//! resolution. Each plane is resized separately, with vector instructions. Colours and normalisation are computed
+//! only at the target size, and written directly into the batch. The result is not bit-identical to PIL's, which
+//! rounds to bytes at every step, but it is the same for all threads and CPUs.
 //!
-//! Beside torchvision 0.29 (`decode_jpeg`, `resize` with antialiasing) and Pillow 13, at full size, generated pictures
-//! differed by so many of 255 levels: those with colours at half the resolution by up to 0.7 in the mean and 4.1 at most,
-//! those with colours at full resolution by up to 0.35 and 3, grey ones by up to 0.31 and 1.
+//! The table shows the differences of generated images, decoded at full size, to torchvision 0.29 (`decode_jpeg`,
+//! `resize` with antialiasing) and Pillow 13, in levels out of 255:
 //!
-//! Beside decoding to red, green and blue and filtering with 64-bit numbers, on the pictures of the tests: grey ones differ
-//! by less than 0.1 of 255 levels; those with colours at full resolution by up to 0.5, which is the other way's rounding;
-//! those with colours at half the resolution by up to 4, at 50 dB or more, since colours are interpolated once, not twice.
-//! Decoding at a [reduced](Pipeline::reduced) size differs from decoding at full size by up to 12 levels at edges, 42 to
-//! 55 dB.
+//! | images | mean difference, up to | largest difference |
+//! |---|---|---|
+//! | colours at half the resolution | 0.7 | 4.1 |
+//! | colours at full resolution | 0.35 | 3 |
+//! | grey | 0.31 | 1 |
+//!
+//! Compared with decoding to red, green and blue and filtering with 64-bit numbers, the images of the tests differ as
+//! follows. Grey images differ by less than 0.1 of 255 levels. Images with colours at full resolution differ by up to
+//! 0.5, due to the rounding of that method. Images with colours at half the resolution differ by up to 4, at 50 dB or
+//! more, since colours are interpolated once, not twice. Decoding at a [reduced](Pipeline::reduced) size differs from
+//! decoding at full size by up to 12 levels at edges, 42 to 55 dB.
 //!
 //! # Memory
 //!
-//! Each thread that decodes keeps, until it ends, the planes of the largest picture it met and tables for some sizes; with
-//! pictures no larger than before and of the same sizes, nothing more is allocated in Rust. libjpeg-turbo itself is set up
-//! anew for each picture, so that none depends on another: it takes working memory from `malloc` (for a progressive one,
-//! all coefficients) and gives it back.
+//! Until it exits, each decoding thread keeps the planes of the largest image that it has decoded, and tables for
+//! some sizes. For images that are no larger and have the same sizes, no further memory is allocated in Rust.
+//! libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
+//! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards.
 //!
-//! # To build
+//! # Building
 //!
-//! The feature needs CMake, NASM and a C compiler for libjpeg-turbo, which comes with its crate, or libjpeg-turbo 3 on the
-//! system and `TURBOJPEG_SOURCE=pkg-config`.
+//! The feature needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
+//! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`.
 
 #![cfg(feature = "jpeg")]
 
@@ -105,7 +110,8 @@ pub use self::colour::Pixel;
 pub use self::error::{FileError, ImageError};
 pub use self::pipeline::Pipeline;
 
-/// A JPEG that is decoded into its row when its turn comes: `T` (`f32` or `u8`), shape `[3, height, width]`.
+/// A JPEG that is decoded into its row of the batch, with element type `T` (`f32` or `u8`) and shape
+/// `[3, height, width]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Jpeg<'a, T = f32> {
     bytes: &'a [u8],
@@ -114,13 +120,13 @@ pub struct Jpeg<'a, T = f32> {
 }
 
 impl<'a, T: Pixel> Jpeg<'a, T> {
-    /// The picture in `bytes`, a whole JPEG file, to be decoded by `pipeline`. Nothing is looked at yet.
+    /// Creates a sample from `bytes`, a whole JPEG file, which `pipeline` decodes. The bytes are not examined yet.
     pub fn new(bytes: &'a [u8], pipeline: &'a Pipeline<T>) -> Self {
         Self { bytes, pipeline, path: None }
     }
 
-    /// Says which file the bytes are from: if they can't be decoded, the error is a [`FileError`] that names it, in place of
-    /// an [`ImageError`].
+    /// Sets the path of the file that the bytes come from. If they cannot be decoded, the error is a [`FileError`]
+    /// with this path instead of an [`ImageError`].
     pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
         Self { path: Some(path.as_ref()), ..self }
     }

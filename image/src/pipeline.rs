@@ -1,4 +1,4 @@
-//! What becomes of pictures: their size, their numbers, and how they may be decoded.
+//! The pipeline: the size and numbers of decoded images, and how they may be decoded.
 
 use std::cell::RefCell;
 
@@ -11,40 +11,40 @@ use crate::lanes::Lanes;
 use crate::resample::{HALF, Rows};
 use crate::taps::{LANES, Tables};
 
-/// The most pixels of a JPEG, unless [`Pipeline::max_pixels`] says otherwise; PIL refuses larger ones, too.
+/// The default maximum number of pixels of a JPEG, see [`Pipeline::max_pixels`]. PIL rejects larger images too.
 const MAX_PIXELS: usize = 178_956_970;
 
-/// What becomes of each JPEG: decoded, resized to one size, normalised, channel after channel.
+/// Decodes JPEGs, resizes them to one size, normalises them, and stores them channel by channel.
 ///
-/// Resizing is bilinear with antialiasing, as PIL's and torchvision's (`antialias=True`), to exactly the target's size:
-/// the picture is not cropped, and its proportions become the target's.
+/// Resizing is bilinear with antialiasing, as in PIL and torchvision (`antialias=True`), to exactly the target's
+/// size. The image is not cropped, and is stretched to the target's proportions.
 ///
-/// [`new`](Pipeline::new) makes `f32` between 0 and 1 unless [normalised](Pipeline::normalize); [`bytes`](Pipeline::bytes)
-/// makes `u8`.
+/// [`new`](Pipeline::new) produces `f32` values between 0 and 1 unless [normalised](Pipeline::normalize);
+/// [`bytes`](Pipeline::bytes) produces `u8`.
 #[derive(Clone, Debug)]
 pub struct Pipeline<T = f32> {
     wanted: Wanted,
-    /// Of pictures in brightness and differences, and in red, green and blue.
+    /// For images in brightness and colour differences, and for images in red, green and blue.
     channels: [[Channel; 3]; 2],
     element: std::marker::PhantomData<fn() -> T>,
 }
 
 impl Pipeline {
-    /// Pictures of `height × width` pixels as `f32`, from 0 for black to 1.
+    /// Creates a pipeline for images of `height × width` pixels as `f32`, from 0 for black to 1.
     ///
     /// # Errors
     ///
-    /// If a side is 0 or above 65,535.
+    /// Fails if a side is 0 or above 65,535.
     pub fn new(height: usize, width: usize) -> Result<Self, ImageError> {
         Self::with(height, width, [0.0; 3], [1.0; 3])
     }
 
-    /// Takes `mean` from the channels and divides them by `std`, in units of the brightest value, as torchvision's
-    /// `Normalize` does.
+    /// Subtracts `mean` from the channels and divides them by `std`, both in units of the brightest value, as
+    /// torchvision's `Normalize` does.
     ///
     /// # Errors
     ///
-    /// If a mean isn't finite, or a standard deviation isn't above 0 and finite.
+    /// Fails if a mean is not finite, or if a standard deviation is not above 0 and finite.
     pub fn normalize(mut self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
         for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
             if !mean.is_finite() || !std.is_normal() || std < 0.0 {
@@ -57,11 +57,11 @@ impl Pipeline {
 }
 
 impl Pipeline<u8> {
-    /// Pictures of `height × width` pixels as bytes, rounded, from 0 for black to 255.
+    /// Creates a pipeline for images of `height × width` pixels as rounded bytes, from 0 for black to 255.
     ///
     /// # Errors
     ///
-    /// If a side is 0 or above 65,535.
+    /// Fails if a side is 0 or above 65,535.
     pub fn bytes(height: usize, width: usize) -> Result<Self, ImageError> {
         Self::with(height, width, [0.0; 3], [1.0 / 255.0; 3])
     }
@@ -80,45 +80,47 @@ impl<T: Pixel> Pipeline<T> {
         })
     }
 
-    /// Whether pictures may be decoded at a half, a quarter or an eighth of their size where that is still at least
-    /// the target's in both directions (default: they may). It is faster, and the result a little sharper, as the
-    /// decoder's reduction is a better filter than resizing has; see the [module](crate#speed-and-exactness).
+    /// Sets whether images may be decoded at a half, a quarter or an eighth of their size if that is still at least
+    /// the target's size in both directions (default: `true`). This is faster, and the result is a little sharper,
+    /// since the decoder's reduction is a better filter than resizing; see the [crate
+    /// documentation](crate#speed-and-exactness).
     pub fn reduced(mut self, reduced: bool) -> Self {
         self.wanted.reduced = reduced;
         self
     }
 
-    /// The most pixels a JPEG may have (default: 178,956,970, which is PIL's limit); a small file can claim to be very
-    /// large.
+    /// Sets the maximum number of pixels of a JPEG (default: 178,956,970, PIL's limit). It protects against small
+    /// files that claim to be very large.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
         self.wanted.max_pixels = max_pixels;
         self
     }
 
-    /// The shape of a picture: `[3, height, width]`.
+    /// Returns the shape of a decoded image: `[3, height, width]`.
     pub fn shape(&self) -> [usize; 3] {
         [3, self.wanted.height, self.wanted.width]
     }
 
-    /// Writes the picture that `jpeg` holds into `out`, in C order of its [`shape`](Self::shape): all red, all green, all
-    /// blue values.
+    /// Decodes the image in `jpeg` into `out`, in C order of its [`shape`](Self::shape): all red, then all green,
+    /// then all blue values.
     ///
     /// # Errors
     ///
-    /// If the bytes aren't a whole, undamaged JPEG, or it is too large; see [`ImageError`]. `out` may be overwritten in
-    /// part then.
+    /// Fails if the bytes are not a whole, undamaged JPEG, or if the image is too large; see [`ImageError`]. `out`
+    /// may then be partially overwritten.
     ///
     /// # Panics
     ///
-    /// If `out` isn't as long as the shape says.
+    /// Panics if the length of `out` does not match the shape.
     pub fn decode(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
         let [channels, height, width] = self.shape();
-        assert_eq!(out.len(), channels * height * width, "a picture has shape {:?}", self.shape());
+        assert_eq!(out.len(), channels * height * width, "an image has shape {:?}", self.shape());
         T::decode(self, jpeg, out)
     }
 
-    /// [`decode`](Self::decode), for an `out` of the right length. Inlined into a function for each element type, so that it is
-    /// compiled with this crate and not, by its own profile, with whatever crate uses it.
+    /// Implements [`decode`](Self::decode) for an `out` of the right length. It is inlined into a function for each
+    /// element type, so that it is compiled in this crate, and not in the crate that uses it, with that crate's
+    /// profile.
     #[inline(always)]
     pub(crate) fn decode_here(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
         SCRATCH.with_borrow_mut(|scratch| {
@@ -127,7 +129,7 @@ impl<T: Pixel> Pipeline<T> {
             let channels = &self.channels[usize::from(picture.colours == Planes::Rgb)];
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
-                // SAFETY: the CPU has what this function is compiled for.
+                // SAFETY: the CPU supports AVX2, as checked above.
                 unsafe { canvas.paint_avx2(&picture, channels, out) };
                 return Ok(());
             }
@@ -141,31 +143,31 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// What a thread keeps from one picture to the next.
+/// The memory that a thread keeps from one image to the next.
 #[derive(Debug, Default)]
 struct Scratch {
     decoder: Decoder,
     canvas: Canvas,
 }
 
-/// Between planes and numbers.
+/// The resized rows and the tables that turn planes into numbers.
 #[derive(Debug, Default)]
 struct Canvas {
-    /// Of the first plane and the others: down and across.
+    /// Tables of the first plane and of the other two: down and across.
     tables: [[Tables; 2]; 2],
-    /// Of each plane.
+    /// The rows of each plane.
     rows: [Rows; 3],
 }
 
 impl Canvas {
-    /// [`paint`](Self::paint), compiled for CPUs with vectors of 32 bytes. It gives the same numbers.
+    /// Like [`paint`](Self::paint), but compiled for CPUs with 32-byte vectors. The results are the same.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn paint_avx2<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
         self.paint::<Avx2, T>(picture, channels, out);
     }
 
-    /// Brings a picture to the size of the target and writes its numbers, 16 rows at a time.
+    /// Resizes an image to the target's size and writes its numbers, 16 rows at a time.
     #[inline(always)]
     fn paint<L: Lanes, T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
         let Self { tables: [first, others], rows } = self;
@@ -177,9 +179,10 @@ impl Canvas {
         });
         let (height, width) = (picture.axes[0][0].out, picture.axes[0][1].out);
         let mut rest = out;
-        let mut outs = [0; 3].map(|_| rest.split_off_mut(..height * width).expect("three channels of that size"));
+        let mut outs =
+            [0; 3].map(|_| rest.split_off_mut(..height * width).expect("`out` holds three channels of that size"));
         let planes = || std::iter::once(&picture.first).chain(picture.others.iter().flatten());
-        // A grey picture's differences stay what they are here: none.
+        // For a grey image the colour differences keep this value, which represents no difference.
         let mut blocks = [[[[128 << 8; HALF]; LANES]; 2]; 3];
         for y in (0..height).step_by(LANES) {
             for (i, (plane, rows)) in planes().zip(&mut *rows).enumerate() {
@@ -201,7 +204,7 @@ impl Canvas {
                             *numbers = L::channel([&a[half][i], &b[half][i], &c[half][i]], channel);
                         }
                         let (numbers, out) = (numbers.as_flattened(), &mut out[at..][..len]);
-                        // Mostly it is a whole one, whose length the compiler then knows.
+                        // Mostly it is a whole row of lanes, so that the compiler knows the length.
                         if let Ok(out) = <&mut [T; LANES]>::try_from(&mut *out) {
                             put(numbers, out);
                         } else {
@@ -214,7 +217,7 @@ impl Canvas {
     }
 }
 
-/// The nearest of the element type, for as many numbers as there is room.
+/// Writes the nearest values of the element type, up to the length of `out`.
 #[inline(always)]
 fn put<T: Pixel>(numbers: &[f32], out: &mut [T]) {
     for (out, &number) in out.iter_mut().zip(numbers) {
@@ -245,7 +248,7 @@ mod tests {
                 let picture = Picture { colours: Planes::YCbCr, first: plane, others, axes: [axes, axes] };
                 let (mut one, mut other) = (vec![0.0_f32; 3 * rows * columns], vec![1.0; 3 * rows * columns]);
                 Canvas::default().paint::<[u16; LANES], f32>(&picture, &channels, &mut one);
-                // SAFETY: the CPU was asked.
+                // SAFETY: the CPU supports AVX2, as checked above.
                 unsafe { Canvas::default().paint_avx2(&picture, &channels, &mut other) };
                 assert!(one.iter().zip(&other).all(|(one, other)| one.to_bits() == other.to_bits()));
             }

@@ -1,33 +1,34 @@
-//! Making planes smaller (or larger): 16 rows of the target at a time, which stay in the first cache.
+//! Resizes planes, 16 rows of the target at a time, so that they stay in the L1 cache.
 //!
-//! Down the columns first, where neighbours in memory are neighbours of a vector. Then the 16 rows are turned over, so
-//! that the other direction has neighbours, too: the same sample of 16 rows. Then they are turned back. Numbers are
-//! fractions of 256 in 16 bits and all arithmetic is of integers, so that every CPU gets the same.
+//! The vertical direction comes first, where a vector holds neighbours in memory. Then the 16 rows are transposed, so
+//! that for the horizontal direction a vector holds the same sample of 16 rows, and afterwards transposed back.
+//! Numbers are fractions of 256 in 16 bits and all arithmetic is on integers, so that every CPU computes the same
+//! result.
 
 use crate::lanes::Lanes;
 use crate::taps::{LANES, Taps};
 
 pub(crate) const HALF: usize = LANES / 2;
-/// Rows of planes are padded to a multiple of it.
+/// The rows of planes are padded to a multiple of this.
 pub(crate) const STRIDE: usize = 4 * LANES;
 
-/// Eight columns of 16 rows: what is made of a plane in one step.
+/// Eight columns of 16 rows: the part of a plane that is computed in one step.
 pub(crate) type Block = [[u16; HALF]; LANES];
 
-/// One plane of a picture.
+/// One plane of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plane<'a> {
     pub(crate) samples: &'a [u8],
-    /// From one row to the next; a multiple of [`STRIDE`].
+    /// The distance from one row to the next; a multiple of [`STRIDE`].
     pub(crate) stride: usize,
 }
 
-/// What 16 rows have in one column.
+/// The values of 16 rows in one column.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 struct Column([u16; LANES]);
 
-/// Calls a function that is compiled for the numbers of taps that there usually are, and for any other.
+/// Calls a function that is specialised for the usual numbers of taps, with a fallback for any other number.
 macro_rules! known {
     ($per:expr, $self:ident.$function:ident::<$lanes:ty>($($argument:expr),*)) => {
         match $per {
@@ -47,7 +48,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Makes these rows `y` to `y + 16` of the target.
+    /// Computes rows `y` to `y + 16` of the target.
     #[inline(always)]
     pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
         known!(down.per, self.shrink_by::<L>(plane, y, down));
@@ -61,12 +62,13 @@ impl Rows {
         }
         for half in [0, HALF] {
             for (step, columns) in self.columns[..stride].as_chunks_mut::<STRIDE>().0.iter_mut().enumerate() {
-                let mut sums = [[nothing::<L>(down.per); HALF]; STRIDE / LANES];
+                let mut sums = [[initial::<L>(down.per); HALF]; STRIDE / LANES];
                 for (i, (first, weights)) in down.eight::<P>(y + half).enumerate() {
-                    let mut row = [nothing::<L>(down.per); STRIDE / LANES];
+                    let mut row = [initial::<L>(down.per); STRIDE / LANES];
                     let mut at = first * stride + step * STRIDE;
                     for &weight in weights {
-                        let samples: &[u8; STRIDE] = samples[at..].first_chunk().expect("strides are whole steps");
+                        let samples: &[u8; STRIDE] =
+                            samples[at..].first_chunk().expect("a stride is a multiple of the step");
                         for (sums, samples) in row.as_chunks_mut::<2>().0.iter_mut().zip(samples.as_chunks().0) {
                             let [first, second] = L::widen(samples);
                             *sums = [sums[0].add(first, weight), sums[1].add(second, weight)];
@@ -78,7 +80,7 @@ impl Rows {
                     }
                 }
                 for (place, sums) in sums.iter().enumerate() {
-                    // Where `widen` found the first of them.
+                    // The position of the first of them in the input of `widen`.
                     let x = place / 2 * 2 * LANES + place % 2 * HALF;
                     let turned = L::turn(*sums);
                     for i in 0..HALF {
@@ -90,7 +92,7 @@ impl Rows {
         }
     }
 
-    /// Columns `x` to `x + 8` of the target, in fractions of 256.
+    /// Computes columns `x` to `x + 8` of the target, in fractions of 256.
     #[inline(always)]
     pub(crate) fn block<L: Lanes>(&self, x: usize, across: &Taps) -> Block {
         known!(across.per, self.block_by::<L>(x, across))
@@ -98,7 +100,7 @@ impl Rows {
 
     #[inline(always)]
     fn block_by<L: Lanes, const P: usize>(&self, x: usize, across: &Taps) -> Block {
-        let mut sums = [nothing::<L>(across.per); HALF];
+        let mut sums = [initial::<L>(across.per); HALF];
         for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<P>(x)) {
             let mut sum = *sums;
             for (column, &weight) in self.columns[first..][..weights.len()].iter().zip(weights) {
@@ -115,9 +117,10 @@ impl Rows {
     }
 }
 
-/// The sum of nothing, before `count` are added: products are cut off, which takes half of the last bit from each.
+/// Returns the initial value of a sum of `count` products. It compensates for their truncation, which removes half of
+/// the last bit from each on average.
 #[inline(always)]
-fn nothing<L: Lanes>(count: usize) -> L {
+fn initial<L: Lanes>(count: usize) -> L {
     L::splat((count / 2) as u16)
 }
 
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
     use crate::taps::{Axis, Tables};
 
-    /// The filter by definition: for each place of the target, the weight of every sample.
+    /// The filter by definition: the weight of every sample, for each place of the target.
     fn weights(axis: Axis) -> Vec<Vec<f64>> {
         let scale = axis.span / axis.out as f64;
         let width = scale.max(1.0);
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_of_any_size_come_out_as_the_filter_says() {
+    fn planes_of_any_size_match_the_filter() {
         let (mut tables, mut rows_of) = ([Tables::default(), Tables::default()], Rows::default());
         for (height, width, rows, columns) in
             [(1, 1, 5, 3), (3, 2, 17, 40), (188, 250, 224, 224), (375, 500, 224, 224), (100, 90, 30, 7), (40, 3, 40, 3)]

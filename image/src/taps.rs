@@ -1,30 +1,31 @@
-//! Which samples of a plane make one row or column of the target, and how much each counts.
+//! The samples of a plane that contribute to each row or column of the target, and their weights.
 
-/// How many rows of the target are made at once; tables are padded to a multiple of it.
+/// The number of rows of the target that are computed at once. Tables are padded to a multiple of it.
 pub(crate) const LANES: usize = 16;
 
-/// One direction of a plane, on its way to the target.
+/// One direction of a plane, and its size in the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
-    /// How many samples there are, at least one.
+    /// The number of samples, at least one.
     pub(crate) samples: usize,
-    /// How many of them the picture covers: a little less if its size is no multiple of a sample's.
+    /// The number of samples that the image covers: a little less than `samples` if the image's size is not a
+    /// multiple of a sample's.
     pub(crate) span: f64,
-    /// How many the target has, at least one.
+    /// The number of places in the target, at least one.
     pub(crate) out: usize,
 }
 
-/// The samples of each place of the target, `per` side by side with weights that sum up to 1.
+/// The samples for each place of the target: `per` adjacent samples, with weights that sum up to 1.
 ///
-/// They are those of a triangle as wide as two samples of the target (two of the plane, if that is more), which is what
-/// PIL and torchvision call bilinear with antialiasing. The weights are fractions of 65,536.
+/// The filter is a triangle as wide as two samples of the target (two of the plane, if that is more), which PIL and
+/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536.
 #[derive(Debug)]
 pub(crate) struct Taps {
     axis: Axis,
     pub(crate) per: usize,
-    /// The first of the `per` samples, for each place; `first + per` is at most the number of samples.
+    /// The first of the `per` samples for each place; `first + per` is at most the number of samples.
     pub(crate) first: Vec<u32>,
-    /// `per` for each place; all zero in the padding.
+    /// `per` weights for each place; all zero in the padding.
     pub(crate) weights: Vec<u16>,
 }
 
@@ -45,8 +46,8 @@ impl Taps {
         Self { axis, per, first, weights }
     }
 
-    /// For each of the eight places from `i` on, which is a multiple of eight: the first sample, and the weights from
-    /// there. If `P` isn't 0 it is `per`, known to the compiler.
+    /// Returns, for each of the eight places from `i` on, the first sample and the weights from there. `i` must be a
+    /// multiple of eight. `P` is 0, or equal to `per` and known to the compiler.
     #[inline(always)]
     pub(crate) fn eight<const P: usize>(&self, i: usize) -> impl Iterator<Item = (usize, &[u16])> {
         let per = if P == 0 { self.per } else { P };
@@ -55,18 +56,18 @@ impl Taps {
     }
 }
 
-/// The tables of one direction that were made last: most datasets have pictures of a few sizes.
+/// The most recently used tables of one direction. Most datasets have images of a few sizes only.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     made: Vec<Taps>,
-    /// Which one to replace next.
+    /// The index of the table that was replaced last.
     next: usize,
 }
 
 impl Tables {
     const KEPT: usize = 16;
 
-    /// The table of this direction.
+    /// Returns the table for this axis, and creates it if necessary.
     pub(crate) fn of(&mut self, axis: Axis) -> &Taps {
         let place = match self.made.iter().position(|taps| taps.axis == axis) {
             Some(place) => place,
@@ -84,7 +85,7 @@ impl Tables {
     }
 }
 
-/// The weights of samples, the first of which lies `centre` before the middle of the triangle.
+/// Computes the weights of samples, the first of which is `centre` before the middle of the triangle.
 fn fill(weights: &mut [u16], centre: f64, slope: f64) {
     let weight = |k: usize| (1.0 - (centre - k as f64).abs() * slope).max(0.0);
     let sum: f64 = (0..weights.len()).map(weight).sum();
@@ -93,8 +94,8 @@ fn fill(weights: &mut [u16], centre: f64, slope: f64) {
         *rounded = (weight(k) * unit + 0.5) as u16;
         left -= i32::from(*rounded);
     }
-    // What rounding left over goes to the middle, where it matters least. A single weight of 1 is one too much for 16
-    // bits, and stays 65,535.
+    // The rounding error is added to the middle weight, where it matters least. A single weight of 1 exceeds 16 bits
+    // by one, and stays 65,535.
     let middle = ((centre + 0.5) as usize).min(weights.len() - 1);
     weights[middle] = (i32::from(weights[middle]) + left).clamp(0, 65_535) as u16;
 }
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn halving_has_the_weights_of_a_triangle() {
-        // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and nothing further.
+        // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and 0 beyond.
         let taps = taps(16, 16.0, 8);
         let (first, weights) = of(&taps, 3);
         let at = |sample: usize| sample.checked_sub(first).and_then(|k| weights.get(k)).copied().unwrap_or(0);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_found_again_however_many_there_were() {
+    fn a_full_cache_still_returns_the_right_tables() {
         let mut tables = Tables::default();
         for round in 0..3 {
             for samples in (1..3 * Tables::KEPT).chain([5, 5, 1]) {

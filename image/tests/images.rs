@@ -1,4 +1,4 @@
-//! JPEGs as samples: what comes out, beside what the straightforward way gives, and what is refused.
+//! JPEGs as samples: their output compared with a straightforward implementation, and the errors for invalid input.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use slotline::{BoxError, Error, Loader};
 use slotline_image::{FileError, ImageError, Jpeg, Pipeline};
 use turbojpeg::{Colorspace, Compressor, Image, PixelFormat, Subsamp};
 
-/// A picture of soft shapes with some noise, `channels` bytes for each pixel.
+/// Returns an image of soft shapes with some noise, `channels` bytes for each pixel.
 fn picture(width: usize, height: usize, channels: usize) -> Vec<u8> {
     let mut noise = 12_345_u32;
     let mut pixels = Vec::with_capacity(width * height * channels);
@@ -47,7 +47,7 @@ fn grey(width: usize, height: usize) -> Vec<u8> {
     })
 }
 
-/// What PIL does, without rounding in between: decode to red, green and blue, then resize each.
+/// Does what PIL does, without rounding in between: decodes to red, green and blue, then resizes each.
 fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
     let image = turbojpeg::decompress(jpeg, PixelFormat::RGB).unwrap();
     let (down, across) = (weights(image.height, height), weights(image.width, width));
@@ -66,7 +66,7 @@ fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
     out
 }
 
-/// The filter of one direction: for each place the first sample, and the weights from there.
+/// Returns the filter of one direction: for each place the first sample, and the weights from there.
 fn weights(samples: usize, out: usize) -> Vec<(usize, Vec<f64>)> {
     let scale = samples as f64 / out as f64;
     let width = scale.max(1.0);
@@ -83,14 +83,14 @@ fn weights(samples: usize, out: usize) -> Vec<(usize, Vec<f64>)> {
         .collect()
 }
 
-/// The same by slotline, from 0 to 255.
+/// Decodes the same image with slotline, scaled to 0 to 255.
 fn decoded(pipeline: &Pipeline, jpeg: &[u8]) -> Vec<f64> {
     let mut out = vec![f32::NAN; pipeline.shape().iter().product()];
     pipeline.decode(jpeg, &mut out).unwrap();
     out.into_iter().map(|value| f64::from(value) * 255.0).collect()
 }
 
-/// The greatest difference, and the signal-to-noise ratio in dB of the whole.
+/// Returns the greatest difference, and the signal-to-noise ratio of the whole in dB.
 fn difference(found: &[f64], expected: &[f64]) -> (f64, f64) {
     assert_eq!(found.len(), expected.len());
     let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
@@ -98,7 +98,7 @@ fn difference(found: &[f64], expected: &[f64]) -> (f64, f64) {
     (differences.fold(0.0, f64::max), 10.0 * (255.0 * 255.0 / square).log10())
 }
 
-/// Sizes of pictures and targets: `[width, height]`, `[height, width]`.
+/// The sizes of images and targets: `[width, height]`, `[height, width]`.
 const SIZES: [([usize; 2], [usize; 2]); 9] = [
     ([500, 375], [224, 224]),
     ([375, 500], [224, 224]),
@@ -112,7 +112,7 @@ const SIZES: [([usize; 2], [usize; 2]); 9] = [
 ];
 
 #[test]
-fn grey_pictures_are_what_the_filter_says_to_a_tenth_of_a_level() {
+fn grey_images_match_the_filter_within_a_tenth_of_a_level() {
     for ([width, height], [rows, columns]) in SIZES {
         let jpeg = grey(width, height);
         let pipeline = Pipeline::new(rows, columns).unwrap().reduced(false);
@@ -122,7 +122,7 @@ fn grey_pictures_are_what_the_filter_says_to_a_tenth_of_a_level() {
 }
 
 #[test]
-fn colours_of_any_subsampling_are_near_the_straightforward_way() {
+fn all_subsamplings_are_close_to_the_straightforward_way() {
     use Subsamp::{None, Sub1x2, Sub1x4, Sub2x1, Sub2x2, Sub4x1};
     for (subsamp, levels, ratio) in [
         (None, 1.5, 52.0),
@@ -143,7 +143,7 @@ fn colours_of_any_subsampling_are_near_the_straightforward_way() {
 }
 
 #[test]
-fn decoding_at_a_reduced_size_is_near_it_too() {
+fn decoding_at_a_reduced_size_is_close_to_full_size() {
     for subsamp in [Subsamp::Gray, Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub4x1] {
         for (width, height) in [(448, 448), (501, 499), (1_001, 947), (1_801, 1_799)] {
             let jpeg = if subsamp == Subsamp::Gray { grey(width, height) } else { jpeg(width, height, subsamp) };
@@ -151,14 +151,14 @@ fn decoding_at_a_reduced_size_is_near_it_too() {
             let [full, fast] = [false, true].map(|reduced| decoded(&pipeline.clone().reduced(reduced), &jpeg));
             let (most, ratio) = difference(&fast, &full);
             println!("{subsamp:?} {width} × {height}: {most:.2} levels, {ratio:.1} dB");
-            assert!(most > 0.0, "it was not reduced");
+            assert!(most > 0.0, "the image was not decoded at a reduced size");
             assert!(ratio > 40.0, "{subsamp:?} {width} × {height}: {ratio} dB");
         }
     }
 }
 
 #[test]
-fn sizes_are_reduced_only_where_enough_is_left() {
+fn reduced_sizes_are_never_smaller_than_the_target() {
     let jpeg = jpeg(500, 375, Subsamp::Sub2x2);
     for [rows, columns] in [[224, 224], [188, 251], [189, 250]] {
         let pipeline = Pipeline::new(rows, columns).unwrap();
@@ -169,7 +169,7 @@ fn sizes_are_reduced_only_where_enough_is_left() {
 }
 
 #[test]
-fn a_progressive_picture_is_the_same() {
+fn progressive_and_baseline_jpegs_decode_equally() {
     let pixels = picture(250, 190, 3);
     let [baseline, progressive] = [false, true].map(|progressive| {
         compressed(&pixels, 250, PixelFormat::RGB, |compressor| {
@@ -183,7 +183,7 @@ fn a_progressive_picture_is_the_same() {
 }
 
 #[test]
-fn pictures_in_rgb_and_in_inks_come_out_in_rgb() {
+fn rgb_and_cmyk_jpegs_decode_to_rgb() {
     let (width, height) = (333, 251);
     let rgb = compressed(&picture(width, height, 3), width, PixelFormat::RGB, |compressor| {
         compressor.set_subsamp(Subsamp::None).unwrap();
@@ -196,7 +196,7 @@ fn pictures_in_rgb_and_in_inks_come_out_in_rgb() {
     assert!(most < 0.1, "{most}");
     assert!(difference(&decoded(&pipeline, &rgb), &expected).1 > 30.0);
 
-    // With black at its brightest, the inverted inks are red, green and blue.
+    // With black at its maximum, the inverted inks are red, green and blue.
     let mut inks = picture(width, height, 4);
     inks.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
     for colorspace in [Colorspace::CMYK, Colorspace::YCCK] {
@@ -214,7 +214,7 @@ fn pictures_in_rgb_and_in_inks_come_out_in_rgb() {
 }
 
 #[test]
-fn numbers_are_normalised_as_torchvision_does_and_bytes_are_rounded() {
+fn floats_are_normalised_and_bytes_are_rounded() {
     let jpeg = jpeg(120, 90, Subsamp::Sub2x2);
     let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
     let plain = Pipeline::new(50, 60).unwrap();
@@ -243,21 +243,21 @@ fn refused(jpeg: &[u8], words: &[&str]) -> ImageError {
 }
 
 #[test]
-fn what_is_no_jpeg_is_named() {
+fn errors_name_the_format_of_other_files() {
     refused(b"", &["expected a JPEG", "no bytes", "again"]);
-    refused(b"\x89PNG\r\n\x1a\n....", &["a PNG picture", "convert"]);
+    refused(b"\x89PNG\r\n\x1a\n....", &["a PNG image", "convert"]);
     refused(b"<html>", &["a web page"]);
     refused(b"\x01\x02\x03", &["01, 02, 03", "check"]);
 }
 
 #[test]
-fn a_jpeg_that_is_cut_short_anywhere_is_refused() {
+fn a_truncated_jpeg_is_refused() {
     for progressive in [false, true] {
         let jpeg = compressed(&picture(60, 50, 3), 60, PixelFormat::RGB, |compressor| {
             compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
             compressor.set_progressive(progressive).unwrap();
         });
-        // The last two bytes are the marker of the end.
+        // The last two bytes are the end marker.
         for len in 2..jpeg.len() - 1 {
             let error = refused(&jpeg[..len], &["a JPEG of", "cut short"]);
             assert!(matches!(error, ImageError::Data { len: found, .. } if found == len));
@@ -268,7 +268,7 @@ fn a_jpeg_that_is_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn damaged_bytes_are_an_error_at_worst_and_leave_no_trace() {
+fn damaged_bytes_do_not_affect_later_images() {
     let jpeg = jpeg(90, 70, Subsamp::Sub2x2);
     let pipeline = Pipeline::new(16, 16).unwrap();
     let (mut state, mut errors) = (1_u32, 0);
@@ -286,17 +286,17 @@ fn damaged_bytes_are_an_error_at_worst_and_leave_no_trace() {
         }
     }
     assert!(errors > 100, "{errors}");
-    // What went before leaves no trace on a thread.
+    // Earlier images do not affect later ones on the same thread.
     let before = decoded(&pipeline, &jpeg);
     let other = std::thread::spawn(move || decoded(&Pipeline::new(16, 16).unwrap(), &jpeg)).join().unwrap();
     assert_eq!(before, other);
 }
 
 #[test]
-fn a_file_of_tables_alone_is_said_to_have_no_picture() {
+fn a_file_with_only_tables_has_no_image() {
     let jpeg = jpeg(30, 20, Subsamp::None);
     let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
-    refused(&[&jpeg[..frame], &[0xff, 0xd9]].concat(), &["no picture in it"]);
+    refused(&[&jpeg[..frame], &[0xff, 0xd9]].concat(), &["it contains no image"]);
 }
 
 #[test]
@@ -313,12 +313,12 @@ fn black_is_zero_without_a_sign() {
 }
 
 #[test]
-fn a_picture_above_the_limit_is_refused_before_it_is_decoded() {
+fn an_image_above_the_limit_is_refused_before_decoding() {
     let mut jpeg = jpeg(64, 64, Subsamp::None);
     let pipeline = Pipeline::new(8, 8).unwrap().max_pixels(64 * 63);
     let error = pipeline.decode(&jpeg, &mut [0.0; 192]).unwrap_err();
     assert_eq!(error, ImageError::TooLarge { width: 64, height: 64, limit: 64 * 63 });
-    // A header that claims as much as it can.
+    // A header that claims the maximum size.
     let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
     let error = refused(&jpeg, &["65500 × 65500", "178956970", "max_pixels"]);
@@ -326,7 +326,7 @@ fn a_picture_above_the_limit_is_refused_before_it_is_decoded() {
 }
 
 #[test]
-fn pipelines_that_make_no_sense_are_refused() {
+fn invalid_pipelines_are_refused() {
     for (height, width) in [(0, 5), (5, 0), (65_536, 1), (1, usize::MAX)] {
         assert_eq!(Pipeline::new(height, width).unwrap_err(), ImageError::Target { height, width });
         assert_eq!(Pipeline::bytes(height, width).unwrap_err(), ImageError::Target { height, width });
@@ -339,7 +339,7 @@ fn pipelines_that_make_no_sense_are_refused() {
 
 #[test]
 #[should_panic(expected = "[3, 8, 8]")]
-fn memory_of_another_size_is_a_mistake_of_the_caller() {
+fn an_output_of_the_wrong_length_panics() {
     let _ = Pipeline::new(8, 8).unwrap().decode(&[], &mut [0.0; 191]);
 }
 
@@ -391,7 +391,7 @@ fn batches_are_the_same_for_any_number_of_workers() {
 }
 
 #[test]
-fn a_bad_picture_is_an_error_of_its_batch_that_names_the_index() {
+fn a_bad_image_fails_its_batch_and_names_the_index() {
     let good = Arc::new(jpeg(50, 40, Subsamp::Sub2x2));
     let mut files: Vec<_> = (0..8).map(|_| good.to_vec()).collect();
     files[5].truncate(300);
@@ -404,10 +404,10 @@ fn a_bad_picture_is_an_error_of_its_batch_that_names_the_index() {
 }
 
 #[test]
-fn a_bad_picture_of_a_file_is_an_error_that_names_the_file() {
+fn a_bad_image_from_a_file_names_the_file() {
     let bytes = jpeg(50, 40, Subsamp::Sub2x2)[..300].to_vec();
     let folder = from_fn(1, move |_, _| {
-        // As long as the process lives.
+        // Leaked, to live as long as the process.
         let pipeline = Box::leak(Box::new(Pipeline::new(8, 8)?));
         Ok(Jpeg::new(bytes.clone().leak(), pipeline).path("cats/tabby 7.jpg"))
     });
@@ -420,7 +420,7 @@ fn a_bad_picture_of_a_file_is_an_error_that_names_the_file() {
 }
 
 #[test]
-fn damaged_pictures_are_left_out_or_replaced_if_that_is_asked_for() {
+fn damaged_images_can_be_skipped_or_replaced() {
     let mut files: Vec<_> = (0..40).map(|i| jpeg(50 + i, 40, Subsamp::Sub2x2)).collect();
     for bad in [0, 17, 18, 39] {
         files[bad].truncate(300);

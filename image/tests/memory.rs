@@ -1,4 +1,4 @@
-//! Decoding into batches allocates nothing once threads have met the largest picture.
+//! Decoding into batches allocates nothing once a thread has decoded the largest image.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
@@ -10,7 +10,7 @@ use slotline_image::Pipeline;
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
 #[test]
-fn pictures_no_larger_than_before_allocate_nothing() {
+fn images_no_larger_than_before_allocate_nothing() {
     let files: Vec<_> = [(300, 200, Subsamp::Sub2x2), (200, 300, Subsamp::None), (150, 90, Subsamp::Gray)]
         .map(|(width, height, subsamp)| {
             let pixels: Vec<u8> = (0..width * height * 3).map(|i| (i % 251) as u8).collect();
@@ -27,6 +27,6 @@ fn pictures_no_larger_than_before_allocate_nothing() {
         files.iter().for_each(|file| pipeline.decode(file, &mut out).unwrap());
         ALLOCATIONS.load(SeqCst) - before
     };
-    assert!(round() > 0, "the counter counts");
+    assert!(round() > 0, "the counter must count allocations");
     assert_eq!([round(), round()], [0, 0]);
 }

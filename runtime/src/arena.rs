@@ -1,4 +1,4 @@
-//! The memory behind the slots: page-aligned, touched before use, and page-locked if asked for.
+//! The memory behind the batches: page-aligned, touched before use, and page-locked on request.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -7,21 +7,22 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Memory that batches are written into, whatever it comes from: a loader has [`Pages`] of its own, or what
-/// [`Builder::memory`](crate::loader::Builder::memory) gives it.
+/// Memory that batches are written into. By default a loader allocates [`Pages`];
+/// [`Builder::memory`](crate::loader::Builder::memory) supplies other memory.
 ///
 /// # Safety
 ///
-/// From [`start`](Self::start), [`len`](Self::len) bytes must be readable and writable, zero when a loader gets them,
-/// aligned to [`ALIGN`], and nobody else's, until the value is dropped. Both must always give the same.
+/// Until the value is dropped, [`len`](Self::len) bytes from [`start`](Self::start) must be readable and writable, and
+/// used by no one else. They must be zero when a loader receives them, and aligned to [`ALIGN`]. Both methods must
+/// always return the same value.
 ///
-/// That holds in the process that the value was made in. In a process forked from it the memory need not be there, or can be
-/// shared: a loader touches it no more, nor drops the value ([After a fork](crate::loader#after-a-fork)).
+/// This applies to the process that made the value. In a process forked from it the memory may be missing or shared: a
+/// loader neither accesses the memory there nor drops the value ([After a fork](crate::loader#after-a-fork)).
 pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
-    /// The first byte.
+    /// Returns a pointer to the first byte.
     fn start(&self) -> NonNull<u8>;
 
-    /// How many bytes there are.
+    /// Returns the size in bytes.
     fn len(&self) -> usize;
 
     /// Whether there are no bytes.
@@ -30,22 +31,22 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     }
 }
 
-/// Alignment of an arena, and of the slots in it that are no smaller: a page.
+/// The alignment of an arena, and of every slot in it that is at least this large: one page.
 pub const ALIGN: usize = 4096;
-/// What huge pages need.
+/// The size and alignment of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Anonymous pages, zeroed: on huge ones if the system has them. They come when they are first written, or before that by
-/// [`populate`](Self::populate), so that no batch meets a page fault.
+/// Zeroed anonymous pages, huge ones if the system provides them. The system allocates a page when it is first written,
+/// or earlier, in [`populate`](Self::populate), so that no batch causes a page fault.
 pub struct Pages {
     start: NonNull<u8>,
     len: usize,
-    /// What was mapped, which starts earlier if the start had to be moved to a huge page.
+    /// The whole mapping. It starts earlier than `start` if that had to be aligned to a huge page.
     mapped: (NonNull<libc::c_void>, usize),
     locked: bool,
 }
 
-// SAFETY: the pages are a plain value that owns its memory.
+// SAFETY: `Pages` is a plain value that owns its memory.
 unsafe impl Send for Pages {}
 // SAFETY: as above; shared access gives out addresses only.
 unsafe impl Sync for Pages {}
@@ -55,14 +56,14 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// What the system says if it refuses.
+    /// The system's error, if it refuses the mapping.
     pub fn new(len: usize) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
         let spare = if len >= HUGE { HUGE } else { 0 };
         let size = len.checked_add(spare).filter(|&size| size <= isize::MAX as usize).ok_or_else(too_large)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the system chooses touches no existing memory.
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -74,21 +75,22 @@ impl Pages {
         let start = unsafe { first.add(skip) };
         #[cfg(target_os = "linux")]
         if len >= HUGE {
-            // SAFETY: advice about our own pages, and only that: without huge pages there are small ones.
+            // SAFETY: this only gives advice about pages that this value owns; without huge pages the system uses small
+            // ones.
             unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         }
         Ok(Self { start, len, mapped: (mapped, size), locked: false })
     }
 
-    /// Gets the first bytes' pages from the system now, or all of them if it cannot do that later while others write into
-    /// them; their contents stay as they are. `true` if that was all.
+    /// Allocates the pages of the first `bytes` bytes now, or all pages if the system cannot populate pages while other
+    /// threads write into them. The contents do not change. Returns whether all pages are allocated.
     pub fn touch(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(self.len);
         if self.populate(0..bytes) {
             return bytes == self.len;
         }
         for offset in (0..self.len).step_by(ALIGN) {
-            // SAFETY: inside the pages, which this has to itself (`&mut`).
+            // SAFETY: the offset is inside the pages, and `&mut self` makes this the only access.
             unsafe {
                 let byte = self.start.as_ptr().add(offset);
                 byte.write_volatile(byte.read_volatile());
@@ -97,16 +99,16 @@ impl Pages {
         true
     }
 
-    /// Gets the pages of these bytes from the system, huge ones where it can; their contents stay as they are. `false` if
-    /// it will not: then they come when they are first written.
+    /// Allocates the pages of these bytes, huge ones where possible. The contents do not change. Returns `false` if the
+    /// system refuses; the pages are then allocated when they are first written.
     ///
     /// # Panics
     ///
-    /// If there are not so many bytes.
+    /// If the range is not within the pages.
     pub fn populate(&self, bytes: Range<usize>) -> bool {
         assert!(bytes.start <= bytes.end && bytes.end <= self.len);
         let first = bytes.start / ALIGN * ALIGN;
-        // SAFETY: within the pages.
+        // SAFETY: the range is within the pages (asserted above).
         let start = unsafe { self.start.as_ptr().add(first) };
         system::populate(start, bytes.end - first)
     }
@@ -115,9 +117,9 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// What the system says if it refuses, for one because of `RLIMIT_MEMLOCK`.
+    /// The system's error, if it refuses, for example because of `RLIMIT_MEMLOCK`.
     pub(crate) fn lock(&mut self) -> io::Result<()> {
-        // SAFETY: our own pages.
+        // SAFETY: this value owns the pages.
         if unsafe { libc::mlock(self.start.as_ptr().cast(), self.len) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -140,8 +142,9 @@ unsafe impl Memory for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let (start, len) = (self.mapped.0.as_ptr(), self.mapped.1);
-        // SAFETY: nobody has the memory any more once its owner is dropped. Unmapping unlocks, too. It fails where the process has
-        // as many mappings as it may, and it would split one; then at least what is in the pages goes.
+        // SAFETY: nothing accesses the memory once its owner is dropped. Unmapping also unlocks. It fails if it would
+        // split a mapping while the process has as many mappings as it may have; in that case the contents of the pages
+        // are released instead.
         unsafe {
             if libc::munmap(start, len) != 0 {
                 libc::munlock(start, len);
@@ -157,28 +160,28 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Zeroed memory from the heap, for batches of which there can be more than a process may have mappings.
+/// Zeroed memory from the heap, for batches that may outnumber the mappings that a process can have.
 #[derive(Debug)]
 pub(crate) struct Heap {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: a plain value that owns its memory.
+// SAFETY: `Heap` is a plain value that owns its memory.
 unsafe impl Send for Heap {}
 // SAFETY: as above; shared access gives out the address only.
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// Takes `len` bytes, and at least one.
+    /// Allocates `len` bytes, at least one.
     ///
     /// # Errors
     ///
-    /// If there are not so many.
+    /// If the allocation fails.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        let none = || io::Error::new(io::ErrorKind::OutOfMemory, format!("the heap has no {len} bytes"));
+        let none = || io::Error::new(io::ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
         let layout = Layout::from_size_align(len.max(1), ALIGN).map_err(|_| none())?;
-        // SAFETY: there is a byte.
+        // SAFETY: the layout has at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
         Ok(Self { start, layout })
     }
@@ -197,16 +200,16 @@ unsafe impl Memory for Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: `new` got it with this layout, and nobody has it any more once its owner is dropped.
+        // SAFETY: `new` allocated it with this layout, and nothing accesses it once its owner is dropped.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
 #[cfg(target_os = "linux")]
 mod system {
-    /// Linux from 5.14 on.
+    /// Needs Linux 5.14 or later.
     pub(super) fn populate(start: *mut u8, len: usize) -> bool {
-        // SAFETY: advice that changes no contents, whatever the address.
+        // SAFETY: the advice changes no contents at any address.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
     }
 }
@@ -218,25 +221,25 @@ mod system {
     }
 }
 
-/// How many bytes this process may lock into memory, or `None` without limit.
+/// Returns the number of bytes that this process may lock into memory; `None` if there is no limit.
 pub(crate) fn lock_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call fills the struct it is given.
+    // SAFETY: the call fills in the struct that it is given.
     let asked = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
     (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// How many bytes this process could get without swapping, as far as the system says: what is left of the machine's
-/// memory or, if that is less, of the control group's.
+/// Returns the number of bytes that this process can allocate without swapping, if the system reports it: the available
+/// memory of the machine or of the control group, if that is less.
 pub fn available_memory() -> Option<u64> {
     [machine_memory(), group_memory()].into_iter().flatten().min()
 }
 
-/// Sizes from which it is worth asking the system: below, it takes longer than to fill the memory.
+/// The size from which it is worth asking the system: for less, asking takes longer than filling the memory.
 const LARGE: usize = 64 << 20;
 
-/// Whether so many bytes can be had, as far as the system says. Without asking, it may well promise more than it has,
-/// and end the process when the memory is used.
+/// Whether this many bytes are available, as far as the system reports. Without this check the system may promise more
+/// memory than it has, and kill the process when the memory is used.
 pub(crate) fn has_room(bytes: usize) -> bool {
     bytes < LARGE || available_memory().is_none_or(|available| bytes as u64 <= available)
 }
@@ -247,13 +250,13 @@ fn machine_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Of the process's own group, in the second version of control groups. Groups above it may allow less.
+/// Returns the memory left in the process's control group (version 2). Parent groups may allow less.
 fn group_memory() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let read = |name: &str| {
         let text = std::fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(path).join(name)).ok()?;
-        // "max" is no number, and no limit.
+        // "max" is not a number, and means no limit.
         text.trim().parse::<u64>().ok()
     };
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
@@ -264,18 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_aligned_zeroed_and_ours() {
+    fn pages_are_aligned_and_zeroed() {
         for len in [0, 1, ALIGN, ALIGN + 1, HUGE, 3 * HUGE + 5] {
             let mut pages = Pages::new(len).unwrap();
             assert!(pages.touch(usize::MAX));
             assert_eq!(pages.start().as_ptr().align_offset(if len >= HUGE { HUGE } else { ALIGN }), 0);
             assert!(pages.len() >= len && pages.len().is_multiple_of(ALIGN));
-            // SAFETY: the pages are ours alone.
+            // SAFETY: only this test uses the pages.
             let bytes = unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr(), pages.len()) };
             assert!(bytes.iter().all(|&byte| byte == 0));
             bytes.fill(7);
             pages.populate(len / 2..len);
-            assert!(bytes.iter().all(|&byte| byte == 7), "what is there already stays as it is");
+            assert!(bytes.iter().all(|&byte| byte == 7), "existing contents do not change");
         }
     }
 

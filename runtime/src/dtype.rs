@@ -1,7 +1,7 @@
-//! What one element of an array is: named at run time by [`DType`], at compile time by an [`Element`] type.
+//! The type of an array's elements: at run time [`DType`], at compile time an [`Element`] type.
 //!
-//! The types of 16-bit floating-point numbers are those of the crate `half`, which is used with the cargo feature `half`.
-//! Without it, arrays and batches have such elements all the same, as bytes.
+//! The 16-bit floating-point types are those of the crate `half`, which is used with the cargo feature `half`. Without
+//! it, arrays and batches can still have such elements, as bytes.
 
 #[cfg(not(feature = "half"))]
 mod half;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 mod sealed {
-    /// Keeps [`Element`](super::Element) to the types that [`DType`](super::DType) names.
+    /// Restricts [`Element`](super::Element) to the types that [`DType`](super::DType) names.
     pub trait Sealed {}
 }
 
@@ -27,32 +27,32 @@ mod sealed {
 ///
 /// # Safety
 ///
-/// `DTYPE` names this very type, and the type has no padding, so that a slice of it may be read as bytes. Every type
-/// but `bool` must also accept any pattern of bits, so that bytes from a file may be read as it.
+/// `DTYPE` must name exactly this type, and the type must have no padding, so that a slice of it may be read as bytes.
+/// For every type except `bool`, any bit pattern must be valid, so that bytes from a file may be read as the type.
 #[diagnostic::on_unimplemented(note = "for a sample of another type see the table in `slotline::sample`")]
 pub unsafe trait Element: Copy + Send + Sync + fmt::Debug + sealed::Sealed + 'static {
-    /// This type's name at run time.
+    /// The corresponding [`DType`].
     const DTYPE: DType;
 }
 
-/// What kind of number a [`DType`] is; together with [the size](DType::size) it says which one.
+/// The kind of number that a [`DType`] is; together with [the size](DType::size) it identifies the dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// True or false.
+    /// A truth value.
     Bool,
-    /// An integer that is not negative.
+    /// An unsigned integer.
     Unsigned,
-    /// An integer, in two's complement.
+    /// A signed integer, in two's complement.
     Signed,
-    /// A floating-point number of IEEE 754.
+    /// An IEEE 754 floating-point number.
     Float,
     /// The upper half of a 32-bit floating-point number.
     BFloat,
 }
 
-/// The one table that the enum, its methods, the `Element` implementations and `for_dtype` are made from. It is given a
-/// dollar sign for the macro that it makes.
+/// The single table that generates the enum, its methods, the `Element` implementations and `for_dtype`. It receives a
+/// dollar sign for the macro that it defines.
 macro_rules! dtypes {
     ($d:tt $($variant:ident $kind:ident $type:ident $about:literal),* $(,)?) => {
         /// The type of an array's elements.
@@ -77,24 +77,24 @@ macro_rules! dtypes {
             /// Every dtype, in the order of declaration.
             pub const ALL: &'static [DType] = &[$(DType::$variant),*];
 
-            /// Bytes that one element takes.
+            /// Returns the size of one element, in bytes.
             #[inline]
             pub const fn size(self) -> usize {
                 match self { $(DType::$variant => size_of::<$type>()),* }
             }
 
-            /// The alignment, in bytes, that the Rust type has on this machine; a divisor of [`size`](DType::size).
+            /// Returns the alignment of the Rust type on this machine, in bytes; a divisor of [`size`](DType::size).
             #[inline]
             pub const fn align(self) -> usize {
                 match self { $(DType::$variant => align_of::<$type>()),* }
             }
 
-            /// The name of the Rust type, such as `"u8"`.
+            /// Returns the name of the Rust type, such as `"u8"`.
             pub const fn name(self) -> &'static str {
                 match self { $(DType::$variant => stringify!($type)),* }
             }
 
-            /// What kind of number it is.
+            /// Returns the kind of number.
             pub const fn kind(self) -> Kind {
                 match self { $(DType::$variant => Kind::$kind),* }
             }
@@ -105,7 +105,7 @@ macro_rules! dtypes {
             ($d dtype:expr, $d T:ident => $d body:expr) => {
                 match $d dtype {
                     $($crate::dtype::DType::$variant => {
-                        #[allow(unused_imports)] // Of the types that have no path.
+                        #[allow(unused_imports)] // Primitive types need no import.
                         use $crate::dtype::{bf16, f16};
                         type $d T = $type;
                         $d body
@@ -117,8 +117,8 @@ macro_rules! dtypes {
         $(
             impl sealed::Sealed for $type {}
 
-            // SAFETY: the table pairs each variant with its own type: a primitive one, or a transparent wrapper of a u16. None
-            // has padding, and all of them but `bool` are numbers, for which any bits are a value.
+            // SAFETY: the table pairs each variant with its type: a primitive, or a transparent wrapper of a u16. None
+            // has padding, and all except `bool` are numbers, for which any bits are a valid value.
             unsafe impl Element for $type {
                 const DTYPE: DType = DType::$variant;
             }
@@ -151,7 +151,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A text that names no [`DType`]; the message lists the names there are.
+/// The error for a text that is not the name of a [`DType`]; the message lists the valid names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected the name of a dtype ({}), found {found:?}", names())]
 pub struct ParseDTypeError {
@@ -171,7 +171,7 @@ impl FromStr for DType {
     }
 }
 
-/// The elements as the bytes they are in memory, in the machine's byte order.
+/// Returns the elements as the bytes they are in memory, in the machine's byte order.
 #[inline]
 pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so all of the slice's bytes are initialized; u8 needs no alignment, and
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn an_unknown_name_lists_the_known_ones() {
         let message = "f8".parse::<DType>().unwrap_err().to_string();
         assert!(message.contains("\"f8\"") && message.contains("u8, i8, u16"), "{message}");
     }
 
     #[test]
-    fn a_dtype_is_known_by_its_kind_and_size() {
+    fn kind_and_size_identify_a_dtype() {
         for (i, dtype) in DType::ALL.iter().enumerate() {
             assert!(DType::ALL[..i].iter().all(|other| (other.kind(), other.size()) != (dtype.kind(), dtype.size())));
             assert_eq!(for_dtype!(*dtype, T => (T::DTYPE, size_of::<T>())), (*dtype, dtype.size()));

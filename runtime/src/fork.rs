@@ -1,13 +1,14 @@
-//! Noticing that a process was forked.
+//! Detects that the process was forked.
 //!
-//! The child has the memory of its parent, and of its threads only the one that called `fork`. So what waits for another
-//! thread there waits forever, a lock that another thread held stays locked, and what it was changing stays half changed.
+//! The child has its parent's memory, but of the parent's threads only the one that called `fork`. So in the child,
+//! code that waits for another thread waits forever, a lock that another thread held stays locked, and data that it was
+//! changing stays half changed.
 //!
-//! Nothing here waits for anybody: a child may be made at any moment.
+//! Nothing in this module waits: a fork may happen at any moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Changes with each fork on the way from the first process to this one.
+/// Counts the forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The process that something was made in.
@@ -15,16 +16,17 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub struct Process(u32);
 
 impl Process {
-    /// This one.
+    /// Returns the current process.
     pub fn this() -> Self {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
-        // Not a `Once`: a child whose parent was forked in the middle of it would wait forever. Two threads may register the
-        // handler twice, and a fork then counts as two.
+        // This is not a `Once`: a child whose parent was forked in the middle of it would wait forever. If two threads
+        // register the handler at the same time, a fork counts twice, which does no harm.
         if !REGISTERED.load(Ordering::Acquire) {
-            // SAFETY: the handler does what may be done in a child: it counts.
+            // SAFETY: the handler only increments an atomic, which is allowed in a forked child.
             let failure = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
             if failure != 0 {
-                // It fails only without memory. A fork that nobody notices would end in a wait for threads that are gone.
+                // Registering fails only for lack of memory. An undetected fork would wait for threads that don't
+                // exist.
                 std::alloc::handle_alloc_error(std::alloc::Layout::new::<[usize; 4]>());
             }
             REGISTERED.store(true, Ordering::Release);
@@ -32,18 +34,18 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// A number above 0 that no process on the way from the first one to this one has in common with it.
+    /// Returns a number above 0 that differs from those of all processes between the first one and this one.
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0) + 1
     }
 
-    /// As of something that was made before a fork.
+    /// Returns a process from before a fork.
     #[cfg(test)]
     pub(crate) fn another() -> Self {
         Self(Self::this().0.wrapping_sub(1))
     }
 
-    /// Whether it is still this one.
+    /// Whether this is still the current process.
     #[inline]
     pub fn is_this(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0

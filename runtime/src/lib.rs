@@ -1,5 +1,5 @@
-//! slotline feeds training loops: datasets, samplers, batching, collation, worker threads, prefetch and order, as
-//! `torch.utils.data` has them, on a lock-free ring whose slot index is the task index.
+//! slotline loads training data: datasets, samplers, batching, collation, worker threads, prefetching and ordering, as
+//! in `torch.utils.data`, on a lock-free ring whose slot index is the task index.
 //!
 //! ```
 //! use slotline::Loader;
@@ -10,8 +10,8 @@
 //! let mut loader = Loader::builder(digits).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
 //! for _epoch in 0..2 {
 //!     for batch in loader.epoch()? {
-//!         let batch = batch?; // a lease on its memory
-//!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], where workers wrote them
+//!         let batch = batch?; // a lease on its slot
+//!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], in place, where the workers wrote them
 //!         assert_eq!(images.shape()[1..], [8, 8]);
 //!         assert_eq!(labels.len(), images.len());
 //!     } // dropped: the slot is free again
@@ -20,31 +20,32 @@
 //! ```
 //!
 //! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
-//! - [`sampler`]: in which order; [`rng`]: torch's random numbers, and each sample's own.
+//! - [`sampler`]: the order of samples; [`rng`]: torch's random numbers, and per-sample random numbers.
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
-//! - [`arena`]: the memory behind the batches.
-//! - [`torch`](mod@torch): where everything of `torch.utils.data` is, and what differs.
+//! - [`arena`]: the memory of the batches.
+//! - [`torch`](mod@torch): a map from `torch.utils.data` to slotline, and the differences.
 //!
-//! The crate `slotline-value` has samples whose types are known at run time only, and torch's `default_collate` for them.
+//! The crate `slotline-value` provides samples whose types are known only at run time, and torch's `default_collate`
+//! for them.
 //!
 //! # Examples
 //!
-//! In `examples/` there are programs to copy: `custom_dataset`, `streaming` (no index), `resume`, `ranks` (distributed
-//! training) and `keep_loaders` (loaders in structs and vectors, batches through channels); and `image_folder` in those of
-//! `slotline-image`.
+//! The directory `examples/` holds programs to start from: `custom_dataset`, `streaming` (no index), `resume`, `ranks`
+//! (distributed training) and `keep_loaders` (loaders in structs and vectors, batches through channels).
+//! `slotline-image` has the example `image_folder`.
 //!
 //! # Features
 //!
-//! None is on by default.
+//! No feature is enabled by default.
 //!
-//! - `npy`: NumPy's `.npy` files, read or memory-mapped ([`source`]).
-//! - `half`: the types `f16` and `bf16` of the crate `half` as [elements](dtype::Element). Without it, data of these types
-//!   can be loaded and handed on as bytes.
-//! - `serde`: [`State`](loader::State), so that it can be saved and read back, and [`Stats`](loader::Stats) implement
-//!   serde's traits.
+//! - `npy`: reads or memory-maps NumPy's `.npy` files ([`source`]).
+//! - `half`: makes the types `f16` and `bf16` of the crate `half` [elements](dtype::Element). Without it, data of these
+//!   types can be loaded and passed on as bytes.
+//! - `serde`: implements serde's traits for [`State`](loader::State), so that it can be saved and restored, and for
+//!   [`Stats`](loader::Stats).
 
-#![cfg_attr(not(feature = "npy"), allow(rustdoc::broken_intra_doc_links))] // To what reads NumPy's files.
+#![cfg_attr(not(feature = "npy"), allow(rustdoc::broken_intra_doc_links))] // Links to the functions that read NumPy's files.
 
 pub mod arena;
 pub mod array;
@@ -76,10 +77,10 @@ pub use self::wait::WaitStrategy;
 #[doc = include_str!("torch.md")]
 pub mod torch {}
 
-/// What user code may fail with: any error at all.
+/// Any error that user code can return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The README's program, so that the tests run it.
+/// The README, so that its program runs as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -1,16 +1,16 @@
-//! Asking the CPU to bring memory into its caches before it is read.
+//! Hints that bring memory into the CPU's caches before it is read.
 
 use crate::dtype::{Element, bytes_of};
 
-/// Bytes in a cache line on the CPUs that this module has instructions for.
+/// The size of a cache line, in bytes, on the CPUs that this module supports.
 const LINE: usize = 64;
 
-/// Of a longer run, this many lines: the CPU's own prefetcher sees the run from there and goes on. (For a row of 13 lines
-/// that is too late: asking for the first four of them gained a tenth, asking for all of them a half.)
+/// The most lines that are hinted. For longer runs the CPU's own prefetcher takes over. (For a row of 13 lines it
+/// starts too late: hinting the first four lines gained a tenth, hinting all of them a half.)
 const HEAD_LINES: usize = 32;
 
-/// Hints to the CPU that these elements will be read soon: the first 32 cache lines of them. For a
-/// [`Dataset::prefetch`](crate::Dataset::prefetch) of one's own.
+/// Hints to the CPU that these elements will be read soon: prefetches their first 32 cache lines. Use it in your own
+/// [`Dataset::prefetch`](crate::Dataset::prefetch).
 ///
 /// ```
 /// use slotline::BoxError;
@@ -36,20 +36,19 @@ const HEAD_LINES: usize = 32;
 /// }
 /// ```
 ///
-/// Never faults, and reads nothing from disk for memory that is mapped but not loaded. Does nothing on machines
-/// other than x86-64.
+/// Never faults, and does not read memory-mapped pages from disk. Does nothing on machines other than x86-64.
 #[inline]
 pub fn prefetch<T: Element>(elements: &[T]) {
     let bytes = bytes_of(elements);
     let hinted = &bytes[..bytes.len().min(HEAD_LINES * LINE)];
-    // By twos and counted by hand: iterators over lines cost more instructions than the hints.
+    // Two lines per step, counted by hand: iterators over lines cost more instructions than the hints.
     let mut offset = 0;
     while offset < hinted.len() {
         hint(hinted.as_ptr().wrapping_add(offset));
         hint(hinted.as_ptr().wrapping_add(offset + LINE));
         offset += 2 * LINE;
     }
-    // A run that doesn't start on a line's first byte ends one line further than the steps above reach.
+    // A run that doesn't start at a line's first byte ends one line later than the steps above reach.
     if let Some(last) = hinted.last() {
         hint(last);
     }
@@ -59,7 +58,7 @@ pub fn prefetch<T: Element>(elements: &[T]) {
 #[inline]
 fn hint(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch accesses nothing as far as the program can see and can't fault, whatever the address; its
+    // SAFETY: a prefetch is not a memory access that the program can observe, and can't fault for any address. Its
     // instruction is part of SSE, which every x86-64 CPU has.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }

@@ -1,15 +1,15 @@
-//! Shapes of n-dimensional arrays, kept inline: making, copying and dropping one never allocates.
+//! Shapes of n-dimensional arrays, stored inline: creating, copying or dropping one never allocates.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// The most dimensions that a [`Shape`] can have.
+/// The maximum number of dimensions of a [`Shape`].
 pub const MAX_DIMS: usize = 8;
 
 /// The lengths of an array's dimensions, first to last; at most [`MAX_DIMS`] of them.
 ///
-/// No dimensions at all is the shape of a single number. A length may be 0. The first dimension counts the rows; a
-/// single number has one row, itself.
+/// The shape of a single number has no dimensions. A length may be 0. The first dimension counts the rows; a single
+/// number has one row: itself.
 ///
 /// ```
 /// use slotline::shape::Shape;
@@ -26,11 +26,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape with these dimensions.
+    /// Makes a shape with these dimensions.
     ///
     /// # Errors
     ///
-    /// [`ShapeError::TooManyDims`] for more than [`MAX_DIMS`].
+    /// [`ShapeError::TooManyDims`] if there are more than [`MAX_DIMS`].
     pub fn new(dims: &[usize]) -> Result<Shape, ShapeError> {
         match heapless::Vec::from_slice(dims) {
             Ok(dims) => Ok(Shape { dims }),
@@ -38,16 +38,17 @@ impl Shape {
         }
     }
 
-    /// The dimensions, first to last.
+    /// Returns the dimensions, first to last.
     #[inline]
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
-    /// How many elements an array of this shape has; `None` if the lengths that aren't 0 multiply to more than `isize::MAX`,
-    /// even where another length is 0.
+    /// Returns the number of elements of an array of this shape, or `None` if the product of the nonzero lengths
+    /// exceeds `isize::MAX`, even if another length is 0.
     pub fn elements(&self) -> Option<usize> {
-        // Zeros are left out of the check, so that strides can't overflow either, nor an importer's signed ones.
+        // Zeros are excluded from the check, so that strides can't overflow either, nor the signed strides of code that
+        // imports the array.
         let product = self.dims.iter().filter(|&&dim| dim != 0).try_fold(1_usize, |n, &dim| n.checked_mul(dim))?;
         if product > isize::MAX as usize {
             return None;
@@ -55,38 +56,38 @@ impl Shape {
         Some(if self.dims.contains(&0) { 0 } else { product })
     }
 
-    /// The length of the first dimension, or 1 if there is none.
+    /// Returns the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn rows(&self) -> usize {
         self.dims.first().copied().unwrap_or(1)
     }
 
-    /// The shape of one row: all dimensions but the first.
+    /// Returns the shape of one row: all dimensions except the first.
     #[inline]
     pub fn row(&self) -> Shape {
         let dims = heapless::Vec::from_slice(self.row_dims()).unwrap_or_default();
         Shape { dims }
     }
 
-    /// The shape of `rows` arrays of this shape, stacked.
+    /// Returns the shape of `rows` arrays of this shape, stacked.
     ///
     /// # Errors
     ///
-    /// [`ShapeError::TooManyDims`] if this shape has [`MAX_DIMS`] dimensions already.
+    /// [`ShapeError::TooManyDims`] if this shape already has [`MAX_DIMS`] dimensions.
     #[inline]
     pub fn stacked(&self, rows: usize) -> Result<Shape, ShapeError> {
         if self.dims.is_full() {
             return Err(ShapeError::TooManyDims { found: self.dims.len() + 1 });
         }
-        // One by one: for so few, moving them on as a block takes longer.
+        // One by one: for at most eight, a block move takes longer.
         let mut dims = heapless::Vec::new();
         dims.extend(std::iter::once(rows).chain(self.dims.iter().copied()));
         Ok(Shape { dims })
     }
 
-    /// For each dimension, how many elements to go on by to raise that index by one, when elements lie in C order.
+    /// Returns the distance, in elements, between consecutive indices of each dimension, for elements in C order.
     ///
-    /// All of them are exact for a shape with [`elements`](Shape::elements); for any other they are cut off at
+    /// The strides are exact for a shape with [`elements`](Shape::elements); for any other they saturate at
     /// `usize::MAX`.
     pub fn strides(&self) -> Strides {
         let mut strides = Strides { strides: self.dims.clone() };
@@ -98,19 +99,20 @@ impl Shape {
         strides
     }
 
-    /// All dimensions but the first.
+    /// Returns all dimensions except the first.
     #[inline]
     pub(crate) fn row_dims(&self) -> &[usize] {
         self.dims.get(1..).unwrap_or_default()
     }
 
-    /// Elements in one row. Only for shapes that passed [`elements`](Shape::elements), where it can't overflow.
+    /// Returns the number of elements in one row. Only for shapes that passed [`elements`](Shape::elements), so it
+    /// can't overflow.
     #[inline]
     pub(crate) fn row_elements(&self) -> usize {
         self.row_dims().iter().product()
     }
 
-    /// Whether `found` elements are what this shape needs.
+    /// Checks that `found` is the number of elements of this shape.
     pub(crate) fn check_len(&self, found: usize) -> Result<(), ShapeError> {
         match self.elements() {
             Some(needed) if needed == found => Ok(()),
@@ -122,7 +124,7 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A derived list would spread over lines under `{:#}`; this never does.
+        // A derived list would span several lines under `{:#}`; this never does.
         f.write_str("[")?;
         for (i, dim) in self.dims.iter().enumerate() {
             write!(f, "{}{dim}", if i == 0 { "" } else { ", " })?;
@@ -155,7 +157,7 @@ impl<const N: usize> PartialEq<[usize; N]> for Shape {
     }
 }
 
-/// Strides in elements, one for each dimension of a [`Shape`]; reads as a slice.
+/// The strides of a [`Shape`] in elements, one for each dimension. Derefs to a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strides {
     strides: heapless::Vec<usize, MAX_DIMS>,
@@ -169,7 +171,7 @@ impl Deref for Strides {
     }
 }
 
-/// Why a shape can't be made, or doesn't fit its data.
+/// Why a shape is invalid, or doesn't fit its data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
@@ -185,14 +187,14 @@ pub enum ShapeError {
         /// The shape.
         shape: Shape,
     },
-    /// The data has not as many elements as the shape.
+    /// The number of elements differs from the shape's.
     #[error("shape {shape} needs {needed} elements, but the data has {found}")]
     WrongLength {
         /// The shape.
         shape: Shape,
-        /// Elements that the shape has.
+        /// The number of elements of the shape.
         needed: usize,
-        /// Elements that the data has.
+        /// The number of elements of the data.
         found: usize,
     },
 }
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_counted_with_care() {
+    fn elements_are_counted_without_overflow() {
         assert_eq!(shape(&[]).elements(), Some(1));
         assert_eq!(shape(&[3, 0, 2]).elements(), Some(0));
         let most = isize::MAX as usize;
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_both_numbers() {
+    fn errors_report_both_numbers() {
         let error = shape(&[2, 3]).check_len(5).unwrap_err().to_string();
         assert_eq!(error, "shape [2, 3] needs 6 elements, but the data has 5");
         let error = Shape::new(&[1; 11]).unwrap_err().to_string();

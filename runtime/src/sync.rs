@@ -1,8 +1,8 @@
-//! The one place that swaps std's locks, atomics and threads for those of a model checker.
+//! The only module that replaces std's locks, atomics and threads by those of a model checker.
 //!
-//! In a plain build they are std's own. With `--cfg shuttle` they are shuttle's, whose random schedules `tests/schedules.rs`
-//! explores, and time is counted in steps of the schedule; with `--cfg delays` each operation of an atomic comes after a
-//! random delay (see `slotline_core::sync`).
+//! In a normal build they are std's. With `--cfg shuttle` they are shuttle's, whose random schedules
+//! `tests/schedules.rs` explores, and time is counted in steps of the schedule. With `--cfg delays` each atomic
+//! operation comes after a random delay (see `slotline_core::sync`).
 
 #[cfg(shuttle)]
 mod steps;
@@ -29,7 +29,7 @@ pub(crate) use shuttle::{
     thread, thread_local,
 };
 
-/// Atomics, and the fence between them.
+/// Atomics and memory fences.
 pub(crate) mod atomic {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::atomic::fence;
@@ -41,7 +41,8 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 }
 
-/// Waits while `condition` holds, or until the deadline. `changed` is notified of changes behind `lock`, which `guard` holds.
+/// Waits while `condition` holds, or until the deadline. `changed` is notified of changes behind `lock`, whose guard is
+/// `guard`.
 pub(crate) fn wait_while<'a, T>(
     (lock, changed): (&'a Mutex<T>, &Condvar),
     mut guard: MutexGuard<'a, T>,
@@ -71,7 +72,7 @@ fn wait_timeout<'a, T>(
     changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Of shuttle's own, the time never passes.
+/// Under shuttle a timed wait never times out, so this yields instead.
 #[cfg(shuttle)]
 fn wait_timeout<'a, T>(
     (lock, _): (&'a Mutex<T>, &Condvar),
@@ -83,12 +84,12 @@ fn wait_timeout<'a, T>(
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a model has happen in a worker's own loop: it may panic, as a defect of this crate might.
+/// Called in a worker's own loop under a model. It may panic, as a bug in this crate might.
 #[cfg(shuttle)]
 #[doc(hidden)]
 pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-/// Where a worker is between two claims or requests. Under a model it may come to its end here.
+/// Marks the point between two claims or requests of a worker. Under a model the worker may end here.
 #[inline(always)]
 pub(crate) fn mishap() {
     #[cfg(shuttle)]
@@ -97,7 +98,7 @@ pub(crate) fn mishap() {
     }
 }
 
-/// Sleeps so long, or until this thread is unparked.
+/// Sleeps for `time`, or until this thread is unparked.
 pub(crate) fn nap(time: Duration) {
     #[cfg(not(shuttle))]
     thread::park_timeout(time);

@@ -1,7 +1,7 @@
 //! Read-only views of n-dimensional data: [`TensorView`] with a type known to the compiler, [`AnyTensorView`] with one known
 //! at run time.
 //!
-//! Both are contiguous in C order (the last index runs fastest) and borrow their data; the shape is inline, so that
+//! Both are contiguous in C order (the last index varies fastest) and borrow their data. The shape is stored inline, so
 //! making a view never allocates.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::shape::{Shape, ShapeError, Strides};
 
 /// A read-only view of elements of type `T` in C order.
 ///
-/// The first dimension counts the rows. A tensor without dimensions is one number: it has one row, which is itself.
+/// The first dimension counts the rows. A tensor without dimensions is a single number and has one row: itself.
 ///
 /// ```
 /// use slotline::tensor::TensorView;
@@ -30,50 +30,50 @@ pub struct TensorView<'a, T: Element> {
 }
 
 impl<'a, T: Element> TensorView<'a, T> {
-    /// A view of `data` in this shape.
+    /// Makes a view of `data` with this shape.
     ///
     /// # Errors
     ///
-    /// If `shape` has too many dimensions or needs another number of elements than `data` has.
+    /// If `shape` has too many dimensions, or needs a different number of elements than `data` has.
     pub fn new(data: &'a [T], shape: &[usize]) -> Result<Self, ShapeError> {
         Self::with_shape(data, Shape::new(shape)?)
     }
 
-    /// [`new`](TensorView::new), for a [`Shape`] that exists already.
+    /// Makes a view, like [`new`](TensorView::new), from an existing [`Shape`].
     ///
     /// # Errors
     ///
-    /// If `shape` needs another number of elements than `data` has.
+    /// If `shape` needs a different number of elements than `data` has.
     pub fn with_shape(data: &'a [T], shape: Shape) -> Result<Self, ShapeError> {
         shape.check_len(data.len())?;
         Ok(TensorView { data, shape })
     }
 
-    /// A view without the check; for data and shapes that were checked against each other before.
+    /// Makes a view without the check, for data and shapes that were already checked against each other.
     #[inline]
     pub(crate) fn from_checked(data: &'a [T], shape: Shape) -> Self {
         debug_assert_eq!(shape.elements(), Some(data.len()));
         TensorView { data, shape }
     }
 
-    /// The lengths of the dimensions, first to last.
+    /// Returns the lengths of the dimensions, first to last.
     #[inline]
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// For each dimension, how many elements to go on by to raise that index by one.
+    /// Returns the distance, in elements, between consecutive indices of each dimension.
     pub fn strides(&self) -> Strides {
         self.shape.strides()
     }
 
-    /// All elements, in C order.
+    /// Returns all elements, in C order.
     #[inline]
     pub fn as_slice(&self) -> &'a [T] {
         self.data
     }
 
-    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    /// Returns the number of rows: the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn len(&self) -> usize {
         self.shape.rows()
@@ -84,15 +84,15 @@ impl<'a, T: Element> TensorView<'a, T> {
         self.len() == 0
     }
 
-    /// Row `i`, with one dimension less; `None` if there is none.
+    /// Returns row `i`, with one dimension less; `None` if it is out of range.
     #[inline]
     pub fn get(&self, i: usize) -> Option<TensorView<'a, T>> {
         let size = self.shape.row_elements();
-        // Below len, the product is at most the tensor's own number of elements.
+        // For i below len, the product is at most the tensor's number of elements.
         (i < self.len()).then(|| TensorView::from_checked(&self.data[i * size..][..size], self.shape.row()))
     }
 
-    /// Row `i`, with one dimension less.
+    /// Returns row `i`, with one dimension less.
     ///
     /// # Panics
     ///
@@ -103,11 +103,11 @@ impl<'a, T: Element> TensorView<'a, T> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
-    /// The rows of a range, with as many dimensions as this tensor. It must have some.
+    /// Returns the rows of a range, with as many dimensions as this tensor. It must have at least one.
     ///
     /// # Panics
     ///
-    /// If there are no such rows.
+    /// If the range is not within the rows.
     #[track_caller]
     pub(crate) fn slice(&self, rows: Range<usize>) -> TensorView<'a, T> {
         let size = self.shape.row_elements();
@@ -115,7 +115,7 @@ impl<'a, T: Element> TensorView<'a, T> {
         TensorView::from_checked(&self.data[rows.start * size..rows.end * size], shape)
     }
 
-    /// The rows, first to last.
+    /// Returns the rows, first to last.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = TensorView<'a, T>> + DoubleEndedIterator + use<'a, T> {
         let tensor = self.clone();
         (0..self.len()).map(move |i| tensor.row(i))
@@ -125,11 +125,11 @@ impl<'a, T: Element> TensorView<'a, T> {
 impl<T: Element, const N: usize> Index<[usize; N]> for TensorView<'_, T> {
     type Output = T;
 
-    /// The element with this index in each dimension.
+    /// Returns the element with this index in each dimension.
     ///
     /// # Panics
     ///
-    /// If there isn't exactly one index for each dimension, or one is not below its dimension's length.
+    /// If the number of indices differs from the number of dimensions, or one is not below its dimension's length.
     fn index(&self, index: [usize; N]) -> &T {
         let dims = self.shape();
         let inside = N == dims.len() && index.iter().zip(dims).all(|(i, dim)| i < dim);
@@ -146,7 +146,7 @@ impl<T: Element> fmt::Debug for TensorView<'_, T> {
 
 /// A read-only view of elements in C order whose type is known at run time.
 ///
-/// Made from a [`TensorView`] by `From`, or lent by an [`AnyArray`](crate::array::AnyArray).
+/// Made from a [`TensorView`] by `From`, or borrowed from an [`AnyArray`](crate::array::AnyArray).
 ///
 /// ```
 /// use slotline::dtype::DType;
@@ -167,12 +167,13 @@ pub struct AnyTensorView<'a> {
 }
 
 impl<'a> AnyTensorView<'a> {
-    /// A view of bytes that are known to hold elements of `dtype`.
+    /// Makes a view of bytes that hold elements of `dtype`.
     ///
     /// # Safety
     ///
-    /// `bytes` must be as long as `shape` has elements, times the size of `dtype`; must be aligned to `dtype`'s
-    /// alignment, even if empty; and must hold valid elements in the machine's byte order: for `Bool`, only 0 and 1.
+    /// The length of `bytes` must be the number of elements of `shape` times the size of `dtype`. `bytes` must be
+    /// aligned to `dtype`'s alignment, even if empty, and hold valid elements in the machine's byte order: for `Bool`,
+    /// only 0 and 1.
     #[inline]
     pub unsafe fn from_raw_parts(dtype: DType, shape: Shape, bytes: &'a [u8]) -> Self {
         debug_assert_eq!(shape.elements().and_then(|n| n.checked_mul(dtype.size())), Some(bytes.len()));
@@ -180,30 +181,30 @@ impl<'a> AnyTensorView<'a> {
         AnyTensorView { dtype, shape, bytes }
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The lengths of the dimensions, first to last.
+    /// Returns the lengths of the dimensions, first to last.
     #[inline]
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// For each dimension, how many elements to go on by to raise that index by one.
+    /// Returns the distance, in elements, between consecutive indices of each dimension.
     pub fn strides(&self) -> Strides {
         self.shape.strides()
     }
 
-    /// All elements as bytes in the machine's byte order, aligned to the dtype.
+    /// Returns all elements as bytes in the machine's byte order, aligned to the dtype.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    /// Returns the number of rows: the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn len(&self) -> usize {
         self.shape.rows()
@@ -214,7 +215,7 @@ impl<'a> AnyTensorView<'a> {
         self.len() == 0
     }
 
-    /// Row `i`, with one dimension less; `None` if there is none.
+    /// Returns row `i`, with one dimension less; `None` if it is out of range.
     #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         if i >= self.len() {
@@ -224,7 +225,7 @@ impl<'a> AnyTensorView<'a> {
         Some(AnyTensorView { dtype: self.dtype, shape: self.shape.row(), bytes: &self.bytes[i * size..][..size] })
     }
 
-    /// Row `i`, with one dimension less.
+    /// Returns row `i`, with one dimension less.
     ///
     /// # Panics
     ///
@@ -235,19 +236,20 @@ impl<'a> AnyTensorView<'a> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
-    /// The first `len` elements, in one dimension. There must be as many.
+    /// Returns the first `len` elements, in one dimension. There must be at least that many.
     pub(crate) fn first_elements(&self, len: usize) -> AnyTensorView<'a> {
         let shape = Shape::default().stacked(len).unwrap_or_default();
         AnyTensorView { dtype: self.dtype, shape, bytes: &self.bytes[..len * self.dtype.size()] }
     }
 
-    /// This view with its type known to the compiler; `None` if `T` isn't the dtype.
+    /// Returns this view with its type known to the compiler; `None` if `T` isn't the dtype.
     #[inline]
     pub fn typed<T: Element>(&self) -> Option<TensorView<'a, T>> {
         if self.dtype != T::DTYPE {
             return None;
         }
-        // SAFETY: `T` is the dtype, and the bytes are aligned to it and hold valid elements of it; `bytes` says so.
+        // SAFETY: `T` is the dtype, and by the invariant of `bytes` they are aligned to it and hold valid elements of
+        // it.
         let data = unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) };
         Some(TensorView::from_checked(data, self.shape.clone()))
     }
@@ -260,7 +262,7 @@ impl<'a, T: Element> From<TensorView<'a, T>> for AnyTensorView<'a> {
 }
 
 impl PartialEq for AnyTensorView<'_> {
-    /// Compares dtype, shape and elements. Elements are compared as numbers: 0.0 is equal to -0.0, and a NaN to nothing.
+    /// Compares dtype, shape and elements. Elements are compared as numbers: 0.0 equals -0.0, and a NaN equals nothing.
     fn eq(&self, other: &Self) -> bool {
         self.dtype == other.dtype && for_dtype!(self.dtype, T => self.typed::<T>() == other.typed::<T>())
     }
@@ -272,12 +274,12 @@ impl fmt::Debug for AnyTensorView<'_> {
     }
 }
 
-/// What arrays and views show when debugged: not their elements, of which there may be billions.
+/// Writes the `Debug` output of arrays and views, without their elements, of which there may be billions.
 pub(crate) fn describe(f: &mut fmt::Formatter<'_>, name: &str, dtype: DType, shape: &Shape) -> fmt::Result {
     write!(f, "{name}({dtype} {shape})")
 }
 
-/// Out of line, so that the check before it costs one compare and no code in the caller.
+/// Panics with the row's number. Out of line, so that the check before it costs one comparison in the caller.
 #[cold]
 #[inline(never)]
 #[track_caller]
@@ -316,7 +318,7 @@ mod tests {
         assert!(TensorView::<f32>::new(&[], &[0, 3]).unwrap().is_empty());
         let tensor = TensorView::<f32>::new(&[], &[5, 0]).unwrap();
         assert_eq!((tensor.rows().len(), tensor.row(4).as_slice().len()), (5, 0));
-        // More rows than bytes could be counted is fine as long as rows have no bytes.
+        // A huge number of rows is valid if rows have no bytes.
         assert_eq!(TensorView::<f32>::new(&[], &[isize::MAX as usize, 0]).unwrap().row(1 << 62).shape(), [0]);
     }
 
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_dtype_shape_or_elements_is_not_equal() {
+    fn views_with_any_difference_are_not_equal() {
         fn any<'a, T: Element>(data: &'a [T], shape: &[usize]) -> AnyTensorView<'a> {
             TensorView::new(data, shape).unwrap().into()
         }
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_comes_back_only_as_itself() {
+    fn only_the_original_type_can_be_recovered() {
         let data = [1.5_f64, -2.0, 3.0, 4.0];
         let any = AnyTensorView::from(TensorView::new(&data, &[2, 2]).unwrap());
         assert_eq!((any.dtype(), any.bytes().len()), (DType::F64, 32));

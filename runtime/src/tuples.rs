@@ -1,6 +1,6 @@
-//! Which tuples there are implementations for.
+//! The tuples that traits are implemented for.
 
-/// Calls the macro `$each` with every tuple of one to eight: a type parameter and a place for each part.
+/// Calls the macro `$each` with every tuple size from one to eight: a type parameter and an index for each part.
 macro_rules! up_to_eight {
     ($each:ident) => {
         $each! {

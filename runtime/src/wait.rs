@@ -1,4 +1,4 @@
-//! How threads wait: the strategies of the builder, and under them the system's futex.
+//! How threads wait: the strategies of the builder, and the system's futex that they use.
 
 #[cfg(not(shuttle))]
 mod futex;
@@ -14,20 +14,20 @@ use crate::sync::Instant;
 #[cfg(shuttle)]
 use crate::sync::{SystemFutex, is_late};
 
-/// How the consumer waits for a batch, and workers for a free slot.
+/// How the consumer waits for a batch, and how workers wait for a free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// Spin a few microseconds, give way to other threads for about a tenth of a millisecond, then sleep until woken.
+    /// Spins for a few microseconds, then yields for about a tenth of a millisecond, then sleeps until woken.
     #[default]
     Park,
-    /// Spin, then yield the time slice over and over: notices sooner than a sleeper, and keeps a core warm for it.
+    /// Spins, then yields its time slice repeatedly. Reacts sooner than a sleeping thread, but keeps a core busy.
     Backoff,
-    /// Spin: notices soonest, and takes a whole core for each waiting thread.
+    /// Spins. Reacts soonest, but occupies a whole core for each waiting thread.
     Spin,
 }
 
-/// A [`WaitStrategy`] at work.
+/// A [`WaitStrategy`] with its state.
 pub(crate) struct Waiter {
     strategy: WaitStrategy,
     park: Park<SystemFutex>,
@@ -62,12 +62,12 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// A moment by the system's monotonic clock, or never.
+/// A moment of the system's monotonic clock, or never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until(Option<Instant>);
 
 impl Until {
-    /// So much later than now; never without a time, or if the clock cannot count so far.
+    /// Returns the moment `time` from now; never, if there is no time or the clock cannot represent it.
     pub(crate) fn after(time: Option<Duration>) -> Self {
         Self(time.and_then(|time| Instant::now().checked_add(time)))
     }

@@ -354,7 +354,7 @@ fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
         });
         let said = said.take();
         let [warning] = &said[..] else { panic!("{said:?}") };
-        let start = "field 0: u32 packed [4]: batch 1 has 21 items and no room for so many";
+        let start = "field 0: u32 packed [4]: batch 1 has 21 items, more than it has room for";
         assert!(warning.starts_with(start) && warning.contains("declare room for 7 per sample"), "{warning}");
     });
 }

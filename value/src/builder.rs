@@ -1,4 +1,4 @@
-//! [`CollateValues`]: values as an option of a loader.
+//! [`CollateValues`]: a loader option that collates values.
 
 use slotline::BoxError;
 use slotline::dataset::Loadable;
@@ -8,11 +8,12 @@ use crate::{Value, default_collate, default_convert};
 
 /// Lets a [`Builder`] make batches of [`Value`]s.
 pub trait CollateValues<D: Loadable> {
-    /// Makes batches as torch's `default_collate` does, by what the samples turn out to be: of samples that are values, or
-    /// can become one.
+    /// Collates samples as torch's `default_collate` does, by their types at run time. The samples must be values, or
+    /// convert into values.
     ///
-    /// Without batches it is [`default_convert`]. With [`pin_memory`](Builder::pin_memory) the tensors are locked. For
-    /// functions of your own for some types, give a [`Collator`](crate::Collator) in a [collate](Builder::collate) function.
+    /// Without batches, each sample goes through [`default_convert`]. With [`pin_memory`](Builder::pin_memory), the tensors
+    /// are pinned. To use custom functions for some types, call a [`Collator`](crate::Collator) in a
+    /// [collate](Builder::collate) function.
     ///
     /// ```
     /// use slotline::Loader;
@@ -31,7 +32,7 @@ pub trait CollateValues<D: Loadable> {
         Value: for<'a> From<D::Item<'a>>;
 }
 
-/// How [`collate_values`](CollateValues::collate_values) makes batches.
+/// The collate step of a loader built with [`collate_values`](CollateValues::collate_values).
 pub type Values<D> = With<fn(&mut Samples<'_, D>) -> Result<Value, BoxError>, Value>;
 
 impl<D: Loadable> CollateValues<D> for Builder<D> {
@@ -47,12 +48,12 @@ impl<D: Loadable> CollateValues<D> for Builder<D> {
     }
 }
 
-/// The samples as values, collated; or one by itself, converted.
+/// Collates the samples as values, or converts a single sample if there are no batches.
 fn collated<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Value, BoxError>
 where
     Value: for<'a> From<D::Item<'a>>,
 {
-    // Of an iterable dataset there may be far fewer than the batch size.
+    // An iterable dataset may return far fewer samples than the batch size.
     let mut values = Vec::with_capacity(samples.len().min(1024));
     samples.for_each(|sample| {
         values.push(Value::from(sample));

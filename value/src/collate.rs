@@ -1,4 +1,4 @@
-//! `default_collate`: a batch of values becomes one value.
+//! `default_collate`: collates a batch of values into one value.
 
 use slotline::BoxError;
 use slotline::array::{AnyArray, StackError};
@@ -8,7 +8,8 @@ use crate::path::{Place, To};
 use crate::tree::describe;
 use crate::{CollateError, Items, MAX_DEPTH, Path, Value};
 
-/// Makes one value of the samples of a batch, as torch's `default_collate` does; the [crate's documentation](crate) says how.
+/// Collates the samples of a batch into one value, as torch's `default_collate` does. The [crate's documentation](crate)
+/// lists the rules.
 ///
 /// ```
 /// use slotline_value::{Value, default_collate};
@@ -23,17 +24,17 @@ use crate::{CollateError, Items, MAX_DEPTH, Path, Value};
 ///
 /// # Errors
 ///
-/// See [`CollateError`]. For one, an empty batch is an error.
+/// See [`CollateError`]. An empty batch is also an error.
 pub fn default_collate<V: Into<Value>>(samples: impl IntoIterator<Item = V>) -> Result<Value, CollateError> {
     Collator::new().collate(samples)
 }
 
-/// A collation at some place of the samples: what a collate function uses for what is inside of its values.
+/// The collation of one place in the samples. A collate function uses it to collate the values inside its own values.
 #[derive(Debug)]
 pub struct Collation<'a> {
     collator: &'a Collator,
     place: Place<'a>,
-    /// How many collations this one is inside of.
+    /// The number of collations that enclose this one.
     depth: usize,
 }
 
@@ -42,7 +43,7 @@ impl<'a> Collation<'a> {
         Self { collator, place: Place::TOP, depth: 0 }
     }
 
-    /// Collates a batch of values of this place, by the user's function for them if there is one.
+    /// Collates a batch of values of this place, with the user's function for them if there is one.
     ///
     /// # Errors
     ///
@@ -56,8 +57,8 @@ impl<'a> Collation<'a> {
         }
     }
 
-    /// Collates a batch of values of this place by the rule of [`default_collate`], even if the user has a function for
-    /// them; what is inside of them is collated as ever.
+    /// Collates a batch of values of this place by the rule of [`default_collate`], even if there is a user's function for
+    /// them. The values inside them are collated as usual, with the user's functions.
     ///
     /// # Errors
     ///
@@ -94,14 +95,14 @@ impl<'a> Collation<'a> {
             Value::List(_) => self
                 .transpose(&self.each(batch, |value| if let Value::List(items) = value { Some(items) } else { None })?),
             Value::Custom(custom) => {
-                // One more, as a leaf may be as deep as `collate` goes.
+                // One level more, since a leaf may be at the maximum depth of `collate`.
                 let inner = self.deeper(MAX_DEPTH + 1)?;
                 custom.collate(batch, &inner).map_err(|error| self.failed(first, error))
             }
         }
     }
 
-    /// This place, for what is called from here: functions that call each other for ever come to an end, too.
+    /// Returns this place one level deeper, so that functions that call each other endlessly fail too.
     fn deeper(&self, most: usize) -> Result<Collation<'_>, CollateError> {
         if self.depth > most {
             return Err(CollateError::TooDeep { path: self.path() });
@@ -109,7 +110,7 @@ impl<'a> Collation<'a> {
         Ok(Collation { depth: self.depth + 1, ..*self })
     }
 
-    /// The tensor of a batch of tensors.
+    /// Stacks a batch of tensors into one tensor.
     fn stack(&self, tensors: &[&AnyArray]) -> Result<Value, CollateError> {
         let stacked = AnyArray::stack(tensors.iter().map(|tensor| tensor.view()));
         stacked.map(Value::from).map_err(|error| match error {
@@ -127,7 +128,7 @@ impl<'a> Collation<'a> {
         })
     }
 
-    /// The list of batches that a batch of lists is.
+    /// Turns a batch of lists into a list of batches.
     fn transpose(&self, lists: &[&Items]) -> Result<Value, CollateError> {
         let expected = lists[0].len();
         if let Some((sample, list)) = lists.iter().enumerate().find(|(_, list)| list.len() != expected) {
@@ -140,11 +141,11 @@ impl<'a> Collation<'a> {
         Ok(Value::List(columns.collect::<Result<_, _>>()?))
     }
 
-    /// What `get` finds in each value of the batch.
+    /// Returns the result of `get` for each value of the batch.
     ///
     /// # Errors
     ///
-    /// [`CollateError::Mixed`] if it finds nothing in one of them.
+    /// Returns [`CollateError::Mixed`] if `get` returns `None` for one of them.
     pub fn each<'v, T>(
         &self,
         batch: &[&'v Value],
@@ -161,27 +162,27 @@ impl<'a> Collation<'a> {
         found.collect()
     }
 
-    /// The collation of what is under `key`.
+    /// Returns the collation of the values under `key`.
     pub fn at_key<'s>(&'s self, key: &'s str) -> Collation<'s> {
         Collation { place: self.place.at(To::Key(key)), ..*self }
     }
 
-    /// The collation of what is at place `i`.
+    /// Returns the collation of the values at index `i`.
     pub fn at_index(&self, i: usize) -> Collation<'_> {
         Collation { place: self.place.at(To::Index(i)), ..*self }
     }
 
-    /// The way from the sample to this place.
+    /// Returns the path from the sample to this place.
     pub fn path(&self) -> Path {
         self.place.path()
     }
 
-    /// The error of a type that can't be collated.
+    /// Returns the error for a type that cannot be collated.
     pub(crate) fn unsupported(&self, found: &str) -> CollateError {
         CollateError::Unsupported { path: self.path(), found: found.to_owned() }
     }
 
-    /// What a user's function failed with; an error of collating what is inside stays what it is.
+    /// Wraps an error of a user's function. A [`CollateError`] from inside the value is passed on unchanged.
     fn failed(&self, first: &Value, error: BoxError) -> CollateError {
         match error.downcast() {
             Ok(known) => *known,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_cant_be_counted_or_have_no_room_for_a_dimension_are_errors() {
+    fn impossible_batch_shapes_are_errors() {
         let hollow = Value::from(Array::<u8>::new(vec![], &[0, isize::MAX as usize]).unwrap());
         assert!(default_collate([&hollow]).is_ok());
         let error = default_collate([&hollow, &hollow]).unwrap_err();

@@ -1,4 +1,4 @@
-//! [`Collator`]: which function collates what.
+//! [`Collator`]: chooses the function that collates each value.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -13,15 +13,15 @@ use crate::{CollateError, Collation, CustomValue, Kind, Value};
 /// A function from a batch to one value.
 pub(crate) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync;
 
-/// `default_collate` with functions of one's own for some kinds or types of values, as torch's `collate_fn_map` gives.
+/// A `default_collate` with custom functions for some kinds or types of values, like torch's `collate_fn_map`.
 ///
-/// A function holds wherever such values come up in a sample. It gets the values of the whole batch, which is never
-/// empty, and a [`Collation`] to collate what is inside of them.
+/// A function applies wherever such values occur in a sample. It gets the values of the whole batch, which is never
+/// empty, and a [`Collation`] to collate the values inside them.
 ///
 /// ```
 /// use slotline_value::{Collator, Kind, Value};
 ///
-/// // Texts as one text each batch, a line for each sample.
+/// // Joins the texts of a batch into one text, with a line for each sample.
 /// let collator = Collator::new().with_kind(Kind::Text, |batch, collation| {
 ///     Ok(Value::from(collation.each(batch, Value::as_str)?.join("\n")))
 /// });
@@ -35,14 +35,14 @@ pub struct Collator {
 }
 
 impl Collator {
-    /// The one of [`default_collate`](crate::default_collate), without functions of one's own.
+    /// Creates a collator that works as [`default_collate`](crate::default_collate), without custom functions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Collates by `function` where the first sample of the batch has a value of this kind.
+    /// Collates with `function` wherever the first sample of the batch has a value of this kind.
     ///
-    /// Only the first one is sure to be: [`Collation::each`] says so, as an error, of the others.
+    /// Only the first value is sure to be of this kind. Use [`Collation::each`] to return an error if the others are not.
     pub fn with_kind(
         mut self,
         kind: Kind,
@@ -52,7 +52,7 @@ impl Collator {
         self
     }
 
-    /// Collates custom values of type `T` by `function`, instead of by [`CustomValue::collate`] or by a function for
+    /// Collates custom values of type `T` with `function`, instead of [`CustomValue::collate`] or a function for
     /// [`Kind::Custom`].
     pub fn with_type<T: CustomValue>(
         mut self,
@@ -64,7 +64,7 @@ impl Collator {
         self
     }
 
-    /// Makes one value of the samples of a batch.
+    /// Collates the samples of a batch into one value.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Collator {
         Collation::new(self).collate(&samples.iter().collect::<Vec<_>>())
     }
 
-    /// The user's function for such a value, if there is one.
+    /// Returns the user's function for a value like this one, if there is one.
     pub(crate) fn function(&self, value: &Value) -> Option<&Function> {
         let by_type = match value {
             Value::Custom(custom) => self.types.get(&custom.as_any().type_id()).map(|(_, function)| function),

@@ -1,10 +1,10 @@
-//! When values are equal.
+//! Equality of values.
 
 use crate::Value;
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        // A list of what is left to compare, instead of recursion: values may be nested to any depth.
+        // A list of pairs to compare instead of recursion, since values may be nested to any depth.
         let mut pending = vec![(self, other)];
         while let Some((a, b)) = pending.pop() {
             let alike = match (a, b) {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_in_kind_type_shape_or_content_is_not_equal() {
+    fn values_that_differ_in_kind_shape_or_content_are_unequal() {
         let all = [
             Value::from(1),
             Value::from(1.0),
@@ -80,15 +80,15 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_a_maps_keys_does_not_matter_and_that_of_fields_does() {
+    fn equality_ignores_the_order_of_keys_but_not_of_fields() {
         let pairs = [("a", Value::Int(1)), ("b", Value::Int(2))];
-        let turned = [pairs[1].clone(), pairs[0].clone()];
-        assert_eq!(Value::map(pairs.clone()), Value::map(turned.clone()));
-        assert_ne!(Value::named("P", pairs), Value::named("P", turned));
+        let reversed = [pairs[1].clone(), pairs[0].clone()];
+        assert_eq!(Value::map(pairs.clone()), Value::map(reversed.clone()));
+        assert_ne!(Value::named("P", pairs), Value::named("P", reversed));
     }
 
     #[test]
-    fn values_nested_very_deep_are_compared() {
+    fn deeply_nested_values_are_compared() {
         let deep = |leaf: i64| (0..200_000).fold(Value::Int(leaf), |value, _| Value::list([value]));
         assert!(deep(1) == deep(1) && deep(1) != deep(2));
     }

@@ -1,14 +1,14 @@
-//! `default_convert`: what becomes of a sample that is not batched.
+//! `default_convert`: converts a sample that is not batched.
 
 use crate::rebuild::Rebuild;
 use crate::{CollateError, Value};
 
-/// Converts one sample as torch does when there is no batch: [`default_collate`](crate::default_collate) without the
-/// new first dimension.
+/// Converts one sample as torch's `default_convert` does: like [`default_collate`](crate::default_collate), but without
+/// the new first dimension.
 ///
-/// Arrays are tensors already, once they are in a [`Value`]. Tuples become lists; named tuples, maps and lists stay
-/// what they are, with what is in them converted; a custom value becomes what its
-/// [`convert`](crate::CustomValue::convert) says; anything else is left as it is: an `Int` is no tensor.
+/// Tuples become lists. Named tuples, maps and lists keep their type, and the values in them are converted. A custom value
+/// becomes the result of its [`convert`](crate::CustomValue::convert). Everything else is left unchanged: an array in a
+/// [`Value`] is already a tensor, and an `Int` does not become one.
 ///
 /// ```
 /// use slotline_value::{Value, default_convert};
@@ -20,7 +20,7 @@ use crate::{CollateError, Value};
 ///
 /// # Errors
 ///
-/// [`CollateError::TooDeep`], or [`CollateError::Custom`] with what a custom value's own method failed with.
+/// Returns [`CollateError::TooDeep`], or [`CollateError::Custom`] with the error of a custom value's method.
 pub fn default_convert(sample: impl Into<Value>) -> Result<Value, CollateError> {
     let rebuild = Rebuild {
         leaf: &|leaf, place| match leaf {

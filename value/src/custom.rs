@@ -1,4 +1,4 @@
-//! Types of a user's own in a value.
+//! User-defined types in a value.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -9,10 +9,10 @@ use slotline::BoxError;
 use crate::collate::Collation;
 use crate::{CollateError, Value};
 
-/// A type that a [`Value`] may hold, and how it is collated, converted and pinned.
+/// A user-defined type that a [`Value`] can hold. It defines how such values are collated, converted and pinned.
 ///
-/// All three have a default: such values can't be collated, convert to themselves, and pin to themselves. A
-/// [`Collator`](crate::Collator) can have another function for the type.
+/// By default, values of the type cannot be collated, and converting or pinning leaves them unchanged. A
+/// [`Collator`](crate::Collator) can override how the type is collated.
 ///
 /// ```
 /// use slotline::BoxError;
@@ -22,7 +22,7 @@ use crate::{CollateError, Value};
 /// struct Sentence(Vec<i64>);
 ///
 /// impl CustomValue for Sentence {
-///     /// All words in a row, and where each sentence ends.
+///     /// Concatenates all words, and records where each sentence ends.
 ///     fn collate(batch: &[&Self], _: &Collation<'_>) -> Result<Value, BoxError> {
 ///         let words: Vec<i64> = batch.iter().flat_map(|sentence| sentence.0.iter().copied()).collect();
 ///         let ends = batch.iter().scan(0, |end, sentence| {
@@ -38,37 +38,37 @@ use crate::{CollateError, Value};
 /// # Ok::<(), slotline_value::CollateError>(())
 /// ```
 pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
-    /// One value of a batch of these, which is not empty. `collation` collates what is inside of them.
+    /// Collates a batch of these values, which is not empty. `collation` collates the values inside them.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong; it becomes a [`CollateError::Custom`] that names the place. By default, that this type
-    /// can't be collated.
+    /// Any error becomes the source of a [`CollateError::Custom`] that names the place. The default implementation returns
+    /// [`CollateError::Unsupported`].
     fn collate(batch: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
         let _ = batch;
         Err(collation.unsupported(type_name::<Self>()).into())
     }
 
-    /// What a sample of it becomes without a batch; by default it stays what it is.
+    /// Converts a sample that is not batched. By default it is left unchanged.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong; it becomes a [`CollateError::Custom`] that names the place.
+    /// Any error becomes the source of a [`CollateError::Custom`] that names the place.
     fn convert(self: Arc<Self>) -> Result<Value, BoxError> {
         Ok(self.into())
     }
 
-    /// The same in pinned memory; by default it stays what it is.
+    /// Moves the value to pinned memory. By default it is left unchanged.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong; it becomes a [`PinError::Custom`](crate::PinError::Custom) that names the place.
+    /// Any error becomes the source of a [`PinError::Custom`](crate::PinError::Custom) that names the place.
     fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
         Ok(self.into())
     }
 }
 
-/// A value of a type that implements [`CustomValue`]; its clones share it.
+/// A value of a type that implements [`CustomValue`]. Clones share the value.
 #[derive(Clone)]
 pub struct Custom(Arc<dyn Erased>);
 
@@ -99,12 +99,12 @@ impl<T: CustomValue> Erased for T {
 }
 
 impl Custom {
-    /// The Rust name of its type.
+    /// Returns the name of the value's Rust type.
     pub fn type_name(&self) -> &'static str {
         self.0.type_name()
     }
 
-    /// The value, if it is a `T`.
+    /// Returns the value if it is a `T`.
     pub fn downcast_ref<T: CustomValue>(&self) -> Option<&T> {
         self.as_any().downcast_ref()
     }
@@ -113,7 +113,7 @@ impl Custom {
         &*self.0
     }
 
-    /// Collates a batch of which this is the first sample's.
+    /// Collates a batch whose first sample has this value.
     pub(crate) fn collate(&self, batch: &[&Value], collation: &Collation<'_>) -> Result<Value, BoxError> {
         self.0.collate(batch, collation)
     }
@@ -134,7 +134,7 @@ impl<T: CustomValue> From<Arc<T>> for Custom {
 }
 
 impl PartialEq for Custom {
-    /// Whether they are clones of each other.
+    /// Whether the two are clones of each other.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0)) && self.type_name() == other.type_name()
     }
@@ -146,7 +146,7 @@ impl fmt::Debug for Custom {
     }
 }
 
-/// The batch as what all of it should be.
+/// Downcasts all values of the batch to `T`.
 pub(crate) fn all<'v, T: CustomValue>(
     batch: &[&'v Value],
     collation: &Collation<'_>,

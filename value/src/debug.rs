@@ -1,10 +1,11 @@
-//! What values show when debugged: a tensor's dtype and shape, not its elements, and no more than so many levels.
+//! `Debug` output of values: a tensor shows its dtype and shape but not its elements, and nesting is cut off at
+//! [`MAX_DEPTH`].
 
 use std::fmt;
 
 use crate::{Items, MAX_DEPTH, Map, Named, Value};
 
-/// A value so many containers deep.
+/// A value and the number of containers around it.
 struct Shown<'a>(&'a Value, usize);
 
 impl fmt::Debug for Shown<'_> {
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_show_what_they_are() {
+    fn debug_shows_kinds_and_content() {
         let value = Value::map([
             ("a", Value::from((1, 2.5, true, "text"))),
             ("b", Value::list([Value::bytes(*b"abc"), [[0_u8; 3]; 2].into()])),

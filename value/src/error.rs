@@ -1,4 +1,4 @@
-//! Why values could not be collated, converted or pinned.
+//! Errors of collating, converting and pinning values.
 
 use slotline::BoxError;
 use slotline::array::PinMemoryError;
@@ -7,16 +7,16 @@ use slotline::shape::ShapeError;
 
 use crate::{MAX_DEPTH, Path};
 
-/// Why samples could not be made a batch, or a sample could not be converted.
+/// An error that occurs when samples are collated into a batch, or when a sample is converted.
 ///
-/// `sample` counts from 0 within the batch; `path` leads to the place in the sample.
+/// `sample` is the index of the sample within the batch; `path` is the place in the sample.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollateError {
-    /// No samples.
+    /// The batch has no samples.
     #[error("default_collate: the batch is empty; give it at least one sample")]
     Empty,
-    /// Nothing is known of how to collate such values.
+    /// There is no rule or function to collate values of this type.
     #[error(
         "default_collate: batch must contain tensors, arrays, numbers, maps or lists; found {found}{}; implement CustomValue::collate for it, or give a Collator a function for it",
         at(path)
@@ -27,7 +27,7 @@ pub enum CollateError {
         /// The type.
         found: String,
     },
-    /// A sample has something else than the first one.
+    /// A sample has a different kind of value than the first sample.
     #[error("{}: expected {expected}, as in element 0, found {found}; the samples of a batch must be alike", place(*sample, path))]
     Mixed {
         /// The place.
@@ -36,10 +36,10 @@ pub enum CollateError {
         sample: usize,
         /// What the first sample has there.
         expected: String,
-        /// What this one has.
+        /// What this sample has there.
         found: String,
     },
-    /// A tensor of another shape than the first sample's.
+    /// A tensor has a different shape than the first sample's tensor.
     #[error(
         "{}: each tensor of a batch must be of equal size, but this one is {found:?} and element 0 has {expected:?}; resize or pad them",
         place(*sample, path)
@@ -51,10 +51,10 @@ pub enum CollateError {
         sample: usize,
         /// The shape of the first sample's tensor.
         expected: Vec<usize>,
-        /// The shape of this one's.
+        /// The shape of this sample's tensor.
         found: Vec<usize>,
     },
-    /// A tensor of another dtype than the first sample's.
+    /// A tensor has a different dtype than the first sample's tensor.
     #[error(
         "{}: each tensor of a batch must be of one dtype, but this one is {found} and element 0 has {expected}; convert them",
         place(*sample, path)
@@ -66,11 +66,14 @@ pub enum CollateError {
         sample: usize,
         /// The dtype of the first sample's tensor.
         expected: DType,
-        /// The dtype of this one's.
+        /// The dtype of this sample's tensor.
         found: DType,
     },
     /// A map lacks a key that the first sample has.
-    #[error("{}: there is no key {key:?}, which element 0 has", place(*sample, path))]
+    #[error(
+        "{}: the key {key:?} is missing, which element 0 has; give every sample the same keys",
+        place(*sample, path)
+    )]
     MissingKey {
         /// The place of the map.
         path: Path,
@@ -79,7 +82,7 @@ pub enum CollateError {
         /// The key.
         key: String,
     },
-    /// A list or tuple of another length than the first sample's.
+    /// A list or tuple has a different length than the first sample's list or tuple.
     #[error(
         "{}: each element in list of batch should be of equal size, but this one has {found} and element 0 has {expected}",
         place(*sample, path)
@@ -89,52 +92,55 @@ pub enum CollateError {
         path: Path,
         /// The sample.
         sample: usize,
-        /// How many values the first sample's list has.
+        /// The length of the first sample's list.
         expected: usize,
-        /// How many this one's has.
+        /// The length of this sample's list.
         found: usize,
     },
-    /// The batch has no possible shape.
-    #[error("the tensors{} can't be stacked: {source}", at(path))]
+    /// The batch would have an invalid shape.
+    #[error("the tensors{} cannot be stacked: {source}", at(path))]
     Stack {
         /// The place.
         path: Path,
         /// Why not.
         source: ShapeError,
     },
-    /// The batch needs more memory than there is.
-    #[error("{samples} tensors{} stacked are {bytes} bytes, more than can be had; make batch_size smaller", at(path))]
+    /// The batch needs more memory than is available.
+    #[error(
+        "stacking {samples} tensors{} needs {bytes} bytes, which cannot be allocated; make batch_size smaller",
+        at(path)
+    )]
     Memory {
         /// The place.
         path: Path,
-        /// How many tensors.
+        /// The number of tensors.
         samples: usize,
-        /// Bytes of all.
+        /// The size of the stacked tensors in bytes.
         bytes: u128,
     },
-    /// Containers in containers, or collate functions that call each other, without an end in sight.
+    /// Values are nested, or collate functions call each other, deeper than [`MAX_DEPTH`].
     #[error("the sample is nested more than {MAX_DEPTH} deep; flatten it")]
     TooDeep {
-        /// How far it was followed.
+        /// The place where the limit was reached.
         path: Path,
     },
-    /// A function of the user's, or a custom value's own, failed.
+    /// A user's function or a custom value's method failed.
     #[error("{what}{} could not be collated or converted: {source}", at(path))]
     Custom {
         /// The place.
         path: Path,
-        /// What was to be collated.
+        /// The type or kind of the value.
         what: String,
         /// Why it failed.
         source: BoxError,
     },
 }
 
-/// Why a value could not be pinned.
+/// An error that occurs when a value is pinned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// The memory of a tensor could not be had or locked.
+    /// The memory for a tensor could not be allocated or locked.
     #[error("the tensor{} could not be pinned: {source}", at(path))]
     Tensor {
         /// The place.
@@ -142,7 +148,7 @@ pub enum PinError {
         /// Why not.
         source: PinMemoryError,
     },
-    /// A custom value's own method failed.
+    /// A custom value's method failed.
     #[error("{what}{} could not be pinned: {source}", at(path))]
     Custom {
         /// The place.
@@ -152,10 +158,10 @@ pub enum PinError {
         /// Why it failed.
         source: BoxError,
     },
-    /// Containers in containers without an end in sight.
+    /// The value is nested deeper than [`MAX_DEPTH`].
     #[error("the value is nested more than {MAX_DEPTH} deep; flatten it")]
     TooDeep {
-        /// How far it was followed.
+        /// The place where the limit was reached.
         path: Path,
     },
 }

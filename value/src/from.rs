@@ -1,4 +1,4 @@
-//! What becomes a value by itself.
+//! Conversions into [`Value`].
 
 use std::sync::Arc;
 
@@ -72,10 +72,10 @@ impl<const N: usize> From<[&str; N]> for Value {
     }
 }
 
-/// An [`Element`] whose vectors, slices and arrays become tensors by `From`: every one, `f16` and `bf16` with the feature
-/// `half`.
+/// An [`Element`] whose vectors, slices and arrays convert into tensor values with `From`.
 ///
-/// It is a trait of this crate, so that the compiler can tell these from vectors of texts, which become lists.
+/// Every `Element` type of slotline implements it, `f16` and `bf16` with the feature `half`. It is a separate trait so that
+/// the compiler can distinguish these vectors from vectors of texts, which become lists.
 pub trait Scalar: Element {}
 
 macro_rules! scalars {
@@ -91,7 +91,7 @@ fn tensor<T: Element>(data: Vec<T>, shape: &[usize]) -> Value {
     Array::new(data, shape).expect("the shape of the data itself").into()
 }
 
-/// Things with elements of one type.
+/// Conversions of types whose elements have one dtype.
 macro_rules! dense {
     ($({$($generics:tt)*} $type:ty, |$it:ident| $value:expr;)*) => {$(
         impl<$($generics)*> From<$type> for Value {
@@ -118,7 +118,7 @@ impl From<AnyTensorView<'_>> for Value {
     ///
     /// # Panics
     ///
-    /// If there is no memory for the copy.
+    /// Panics if the memory for the copy cannot be allocated.
     fn from(view: AnyTensorView<'_>) -> Self {
         AnyArray::from(view).into()
     }
@@ -157,7 +157,7 @@ mod tests {
     use crate::Kind;
 
     #[test]
-    fn numbers_become_what_holds_them_exactly() {
+    fn numbers_convert_without_loss() {
         let ints = [
             Value::from(i8::MIN),
             i16::MIN.into(),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_elements_of_one_type_becomes_a_tensor() {
+    fn arrays_slices_and_views_become_tensors() {
         let array = Array::new(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]).unwrap();
         let any = AnyArray::from(array.clone());
         for value in [

@@ -1,31 +1,31 @@
-//! [`Items`]: the values in a container, shared by its clones, and dropped without recursion.
+//! [`Items`]: the values in a container. They are shared by its clones, and dropped without recursion.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::Value;
 
-/// Values in a row, as a tuple or a list has them; reads as a slice.
+/// The values of a tuple or a list. Dereferences to a slice.
 #[derive(Clone, Default)]
 pub struct Items(
-    /// `None` if there are no values, so that emptying it takes no memory.
+    /// `None` if there are no values, so that an empty one needs no allocation.
     Option<Arc<Vec<Value>>>,
 );
 
 impl Items {
-    /// The values, without a copy if nobody shares them.
+    /// Returns the values, without a copy if they are not shared.
     pub fn into_vec(mut self) -> Vec<Value> {
         self.0.take().map(Arc::unwrap_or_clone).unwrap_or_default()
     }
 
-    /// The values, if nobody else shares them. Nothing is left here in any case.
+    /// Takes the values, and returns them if they are not shared. `self` is empty afterwards in any case.
     pub(crate) fn take_unique(&mut self) -> Option<Vec<Value>> {
         self.0.take().and_then(Arc::into_inner)
     }
 }
 
 impl Drop for Items {
-    /// Values nested a million deep are dropped in a loop; the compiler's own way would overflow the stack.
+    /// Drops nested values in a loop: recursive drops of a million levels would overflow the stack.
     fn drop(&mut self) {
         let mut pending = self.take_unique().unwrap_or_default();
         while let Some(mut value) = pending.pop() {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_nested_very_deep_are_dropped() {
+    fn deeply_nested_values_are_dropped() {
         for wrap in [
             (|value| Value::list([value])) as fn(Value) -> Value,
             |value| Value::tuple([value]),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_values_outlive_what_shared_them() {
+    fn shared_values_outlive_their_container() {
         let inner = Value::list([1, 2]);
         let outer = Value::list([inner.clone(), inner.clone()]);
         drop(outer);

@@ -1,20 +1,19 @@
-//! Samples for [slotline] whose types are known at run time only, with torch's `default_collate`, `default_convert` and
-//! pinning.
+//! Dynamically typed samples for [slotline], with torch's `default_collate`, `default_convert` and pinning.
 //!
-//! A [`Sample`](slotline::sample::Sample) has a type, and writes itself into a batch's memory. Where the parts of a sample
-//! are only known when it is read (from JSON, from another language), it is a [`Value`]: a tree of numbers, texts,
-//! tensors, maps, tuples, lists and types of your own. [`default_collate`] makes one value of a batch of them:
+//! A [`Sample`](slotline::sample::Sample) has a static type, and writes itself into a batch's memory. Where the structure of
+//! a sample is only known when it is read (from JSON, from another language), use a [`Value`]: a tree of numbers, texts,
+//! tensors, maps, tuples, lists and user-defined types. [`default_collate`] collates a batch of values into one value:
 //!
 //! | samples | batch of B |
 //! |---|---|
 //! | [`Tensor`](Value::Tensor)s of one dtype and shape | a tensor `[B, …]` |
 //! | [`Int`](Value::Int)s, [`Float`](Value::Float)s, [`Bool`](Value::Bool)s | a tensor `[B]` of i64, f64, bool |
 //! | [`Text`](Value::Text)s, [`Bytes`](Value::Bytes) | a list of them |
-//! | [`Map`](Value::Map)s | a map with the keys of the first one; what other samples have beyond those is left out |
+//! | [`Map`](Value::Map)s | a map with the keys of the first sample; other keys of later samples are left out |
 //! | [`Named`](Value::Named) tuples | a named tuple, field by field |
-//! | [`Tuple`](Value::Tuple)s | a **list**, place by place, as in torch |
-//! | [`List`](Value::List)s of one length | a list, place by place |
-//! | [`Custom`](Value::Custom) values | as their [`CustomValue::collate`] says, or a function given to a [`Collator`] |
+//! | [`Tuple`](Value::Tuple)s | a **list**, element by element, as in torch |
+//! | [`List`](Value::List)s of one length | a list, element by element |
+//! | [`Custom`](Value::Custom) values | the result of [`CustomValue::collate`], or of a function in a [`Collator`] |
 //!
 //! ```
 //! use slotline::array::Array;
@@ -36,36 +35,37 @@
 //!
 //! # In a loader
 //!
-//! [`collate_values`](CollateValues::collate_values), an option of the [`Builder`](slotline::loader::Builder), makes values of
-//! samples (everything that is `Into<Value>`: numbers, texts, arrays, tensors, tuples of these) and collates them.
+//! The option [`collate_values`](CollateValues::collate_values) of the [`Builder`](slotline::loader::Builder) converts
+//! samples into values and collates them. It accepts every sample that is `Into<Value>`: numbers, texts, arrays, tensors
+//! and tuples of these.
 //!
-//! A value of numbers and tensors is also a [`Sample`](slotline::sample::Sample) by itself, which needs no collate
-//! function: its leaves are the fields of the batch, with names such as `boxes.0.x`. Every sample must then have the
-//! leaves of the first one, in the same order.
+//! A value of numbers and tensors is also a [`Sample`](slotline::sample::Sample), and needs no collate function: its leaves
+//! are the fields of the batch, with names such as `boxes.0.x`. Every sample must then have the same leaves as the first
+//! one, in the same order.
 //!
-//! # What differs from torch
+//! # Differences from torch
 //!
-//! Torch looks at the type of the first element, and takes what it gets of the others. Here a batch whose samples are
-//! not alike is an error that names the sample and the place in it, where torch
-//! - makes one tensor of numbers, truth values and tensors of one element: f32 of integers with a float among them, f64 of
-//!   floats with an integer, i64 of truth values with an integer;
-//! - converts tensors to the type that holds all of theirs;
+//! Torch chooses the rule by the type of the first element, and accepts many mixed batches. Here, a batch whose samples are
+//! not alike is an error that names the sample and the place in it. In these cases, torch
+//! - makes one tensor of numbers, bools and one-element tensors: f32 of integers with a float among them, f64 of
+//!   floats with an integer, i64 of bools with an integer;
+//! - converts tensors to a common dtype;
 //! - collates tuples, lists and texts of one length with each other, named tuples of different types (cut to the
 //!   shortest), texts with anything, and anything with a map or a named tuple that is empty.
 //!
-//! Texts are a list wherever they stand; torch has a tuple of those inside of a container. Integers beyond i64, which
-//! torch can't collate, become a u64 tensor if the samples have them as `u64`. Keys of maps are texts.
+//! Texts always become a list; torch returns a tuple for texts inside a container. Integers beyond i64, which
+//! torch cannot collate, become a u64 tensor if the samples have them as `u64`. Keys of maps are texts.
 //!
 //! # Sharing, depth and size
 //!
-//! Cloning a value is cheap: texts, tensors and containers are shared by the clones. Values may be nested to any depth,
-//! but are collated, converted, pinned or made a sample to a depth of [`MAX_DEPTH`] only; a deeper one is an error,
-//! never an overflow of the stack. (Custom values with values in them are their author's to keep shallow.) A batch
-//! whose tensors together need more memory than there is becomes an error, too.
+//! Cloning a value is cheap: clones share texts, tensors and containers. Values may be nested to any depth, but only values
+//! up to a depth of [`MAX_DEPTH`] can be collated, converted, pinned or used as a sample. A deeper value is an error, never
+//! a stack overflow. (The author of a custom value that contains values must keep it shallow.) A batch whose tensors need
+//! more memory than is available is also an error.
 //!
 //! # Features
 //!
-//! - `half`, off by default: numbers and elements of the types `f16` and `bf16` of the crate `half`.
+//! - `half`, off by default: supports `f16` and `bf16` of the crate `half` as numbers and elements.
 
 #![forbid(unsafe_code)]
 
@@ -99,5 +99,5 @@ pub use self::path::{Path, Step};
 pub use self::sample::WrongPart;
 pub use self::tree::{Kind, Value};
 
-/// How many containers deep a value may be nested to be collated, converted, pinned or made a sample.
+/// The maximum nesting depth of a value that is collated, converted, pinned or used as a sample.
 pub const MAX_DEPTH: usize = 128;

@@ -1,4 +1,4 @@
-//! [`Map`] and [`Named`]: values under keys, in the order in which these were given.
+//! [`Map`] and [`Named`]: values under keys, in insertion order.
 
 use std::sync::Arc;
 
@@ -6,39 +6,39 @@ use indexmap::IndexSet;
 
 use crate::{Items, Value};
 
-/// Values under keys, in the order in which the keys were given; a key is looked up in constant time.
+/// Values under keys, in insertion order. Looking up a key takes constant time.
 ///
-/// Collected from pairs. A key that comes again keeps its place and takes the later value.
+/// A map is collected from pairs. A repeated key keeps its place and takes the later value.
 #[derive(Clone, Default)]
 pub struct Map {
-    /// Shared by the maps of a batch and the map that is made of them.
+    /// The keys, shared by the first map of a batch and the collated map.
     keys: Arc<IndexSet<Arc<str>>>,
-    /// One for each key.
+    /// One value for each key.
     values: Items,
 }
 
 impl Map {
-    /// The value under `key`.
+    /// Returns the value under `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.values.get(self.keys.get_index_of(key)?)
     }
 
-    /// The keys, in order.
+    /// Iterates over the keys, in order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// The values, in the order of their keys.
+    /// Returns the values, in the order of their keys.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// Keys and values, in order.
+    /// Iterates over the keys and values, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.keys().zip(&self.values)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -48,18 +48,19 @@ impl Map {
         self.keys.is_empty()
     }
 
-    /// Other values, one for each key, under the same keys.
+    /// Returns a map with the same keys and other values, one for each key.
     pub(crate) fn with_values(&self, values: Items) -> Self {
         debug_assert_eq!(self.len(), values.len());
         Self { keys: self.keys.clone(), values }
     }
 
-    /// To be emptied only on the way to being dropped: there must be a value for each key.
+    /// Returns the values for modification. Only a map that is being dropped may be emptied: there must be a value for each
+    /// key.
     pub(crate) fn values_mut(&mut self) -> &mut Items {
         &mut self.values
     }
 
-    /// Whether the other one has the same keys in the same order.
+    /// Whether the other map has the same keys in the same order.
     pub(crate) fn same_keys(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys) || self.keys().eq(other.keys())
     }
@@ -79,7 +80,7 @@ impl<K: Into<Arc<str>>> FromIterator<(K, Value)> for Map {
     }
 }
 
-/// A tuple or struct that has a name, and named fields.
+/// A tuple or struct with a type name and named fields.
 #[derive(Clone)]
 pub struct Named {
     name: Arc<str>,
@@ -87,32 +88,32 @@ pub struct Named {
 }
 
 impl Named {
-    /// A tuple of type `name` with these fields.
+    /// Creates a named tuple of type `name` with these fields.
     pub fn new(name: impl Into<Arc<str>>, fields: Map) -> Self {
         Self { name: name.into(), fields }
     }
 
-    /// The name of its type.
+    /// Returns the name of the type.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its fields.
+    /// Returns the fields.
     pub fn fields(&self) -> &Map {
         &self.fields
     }
 
-    /// Other values in the same fields.
+    /// Returns a named tuple with the same fields and other values.
     pub(crate) fn with_values(&self, values: Items) -> Self {
         Self { name: self.name.clone(), fields: self.fields.with_values(values) }
     }
 
-    /// As [`Map::values_mut`].
+    /// Returns the fields for modification, as [`Map::values_mut`] does.
     pub(crate) fn fields_mut(&mut self) -> &mut Map {
         &mut self.fields
     }
 
-    /// Whether the other one is of the same type: same name, same fields in the same order.
+    /// Whether the other named tuple has the same type: the same name, and the same fields in the same order.
     pub(crate) fn same_type(&self, other: &Self) -> bool {
         self.name == other.name && self.fields.same_keys(&other.fields)
     }

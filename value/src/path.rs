@@ -1,22 +1,22 @@
-//! Where in a value something is: [`Path`] to keep, [`Place`] on the way there.
+//! Places in a value: an owned [`Path`], and a borrowed [`Place`] while a value is traversed.
 
 use std::fmt;
 
-/// The way from a value down to a part of it. Displayed as `.boxes[1]`; nothing, if that is the value itself.
+/// The path from a value to a part of it. Displayed as `.boxes[1]`; the path to the value itself is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path(Vec<Step>);
 
 /// One step of a [`Path`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To what a map has under a key, or a named tuple in a field.
+    /// To the value under a key of a map, or in a field of a named tuple.
     Key(String),
-    /// To a place in a tuple or list.
+    /// To an element of a tuple or list.
     Index(usize),
 }
 
 impl Path {
-    /// The steps, from the top.
+    /// Returns the steps, from the top.
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
@@ -32,12 +32,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// Whether a key can stand after a dot and be read as what it is.
+/// Whether a key can be written after a dot without quotes.
 fn is_plain(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// A path while it is being walked: a list on the stack, so that only an error has to put it together.
+/// A path during a traversal: a linked list on the stack, so that a [`Path`] is only allocated for an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     last: Option<(&'a Place<'a>, To<'a>)>,
@@ -54,7 +54,7 @@ impl<'a> Place<'a> {
     /// The value itself.
     pub(crate) const TOP: Self = Self { last: None };
 
-    /// A part of what is here.
+    /// Returns the place of a part of the value at this place.
     pub(crate) fn at(&'a self, to: To<'a>) -> Self {
         Self { last: Some((self, to)) }
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_shown_as_code_would_have_them() {
+    fn paths_are_displayed_like_code() {
         let top = Place::TOP;
         let boxes = top.at(To::Key("boxes"));
         let second = boxes.at(To::Index(1));

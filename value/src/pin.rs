@@ -1,4 +1,4 @@
-//! Values in memory that a GPU's copy engine can read at any time.
+//! Values in pinned memory, which a GPU's copy engine can read at any time.
 
 use std::sync::Arc;
 
@@ -6,16 +6,18 @@ use crate::rebuild::Rebuild;
 use crate::{PinError, Value};
 
 impl Value {
-    /// This value with all its tensors in page-locked memory, as torch's `pin_memory` has it.
+    /// Returns this value with all its tensors in page-locked memory, as torch's `pin_memory` does.
     ///
-    /// Each tensor that isn't pinned yet is copied to [pinned memory](slotline::array::AnyArray::pin_memory) of its own;
-    /// maps, tuples and lists are kept, with what is in them pinned; a custom value becomes what its
-    /// [`pin_memory`](crate::CustomValue::pin_memory) says; anything else is left as it is.
+    /// Each tensor that is not pinned yet is copied to separate
+    /// [pinned memory](slotline::array::AnyArray::pin_memory). Maps, tuples and lists are kept, and the values in them are
+    /// pinned. A custom value becomes the result of its [`pin_memory`](crate::CustomValue::pin_memory). Everything else is
+    /// left unchanged.
     ///
     /// # Errors
     ///
-    /// [`PinError::Tensor`] if the system refuses to lock so much; the message names `RLIMIT_MEMLOCK` and says what to
-    /// do. [`PinError::Custom`] with what a custom value's own method failed with, and [`PinError::TooDeep`].
+    /// Returns [`PinError::Tensor`] if the system refuses to lock that much memory; the message names `RLIMIT_MEMLOCK` and
+    /// says what to do. Returns [`PinError::Custom`] with the error of a custom value's method, and [`PinError::TooDeep`] if
+    /// the value is nested too deep.
     pub fn pin_memory(self) -> Result<Value, PinError> {
         let rebuild = Rebuild {
             leaf: &|leaf, place| match leaf {
@@ -36,8 +38,7 @@ impl Value {
         rebuild.top(&self)
     }
 
-    /// Whether there are tensors in this value, and all of them are in pinned memory. What is inside of custom values
-    /// does not count.
+    /// Whether this value contains tensors and all of them are in pinned memory. Tensors inside custom values are ignored.
     pub fn is_pinned(&self) -> bool {
         let (mut pending, mut tensors) = (vec![self], false);
         while let Some(value) = pending.pop() {

@@ -1,11 +1,11 @@
-//! A value made anew, leaf by leaf.
+//! Rebuilds a value leaf by leaf.
 
 use crate::path::{Place, To};
 use crate::{Items, MAX_DEPTH, Path, Value};
 
-/// What to make of the parts of a value.
+/// How each part of a value is rebuilt.
 pub(crate) struct Rebuild<'f, E> {
-    /// Makes something of a leaf.
+    /// Converts a leaf.
     pub(crate) leaf: &'f dyn Fn(&Value, &Place<'_>) -> Result<Value, E>,
     /// What a tuple becomes.
     pub(crate) tuple: fn(Items) -> Value,

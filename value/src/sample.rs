@@ -1,4 +1,4 @@
-//! Values as samples that need no collate function: their leaves are the fields.
+//! Values as samples without a collate function: their leaves are the fields.
 
 use std::slice::from_ref;
 
@@ -10,7 +10,7 @@ use slotline::tensor::{AnyTensorView, TensorView};
 
 use crate::{MAX_DEPTH, Value};
 
-/// A value whose leaves are not those that were declared.
+/// An error of a value whose leaves differ from the declared ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} was declared, but the sample has {}; give every sample the same keys in the same order, or the loader a collate function (CollateValues::collate_values)",
@@ -18,7 +18,7 @@ use crate::{MAX_DEPTH, Value};
     part(found)
 )]
 pub struct WrongPart {
-    /// `None` if the next field, if any, is no field of this value.
+    /// `None` if no further field of this value was declared.
     declared: Option<String>,
     found: String,
 }
@@ -27,14 +27,14 @@ fn part(name: &str) -> String {
     if name.is_empty() { "a single tensor or number".to_owned() } else { format!("field {name}") }
 }
 
-/// Numbers, truth values and tensors are the fields of a value, in order, each named by the way to it: `boxes.0.x`.
+/// The fields of a value are its numbers, bools and tensors, in order, each named by the path to it: `boxes.0.x`.
 ///
-/// Texts, bytes and custom values have no place of fixed size in a batch, nor has a value without any fields: such
-/// samples need a [collate function](crate#in-a-loader). One nested deeper than [`MAX_DEPTH`] is an error, too, and one
-/// where two fields get the same name (a key `a.b`, and `b` under `a`), which could not be told apart.
+/// Texts, bytes and custom values have no fixed size in a batch. Samples that contain them, and values without any fields,
+/// need a [collate function](crate#in-a-loader). A value that is nested deeper than [`MAX_DEPTH`] is an error, and so is a
+/// value in which two fields would have the same name (a key `a.b`, and `b` under `a`).
 ///
-/// A sample whose fields are not those of the first one, by name, dtype and shape, is an error that names them. A
-/// dataset that says its [`fields`](slotline::Dataset::fields) itself must take them from an example, by [`Fields::of`].
+/// A sample whose fields differ from those of the first sample in name, dtype or shape is an error that names them. A
+/// dataset that implements [`fields`](slotline::Dataset::fields) must take them from an example with [`Fields::of`].
 impl Sample for Value {
     type Schema = Dynamic;
 
@@ -70,7 +70,7 @@ fn no_place(what: &str, name: &str) -> LayoutError {
     LayoutError::NoPlace { found: format!("{what}{at}") }
 }
 
-/// Has every leaf looked at, in order, with the way to it as its name.
+/// Calls `look` for every leaf, in order, with the path to the leaf as its name.
 fn each_leaf<'v, E: From<LayoutError>>(
     value: &'v Value,
     look: &mut dyn FnMut(&str, AnyTensorView<'v>) -> Result<(), E>,
@@ -91,7 +91,7 @@ fn below<'v, E: From<LayoutError>>(
     let dot = if here == 0 { "" } else { "." };
     let mut enter = |step: std::fmt::Arguments<'_>, value| {
         use std::fmt::Write as _;
-        let _ = write!(name, "{dot}{step}"); // A String takes everything.
+        let _ = write!(name, "{dot}{step}"); // Writing to a String cannot fail.
         let done = below(value, name, depth + 1, look);
         name.truncate(here);
         done

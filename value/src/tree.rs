@@ -1,4 +1,4 @@
-//! [`Value`]: a tree whose leaves are numbers, texts, tensors and a user's own types.
+//! [`Value`]: a tree whose leaves are numbers, texts, tensors and user-defined types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use slotline::tensor::TensorView;
 
 use crate::{Custom, CustomValue, Items, Map, Named};
 
-/// A value whose type is known at run time.
+/// A value whose type is known only at run time.
 ///
-/// Made by `From` of whatever it may hold, or by [`map`](Self::map), [`named`](Self::named), [`tuple`](Self::tuple),
+/// Values are created with `From`, or with [`map`](Self::map), [`named`](Self::named), [`tuple`](Self::tuple),
 /// [`list`](Self::list), [`bytes`](Self::bytes) and [`custom`](Self::custom).
 ///
-/// Signed integers, and unsigned ones of up to 32 bits, are an `Int`; floating-point numbers a `Float`. A `u64`, which may be
-/// more than an i64 holds, is a u64 tensor without dimensions. Arrays, slices and vectors of numbers are tensors.
+/// Signed integers, and unsigned integers of up to 32 bits, become an `Int`; floating-point numbers become a `Float`. A
+/// `u64`, which may not fit into an i64, becomes a u64 tensor without dimensions. Arrays, slices and vectors of numbers
+/// become tensors.
 ///
-/// Two values are equal if their kinds and contents are: tensors by dtype, shape and elements (so a NaN is not equal to
-/// itself), maps whatever the order of their keys. A custom value is equal to its clones only.
+/// Two values are equal if their kinds and contents are equal. Tensors are compared by dtype, shape and elements (so a NaN
+/// is not equal to itself), and maps without regard to the order of their keys. A custom value is equal only to its clones.
 ///
 /// ```
 /// use slotline_value::Value;
@@ -38,23 +39,23 @@ pub enum Value {
     Float(f64),
     /// A string.
     Text(Arc<str>),
-    /// Bytes that are not numbers: an encoded image, say.
+    /// Bytes that are not numbers, such as an encoded image.
     Bytes(Arc<[u8]>),
     /// An n-dimensional array.
     Tensor(Arc<AnyArray>),
-    /// Values under keys, in the order in which these were given.
+    /// Values under keys, in insertion order.
     Map(Map),
     /// A tuple or struct with a name and named fields.
     Named(Named),
-    /// Values that belong together, each with a meaning of its own.
+    /// Values that belong together, each with its own meaning.
     Tuple(Items),
-    /// Values of the same meaning.
+    /// Values with the same meaning.
     List(Items),
-    /// A type of the user's.
+    /// A value of a user-defined type.
     Custom(Custom),
 }
 
-/// What a [`Value`] is, as far as collating it goes.
+/// The kind of a [`Value`], which determines how it is collated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// [`Value::Bool`].
@@ -100,37 +101,37 @@ impl fmt::Display for Kind {
 }
 
 impl Value {
-    /// A map. A key that comes again keeps its place and takes the later value.
+    /// Creates a map. A repeated key keeps its place and takes the later value.
     pub fn map<K: Into<Arc<str>>>(entries: impl IntoIterator<Item = (K, Value)>) -> Self {
         Self::Map(entries.into_iter().collect())
     }
 
-    /// A named tuple (or struct) of type `name`. A field that comes again keeps its place and takes the later value.
+    /// Creates a named tuple (or struct) of type `name`. A repeated field keeps its place and takes the later value.
     pub fn named<K: Into<Arc<str>>>(name: impl Into<Arc<str>>, fields: impl IntoIterator<Item = (K, Value)>) -> Self {
         Self::Named(Named::new(name, fields.into_iter().collect()))
     }
 
-    /// A tuple; Rust's own ones are made values by `From`.
+    /// Creates a tuple. Rust tuples can also be converted with `From`.
     pub fn tuple<V: Into<Value>>(items: impl IntoIterator<Item = V>) -> Self {
         Self::Tuple(items.into_iter().map(Into::into).collect())
     }
 
-    /// A list.
+    /// Creates a list.
     pub fn list<V: Into<Value>>(items: impl IntoIterator<Item = V>) -> Self {
         Self::List(items.into_iter().map(Into::into).collect())
     }
 
-    /// Bytes that are not numbers. (A `Vec<u8>` made a value by `From` is a tensor.)
+    /// Creates bytes that are not numbers. (With `From`, a `Vec<u8>` becomes a tensor.)
     pub fn bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self::Bytes(bytes.into())
     }
 
-    /// A value of a type of one's own. (One that is shared already, an [`Arc`], is made a value by `From`.)
+    /// Creates a value of a user-defined type. (Use `From` for a value that is already in an [`Arc`].)
     pub fn custom<T: CustomValue>(value: T) -> Self {
         Self::from(Arc::new(value))
     }
 
-    /// What it is.
+    /// Returns the kind of the value.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bool(_) => Kind::Bool,
@@ -147,7 +148,8 @@ impl Value {
         }
     }
 
-    /// The name of its type: `int`, `tensor`, `map`; a named tuple's own name; a custom value's Rust type.
+    /// Returns the name of the value's type, such as `int`, `tensor` or `map`. For a named tuple, this is the tuple's name;
+    /// for a custom value, its Rust type.
     pub fn type_name(&self) -> &str {
         match self {
             Self::Bool(_) => "bool",
@@ -164,57 +166,57 @@ impl Value {
         }
     }
 
-    /// The truth value, if it is one.
+    /// Returns the bool, if the value is a [`Bool`](Self::Bool).
     pub fn as_bool(&self) -> Option<bool> {
         if let Self::Bool(value) = self { Some(*value) } else { None }
     }
 
-    /// The integer, if it is one.
+    /// Returns the integer, if the value is an [`Int`](Self::Int).
     pub fn as_int(&self) -> Option<i64> {
         if let Self::Int(value) = self { Some(*value) } else { None }
     }
 
-    /// The floating-point number, if it is one.
+    /// Returns the floating-point number, if the value is a [`Float`](Self::Float).
     pub fn as_float(&self) -> Option<f64> {
         if let Self::Float(value) = self { Some(*value) } else { None }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the value is a [`Text`](Self::Text).
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Text(value) = self { Some(value) } else { None }
     }
 
-    /// The bytes, if it is [`Bytes`](Self::Bytes).
+    /// Returns the bytes, if the value is [`Bytes`](Self::Bytes).
     pub fn as_bytes(&self) -> Option<&[u8]> {
         if let Self::Bytes(value) = self { Some(value) } else { None }
     }
 
-    /// The tensor, if it is one.
+    /// Returns the tensor, if the value is a [`Tensor`](Self::Tensor).
     pub fn as_tensor(&self) -> Option<&AnyArray> {
         if let Self::Tensor(array) = self { Some(array) } else { None }
     }
 
-    /// A view of the tensor's elements, if it is one, and they are `T`.
+    /// Returns a view of the elements, if the value is a tensor with elements of type `T`.
     pub fn typed<T: Element>(&self) -> Option<TensorView<'_, T>> {
         self.as_tensor()?.typed()
     }
 
-    /// The map, if it is one.
+    /// Returns the map, if the value is a [`Map`](Self::Map).
     pub fn as_map(&self) -> Option<&Map> {
         if let Self::Map(map) = self { Some(map) } else { None }
     }
 
-    /// The named tuple, if it is one.
+    /// Returns the named tuple, if the value is a [`Named`](Self::Named).
     pub fn as_named(&self) -> Option<&Named> {
         if let Self::Named(named) = self { Some(named) } else { None }
     }
 
-    /// The custom value, if it is one, and of type `T`.
+    /// Returns the custom value, if the value is a [`Custom`](Self::Custom) of type `T`.
     pub fn as_custom<T: CustomValue>(&self) -> Option<&T> {
         if let Self::Custom(custom) = self { custom.downcast_ref() } else { None }
     }
 
-    /// What a map has under `key`, or a named tuple in the field of that name.
+    /// Returns the value under `key` of a map, or in the field `key` of a named tuple.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
             Self::Map(map) => map.get(key),
@@ -223,12 +225,12 @@ impl Value {
         }
     }
 
-    /// The value at place `i` of a list or a tuple, named or not, or of a map.
+    /// Returns the value at index `i` of a list, a tuple, a named tuple or a map.
     pub fn at(&self, i: usize) -> Option<&Value> {
         self.items().get(i)
     }
 
-    /// The values right below: of a map, a tuple or a list; none below anything else.
+    /// Returns the direct child values of a map, a named tuple, a tuple or a list. Every other value has none.
     pub fn items(&self) -> &[Value] {
         match self {
             Self::Map(map) => map.values(),
@@ -238,17 +240,17 @@ impl Value {
         }
     }
 
-    /// How many values are right [below](Self::items).
+    /// Returns the number of direct [child values](Self::items).
     pub fn len(&self) -> usize {
         self.items().len()
     }
 
-    /// Whether no value is [below](Self::items): so for every leaf.
+    /// Whether there are no [child values](Self::items), as for every leaf.
     pub fn is_empty(&self) -> bool {
         self.items().is_empty()
     }
 
-    /// Takes the values right below out, if nobody else shares them.
+    /// Takes the direct child values, and returns them if they are not shared.
     pub(crate) fn take_items(&mut self) -> Option<Vec<Value>> {
         match self {
             Self::Map(map) => map.values_mut().take_unique(),
@@ -259,7 +261,7 @@ impl Value {
     }
 }
 
-/// What errors say that a value is: more than its kind where that may be what's wrong.
+/// Describes a value in an error message, with more than its kind where a detail may be the cause.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Tensor(array) => format!("{} tensor of shape {:?}", array.dtype(), array.shape()),

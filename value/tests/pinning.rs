@@ -1,4 +1,5 @@
-//! Pinning where the system locks no more memory. Its own process, since it limits and counts what the whole one locks.
+//! Pinning when the system refuses to lock more memory. It runs in a separate process, since the limit on locked memory
+//! and the count are per process.
 #![cfg(target_os = "linux")]
 
 #[path = "../../runtime/tests/support/locks.rs"]
@@ -7,9 +8,9 @@ mod locks;
 use locks::{is_done, limit_locks, run_children, status};
 use slotline_value::Value;
 
-/// Two tensors of two pages each, so that a limit may allow for one of them.
+/// Pins two tensors of two pages each, so that a limit can allow only one of them.
 #[test]
-#[ignore = "the next test runs it, in processes of their own"]
+#[ignore = "run by the next test in separate processes"]
 fn child() {
     let Some(limit) = limit_locks() else { return };
     let value = Value::map([("a", vec![1.0_f64; 1_000].into()), ("b", vec![2_i64; 1_000].into())]);
@@ -30,6 +31,6 @@ fn child() {
 }
 
 #[test]
-fn a_tensor_that_cannot_be_locked_is_an_error_that_names_it_and_the_limit() {
+fn an_error_names_the_unlockable_tensor_and_the_limit() {
     run_children([0, 8_192, 16_384]);
 }

@@ -1,4 +1,4 @@
-//! Values through a loader, with a collate function and without; and that a batch has in it what its samples had.
+//! Values in a loader, with and without a collate function, and a property test that batches contain their samples.
 
 use proptest::prelude::*;
 use slotline::array::Array;
@@ -8,14 +8,14 @@ use slotline::loader::{Budget, BuildError, OnError};
 use slotline::{Error, Loader};
 use slotline_value::{CollateError, CollateValues, CustomValue, Value, default_collate, default_convert};
 
-/// A tensor of two elements, counted from `first`.
+/// Returns a tensor of two elements that count up from `first`.
 fn pair(first: i32) -> Value {
     [[first], [first + 1]].into()
 }
 
 const LEN: usize = 11;
 
-/// A sample with a bit of everything.
+/// Returns a sample with many kinds of values.
 fn item(i: usize) -> Value {
     Value::map([
         ("index", (i as i64).into()),
@@ -25,10 +25,10 @@ fn item(i: usize) -> Value {
 }
 
 #[test]
-fn a_loader_collates_values_in_order_whatever_the_workers() {
+fn a_loader_collates_values_in_order_with_any_workers() {
     for workers in [0, 2] {
         let dataset = from_fn(LEN, |index, _| {
-            // The first of a batch takes longest.
+            // The first samples of a batch are the slowest.
             std::thread::sleep(std::time::Duration::from_micros(if index % 8 < 4 { 300 } else { 0 }));
             Ok(item(index))
         });
@@ -59,7 +59,7 @@ fn a_loader_collates_typed_samples_as_values() {
 }
 
 #[test]
-fn an_error_in_collating_comes_out_of_the_loader() {
+fn the_loader_returns_collate_errors() {
     let dataset = from_fn(4, |index, _| Ok(if index == 3 { Value::from("three") } else { Value::from(index as i64) }));
     let loader = Loader::builder(dataset).batch_size(2).num_workers(1).collate(|samples| {
         let values = std::iter::from_fn(|| samples.next());
@@ -116,7 +116,7 @@ struct Opaque;
 impl CustomValue for Opaque {}
 
 #[test]
-fn values_without_a_fixed_size_are_told_to_use_a_collate_function() {
+fn values_without_a_fixed_size_need_a_collate_function() {
     for (value, found) in [
         (item(0), "text at name"),
         (Value::list([Value::bytes(*b"x")]), "bytes at 0"),
@@ -130,7 +130,7 @@ fn values_without_a_fixed_size_are_told_to_use_a_collate_function() {
     }
 }
 
-/// What comes of a dataset whose second sample is another one.
+/// Returns the error of a dataset whose second sample differs from the first.
 fn second(first: Value, second: Value) -> String {
     let dataset = from_fn(2, move |index, _| Ok((if index == 0 { first.clone() } else { second.clone() }, 7_i64)));
     let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
@@ -138,7 +138,7 @@ fn second(first: Value, second: Value) -> String {
 }
 
 #[test]
-fn values_with_other_fields_than_the_first_are_an_error_and_not_wrong_data() {
+fn values_with_other_fields_than_the_first_are_an_error() {
     let map = |keys: [&str; 2]| Value::map(keys.map(|key| (key, Value::Int(1))));
     let error = second(map(["a", "b"]), map(["b", "a"]));
     assert!(error.contains("field a was declared, but the sample has field b"), "{error}");
@@ -156,7 +156,7 @@ fn values_with_other_fields_than_the_first_are_an_error_and_not_wrong_data() {
 }
 
 #[test]
-fn no_value_is_written_into_the_fields_of_the_one_beside_it() {
+fn no_value_is_written_into_the_fields_of_its_neighbour() {
     let map = |keys: &[&'static str]| Value::map(keys.iter().map(|&key| (key, Value::Int(1))));
     let dataset = from_fn(2, move |index, _| {
         Ok(if index == 0 { (map(&["x", "y"]), map(&["x"])) } else { (map(&["x"]), map(&["y", "x"])) })
@@ -167,13 +167,13 @@ fn no_value_is_written_into_the_fields_of_the_one_beside_it() {
 }
 
 #[test]
-fn fields_that_would_have_the_same_name_are_an_error() {
+fn fields_with_the_same_name_are_an_error() {
     let value = Value::map([("a.b", Value::Int(1)), ("a", Value::map([("b", Value::Int(2))]))]);
     let error = Loader::builder(from_fn(2, move |_, _| Ok(value.clone()))).build().unwrap_err().to_string();
-    assert!(error.starts_with("two parts of a sample go by the name of field a.b"), "{error}");
+    assert!(error.starts_with("two parts of a sample have the field name a.b"), "{error}");
 }
 
-/// The type of a value, to make samples alike by.
+/// The type of a value, from which samples with the same structure are made.
 #[derive(Clone, Debug)]
 enum Like {
     Bool,
@@ -210,7 +210,7 @@ fn like() -> impl Strategy<Value = Like> {
     })
 }
 
-/// A value of this type, from whatever numbers come next.
+/// Returns a value of this type, made of the next numbers.
 fn make(like: &Like, next: &mut impl FnMut() -> i64) -> Value {
     let field = |(key, like): &(String, Like)| (key.clone(), make(like, next));
     match like {
@@ -235,7 +235,7 @@ fn make(like: &Like, next: &mut impl FnMut() -> i64) -> Value {
     }
 }
 
-/// Sample `i` of a batch, taken out of every leaf; `sample` says of which types they are.
+/// Returns sample `i` of a batch, taken from every leaf. `sample` gives the types.
 fn nth(batch: &Value, i: usize, sample: &Value) -> Value {
     let below = || batch.items().iter().zip(sample.items()).map(|(batch, sample)| nth(batch, i, sample));
     let row = || batch.as_tensor().unwrap().row(i);
@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn element_i_of_every_leaf_of_a_batch_is_sample_i(like in like(), len in 1_usize..6, seed in any::<i64>()) {
+    fn batches_contain_their_samples(like in like(), len in 1_usize..6, seed in any::<i64>()) {
         let mut state = seed;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -273,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn collate_values_collates_batches_and_converts_samples_by_themselves() {
+fn collate_values_converts_single_samples() {
     let dataset = || from_fn(LEN, |index, _| Ok(item(index)));
     for workers in [0, 2] {
         let builder = || Loader::builder(dataset()).num_workers(workers).collate_values();
@@ -287,7 +287,7 @@ fn collate_values_collates_batches_and_converts_samples_by_themselves() {
 }
 
 #[test]
-fn collate_values_pins_what_it_makes_if_asked_to() {
+fn collate_values_pins_batches_on_request() {
     let dataset = from_fn(2, |index, _| Ok(item(index)));
     let mut loader = Loader::builder(dataset).batch_size(2).collate_values().pin_memory(true).build().unwrap();
     assert!(loader.warnings().is_empty(), "{:?}", loader.warnings());
@@ -296,7 +296,7 @@ fn collate_values_pins_what_it_makes_if_asked_to() {
 }
 
 #[test]
-fn values_are_collated_without_the_bad_ones_and_alone() {
+fn bad_samples_are_skipped_with_and_without_batches() {
     let numbers = || from_fn(10, |i, _| if i % 4 == 1 { Err("no".into()) } else { Ok(Value::from(i as i64)) });
     let skip = OnError::Skip(Budget::Samples(usize::MAX));
     for workers in [0, 2] {
@@ -310,7 +310,7 @@ fn values_are_collated_without_the_bad_ones_and_alone() {
 }
 
 #[test]
-fn a_batch_size_beyond_all_counting_is_one_batch_of_all_values() {
+fn a_maximal_batch_size_gives_one_batch_of_all_values() {
     let dataset = iter_fn(|_| Ok((0..10_i64).map(Ok)));
     let mut loader = Loader::iterable(dataset).batch_size(usize::MAX).collate_values().build().unwrap();
     let batches: Vec<Value> = loader.epoch().unwrap().map(Result::unwrap).collect();

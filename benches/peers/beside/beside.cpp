@@ -1,4 +1,4 @@
-// slotline's C interface and libtorch's torch::data::DataLoader in one program, pass after pass in turn.
+// Compares slotline's C interface with libtorch's torch::data::DataLoader in one program, with passes in turn.
 //
 // To build it, in this folder, after `cargo build --release -p slotline-c`:
 //
@@ -7,16 +7,17 @@
 //       -o beside ../../../target/release/libslotline.a -L"$T/lib" -Wl,-rpath,"$T/lib" -Wl,--allow-shlib-undefined
 //       -ltorch_cpu -lc10 -pthread -ldl -lm      (one line)
 //
-// Use: beside small|large ROUNDS. `small` are 60,000 images of 28x28 bytes in batches of 64, `large` 2,000 of 3x224x224 in
-// batches of 32; both with a label each, in memory, shuffled, kept in order, with 0, 1 and 2 workers.
+// Use: beside small|large ROUNDS. `small` is 60,000 images of 28x28 bytes in batches of 64, and `large` is 2,000 images of
+// 3x224x224 bytes in batches of 32. Each image has a label. The data is in memory and shuffled; batches are delivered in
+// order, with 0, 1 and 2 workers.
 //
 //   slotline        arrays, `slotline_loader_next`, both fields, `slotline_batch_free`
-//   libtorch        a map-style dataset; Stack puts the samples of a batch together
+//   libtorch        a map-style dataset; Stack collates the samples of a batch
 //   libtorch-bulk   a BatchDataset whose get_batch gathers a whole batch into two tensors
 //
-// In a first pass of each every byte is checked. Then each round times a pass of every contender, in an order that turns. A
-// line of the answer has the median time of a batch with its quartiles, and those of its ratio to slotline's in the same
-// round. A consumer reads the labels only, as one would who hands the images on.
+// The first pass of each contender checks every byte. Then each round times a pass of every contender, in rotating order. A
+// line of the output has the median time of a batch with its quartiles, and the median and quartiles of its ratio to slotline
+// in the same round. The consumer reads only the labels, as if it passed the images on.
 
 #include <slotline.h>
 #include <torch/torch.h>
@@ -35,7 +36,7 @@
 namespace data = torch::data;
 using Clock = std::chrono::steady_clock;
 
-// Byte j of image i is (i + j) % 251, and its label i.
+// Byte j of image i is (i + j) % 251, and its label is i.
 struct Images {
   Images(int64_t count, std::vector<int64_t> shape) : labels(torch::arange(count, torch::kInt64)) {
     shape.insert(shape.begin(), count);
@@ -79,9 +80,9 @@ struct Bulk : data::BatchDataset<Bulk, data::Example<>> {
   All all;
 };
 
-// What a pass calls with each batch: images, labels, how many.
+// The function that a pass calls with each batch: its images, its labels and their number.
 using Visit = void (*)(void* to, const uint8_t* images, const int64_t* labels, size_t rows);
-// Goes through a pass; how many batches there were.
+// Runs a pass and returns its number of batches.
 using Pass = std::function<size_t(Visit visit, void* to)>;
 
 template <class Dataset>
@@ -141,7 +142,7 @@ Pass slotline_pass(const All& all, size_t batch_size, size_t workers) {
   };
 }
 
-// Every label once, with its image.
+// Checks that each label is received once, with its image.
 struct Ledger {
   const Images& all;
   std::vector<bool> seen;
@@ -163,7 +164,7 @@ void verify(const Images& all, const Pass& pass) {
   if (std::count(ledger.seen.begin(), ledger.seen.end(), false) != 0) throw std::runtime_error("a label is missing");
 }
 
-// Microseconds of a batch.
+// Returns the time per batch in microseconds.
 double timed(const Images& all, const Pass& pass) {
   int64_t total = 0;
   const auto sum = [](void* to, const uint8_t*, const int64_t* labels, size_t rows) {
@@ -193,7 +194,7 @@ int main(int count, char** words) try {
     std::fputs("use: beside small|large ROUNDS\n", stderr);
     return 2;
   }
-  at::set_num_threads(1);  // the loader's workers are all the threads there are
+  at::set_num_threads(1);  // only the loader's workers run in parallel
   torch::manual_seed(0);
   const auto all = small ? std::make_shared<const Images>(60000, std::vector<int64_t>{28, 28})
                          : std::make_shared<const Images>(2000, std::vector<int64_t>{3, 224, 224});

@@ -2,15 +2,15 @@
 
 Use: loader.py --peer PEER --workload W --workers N --data DIR
 
-    torch        torch.utils.data.DataLoader over __getitem__, with its own collation
+    torch        torch.utils.data.DataLoader over __getitem__, with its default collation
     torch-bulk   the same over __getitems__, which gathers a whole batch at once
     grain        grain.MapDataset: reads, shuffles, batches; worker processes by mp_prefetch
 
-One warm-up pass, in which every byte is checked, then a line {"ready": true, ...}; then one timed pass for each line
-`pass` on stdin, answered by {"batches": ..., "seconds": ..., "check": ...}; `quit` or the end of input ends the
-program. A peer that isn't installed or can't do a workload is answered by {"absent": "why"}. Bad content: a message on
-stderr and exit code 1. Beside numpy it needs what the peer needs; for w5 torch decodes with torchvision if that is
-there, with Pillow if not, and Grain with Pillow.
+The program runs a warm-up pass, in which it checks every byte, and prints a line {"ready": true, ...}. For each line
+`pass` on stdin, it runs a timed pass and prints {"batches": ..., "seconds": ..., "check": ...}. It exits on `quit` or at
+the end of its input. If the peer is not installed or does not support the workload, it prints {"absent": "why"}. For
+wrong content, it prints a message on stderr and exits with code 1. It needs numpy and the packages of the peer. For w5,
+torch decodes with torchvision if it is installed and with Pillow otherwise, and Grain decodes with Pillow.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 class Absent(Exception):
-    """The peer isn't here, or can't do the workload."""
+    """The peer is not installed, or does not support the workload."""
 
 
 class Numbers:
@@ -93,12 +93,12 @@ class Images:
 
 class BulkImages(Images):
     def __getitems__(self, indices):
-        indices = torch.from_numpy(np.array(indices))  # this and index_select are the fast ways
+        indices = torch.from_numpy(np.array(indices))  # the fastest way, together with index_select
         return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
 
 class MappedImages(Images):
-    """Grain pickles a source for its workers, which start afresh: this one maps the same file there instead."""
+    """Images in a mapped file. Grain pickles a source for its worker processes, which map the same file again."""
 
     def __init__(self, path, shape):
         self.made_by = path, shape
@@ -116,11 +116,11 @@ def image_bytes():
 
 
 class Tokens:
-    """W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last, y the first."""
+    """W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first."""
 
     def __init__(self, path, wrap):
         self.made_by = path, wrap
-        self.wrap = wrap  # what makes a numpy array one of the peer's
+        self.wrap = wrap  # converts a numpy array into an array of the peer
         self.tokens = np.memmap(path, np.uint16, "r").view(np.ndarray)
 
     def __reduce__(self):
@@ -209,7 +209,7 @@ def whole(samples):
 
 
 class Torch:
-    """A DataLoader; its workers persist from pass to pass, but not where the pass is a first batch."""
+    """A DataLoader. Its workers persist from pass to pass, except if a pass is only the first batch."""
 
     def __init__(self, args, dataset, plan):
         self.limit = 1 if plan.first_batch else None
@@ -224,7 +224,7 @@ class Torch:
         self.loader = None if plan.first_batch else self.make()
 
     def settle(self):
-        """Nothing is made ahead of a pass."""
+        """Does nothing, as no batches are made ahead of a pass."""
 
     def batches(self):
         self.running = iter(self.loader or self.make())
@@ -235,11 +235,11 @@ class Torch:
         self.running = None
 
     def quit(self):
-        """The workers end with the program."""
+        """Does nothing, as the workers end with the program."""
 
 
 class Grain:
-    """A pipeline repeated for ever, so that its processes persist; a pass is as many batches as the dataset has."""
+    """A pipeline that repeats forever, so that its processes persist. A pass is as many batches as the dataset has."""
 
     def __init__(self, args, dataset, plan):
         pipeline = grain.MapDataset.source(dataset)
@@ -247,8 +247,8 @@ class Grain:
             pipeline = pipeline.shuffle(seed=0)
         pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
         self.limit = 1 if plan.first_batch else len(pipeline)
-        # The same order in every pass, so that as many batches in a row hold each sample once wherever they begin. No
-        # reading threads: the documented advice for data that are in memory.
+        # The order is the same in every pass, so that any run of that many batches has each sample once. Without reading
+        # threads, as documented for data in memory.
         pipeline = pipeline.repeat(reseed_each_epoch=False)
         pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
         self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=args.workers))
@@ -257,7 +257,7 @@ class Grain:
         self.ahead = 4 * args.workers
 
     def settle(self):
-        """Takes the batches made ahead, so that the clock sees only what is made while it runs."""
+        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
         if self.persists:
             for _ in itertools.islice(self.running, self.ahead):
                 pass
@@ -273,7 +273,7 @@ class Grain:
             self.running.close()
 
     def quit(self):
-        """Ends the program. Asked to end, the processes now and then take 25 seconds: they get two."""
+        """Ends the program. Closing the processes sometimes takes 25 seconds, so they are killed after two."""
         closing = threading.Thread(target=self.running.close, daemon=True)
         closing.start()
         closing.join(2)
@@ -283,14 +283,14 @@ class Grain:
 
 
 class Ledger:
-    """What a pass delivered: every label at most once and, where the order is kept, in order."""
+    """Checks the labels of a pass: each at most once and, if the order is kept, in order."""
 
     def __init__(self, size, ordered):
         self.seen, self.ordered, self.count = bytearray(size), ordered, 0
 
     def __call__(self, label):
         if not 0 <= label < len(self.seen) or self.seen[label] or (self.ordered and label != self.count):
-            raise ValueError(f"label {label} came as number {self.count}")
+            raise ValueError(f"label {label} was received at position {self.count}")
         self.seen[label] = 1
         self.count += 1
 
@@ -303,7 +303,7 @@ class Plan:
     shuffle: bool = False
     drop_last: bool = False
     in_order: bool = True
-    prefetch: int | None = None  # batches made ahead by each worker, if not as many as by default
+    prefetch: int | None = None  # batches made ahead by each worker, or None for the default
     first_batch: bool = False  # each pass builds a loader and takes one batch
 
     def samples(self, size):
@@ -313,10 +313,10 @@ class Plan:
 
 
 def workload(args):
-    """The dataset and the plan of the workload, as the peer wants them."""
+    """Returns the dataset and the plan of the workload for the peer."""
     name, bulk, tensors = args.workload, args.peer == "torch-bulk", args.peer != "grain"
     if bulk and name[:2] in ("w5", "w7"):
-        raise Absent("the same as torch: there is nothing to gather in bulk")
+        raise Absent("the same as torch: the workload has no bulk gather")
     if name == "w1":
         return (BulkNumbers if bulk else Numbers)(20_000 if tensors else 2_000, False), Plan(1)
     if name in ("w2", "w3", "w6"):
@@ -335,10 +335,10 @@ def workload(args):
         if name.endswith("arrival") and not tensors:
             raise Absent("grain always keeps the order")
         if name.endswith("16") and not tensors:
-            raise Absent("how far grain's workers read ahead is left at its default")
+            raise Absent("grain's read-ahead is only measured with its default")
         prefetch = 16 if name.endswith("16") else None
         return Numbers(200, True), Plan(int(name[3]), in_order=not name.endswith("arrival"), prefetch=prefetch)
-    raise Absent("this peer knows no such workload")
+    raise Absent("this peer does not support this workload")
 
 
 def jpegs(args, tensors):
@@ -349,11 +349,11 @@ def jpegs(args, tensors):
         return Jpegs(files, decode_with_torchvision)
     if find_spec("PIL"):
         return Jpegs(files, decode_with_pillow)
-    raise Absent("no package that decodes JPEGs")
+    raise Absent("no package that decodes JPEGs is installed")
 
 
 def import_peer(peer):
-    """Imports the peer's packages; gives its version."""
+    """Imports the peer's packages. Returns its version."""
     global np, torch, grain
     try:
         import numpy as np
@@ -377,7 +377,7 @@ def timed_pass(loader, dataset):
     begin = time.perf_counter()
     for batch in loader.batches():
         labels = dataset.checked(batch)
-        if total is None:  # one sum for each place in a batch: cheaper than one sum a batch
+        if total is None:  # one sum for each row of a batch, which is cheaper than one sum per batch
             total = labels + 0
         else:
             total[: len(labels)] += labels
@@ -388,7 +388,7 @@ def timed_pass(loader, dataset):
     return {"batches": count, "seconds": seconds, "check": int(total.sum())}
 
 
-def say(answer):
+def reply(answer):
     print(json.dumps(answer), flush=True)
 
 
@@ -402,7 +402,7 @@ def main():
         release = import_peer(args.peer)
         dataset, plan = workload(args)
     except Absent as why:
-        return say({"absent": str(why)})
+        return reply({"absent": str(why)})
     if plan.first_batch:
         # A program's first batch gets fresh pages, so the threshold for them (M_MMAP_THRESHOLD) must not rise.
         ctypes.CDLL(None).mallopt(-3, 128 * 1024)
@@ -414,14 +414,14 @@ def main():
     loader.end()
     if take.count != plan.samples(len(dataset)):
         raise ValueError(f"a pass of {take.count} samples instead of {plan.samples(len(dataset))}")
-    say({"ready": True, "peer": args.peer, "version": release})
+    reply({"ready": True, "peer": args.peer, "version": release})
 
     for line in map(str.strip, sys.stdin):
         if line == "quit":
             break
         if line != "pass":
             raise ValueError(f"unknown command {line}")
-        say(timed_pass(loader, dataset))
+        reply(timed_pass(loader, dataset))
     loader.quit()
 
 

@@ -6,17 +6,18 @@
 //   g++ -std=c++20 -O3 -march=native -I"$T/include" -I"$T/include/torch/csrc/api/include" loader.cpp -o loader
 //       -L"$T/lib" -Wl,-rpath,"$T/lib" -Wl,--allow-shlib-undefined -ltorch_cpu -lc10 -pthread      (one line)
 //
-// The code is C++17, but the headers of torch 2.15 want C++20. Where torch._C._GLIBCXX_USE_CXX11_ABI is False, add
+// The code is C++17, but the headers of torch 2.15 need C++20. If torch._C._GLIBCXX_USE_CXX11_ABI is False, add
 // -D_GLIBCXX_USE_CXX11_ABI=0.
 //
 // Use: loader --peer PEER --workload W --workers N --data DIR
 //
-//   libtorch        a map-style dataset; Stack puts the samples of a batch together
+//   libtorch        a map-style dataset; Stack collates the samples of a batch
 //   libtorch-bulk   a BatchDataset whose get_batch gathers a whole batch into one tensor
 //
-// One warm-up pass, in which every byte is checked, then a line {"ready":true,…}; then one timed pass for each line
-// `pass` on stdin, answered by {"batches":…,"seconds":…,"check":…}; `quit` or the end of input ends the program. A
-// workload that the peer can't do is answered by {"absent":"why"}. Bad content: a message on stderr and exit code 1.
+// The program runs a warm-up pass, in which it checks every byte, and prints a line {"ready":true,…}. For each line `pass` on
+// stdin, it runs a timed pass and prints {"batches":…,"seconds":…,"check":…}. It exits on `quit` or at the end of its input.
+// If the peer does not support the workload, it prints {"absent":"why"}. For wrong content, it prints a message on stderr and
+// exits with code 1.
 
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -58,7 +59,7 @@ struct Options {
 
 [[noreturn]] void wrong(const std::string& what) { throw std::runtime_error(what); }
 
-// What a pass delivered: every label at most once and, where the order is kept, in order.
+// Checks the labels of a pass: each at most once and, if the order is kept, in order.
 class Ledger {
  public:
   Ledger(size_t size, bool ordered) : seen_(size), ordered_(ordered) {}
@@ -66,7 +67,7 @@ class Ledger {
   void take(int64_t label) {
     const bool known = label >= 0 && size_t(label) < seen_.size();
     if (!known || seen_[label] || (ordered_ && size_t(label) != count_))
-      wrong("label " + std::to_string(label) + " came as number " + std::to_string(count_));
+      wrong("label " + std::to_string(label) + " was received at position " + std::to_string(count_));
     seen_[label] = true;
     ++count_;
   }
@@ -99,7 +100,7 @@ struct Numbers : data::Dataset<Numbers, int64_t> {
   bool sleep;
 };
 
-// A batch of one number: nothing but the number.
+// A batch is only the number.
 struct BulkNumbers : data::BatchDataset<BulkNumbers, int64_t> {
   int64_t get_batch(Indices indices) override { return int64_t(indices[0]); }
   std::optional<size_t> size() const override { return NUMBERS; }
@@ -174,7 +175,7 @@ struct BulkImages : data::BatchDataset<BulkImages, data::Example<>> {
   std::shared_ptr<Images> all;
 };
 
-// W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last of them, y the first.
+// W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first.
 
 constexpr size_t CROP = 1024;
 constexpr size_t CROPS = 16000;
@@ -258,8 +259,8 @@ struct BulkCrops : data::BatchDataset<BulkCrops, data::Example<>> {
   std::shared_ptr<Tokens> all;
 };
 
-// Builds the loader, warms up and answers the parent. `first_batch`: each pass builds a loader and takes one batch (W6).
-// `verify` (batch, ledger) looks at all of a batch, `check` at as little as the check sum needs.
+// Builds the loader, warms up and answers the parent. With `first_batch`, each pass builds a loader and takes one batch (W6).
+// `verify(batch, ledger)` checks a whole batch; `check` reads only what the check sum needs.
 template <class Sampler, class Dataset, class Verify, class Check>
 void serve(const Options& options, data::DataLoaderOptions loading, bool first_batch, Dataset dataset, Verify verify,
            Check check) {
@@ -268,7 +269,7 @@ void serve(const Options& options, data::DataLoaderOptions loading, bool first_b
   const size_t batch_size = loading.batch_size();
   auto build = [&] { return data::make_data_loader<Sampler>(dataset, loading); };
   std::unique_ptr<std::decay_t<decltype(*build())>> loader;
-  // The batch is moved out of the loader's iterator, which would keep it until the next one is made.
+  // Move the batch out of the loader's iterator, which would keep it alive until the next one is made.
   auto walk = [&](auto visit) {
     if (first_batch || !loader) loader = build();
     size_t batches = 0;
@@ -281,7 +282,7 @@ void serve(const Options& options, data::DataLoaderOptions loading, bool first_b
     return batches;
   };
 
-  // A program's first batch gets fresh pages, so the threshold for them must not rise with what was freed before.
+  // The first batch of a program gets fresh pages. Keep glibc from raising the threshold for them.
   if (first_batch) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   Ledger ledger(size, std::is_same_v<Sampler, Sequential> && loading.enforce_ordering());
   walk([&](auto& batch) { verify(batch, ledger); });
@@ -327,17 +328,17 @@ void run(const Options& o) {
     if (o.bulk()) return serve<Sequential>(o, 16, false, BulkCrops(all), look, check);
     return serve<Sequential>(o, 16, false, CropRows(all).map(data::transforms::Stack<>()), look, check);
   }
-  if (w == "w5") return absent("libtorch decodes no JPEG");
+  if (w == "w5") return absent("libtorch does not decode JPEGs");
   const bool ahead = w == "w7-1-prefetch-16", arrival = w == "w7-1-arrival" || w == "w7-8-arrival";
   if (w == "w7-1" || w == "w7-8" || arrival || ahead) {
-    if (o.bulk()) return absent("the same as libtorch: there is nothing to gather in bulk");
+    if (o.bulk()) return absent("the same as libtorch: the workload has no bulk gather");
     auto loading = data::DataLoaderOptions(w[3] - '0').enforce_ordering(!arrival);
     if (ahead) loading.max_jobs(16 * o.workers);
     auto look = [](auto& batch, Ledger& ledger) { verify(batch, ledger); };
     auto check = [](auto& batch) { return total_of(batch); };
     return serve<Sequential>(o, loading, false, Numbers(true), look, check);
   }
-  absent("this peer knows no such workload");
+  absent("this peer does not support this workload");
 }
 
 int main(int count, char** words) {
@@ -352,7 +353,7 @@ int main(int count, char** words) {
   }
   try {
     options.workers = std::stoul(workers);
-    at::set_num_threads(1);  // the loader's workers are all the threads there are
+    at::set_num_threads(1);  // only the loader's workers run in parallel
     torch::manual_seed(0);
     run(options);
   } catch (const std::exception& error) {

@@ -1,7 +1,7 @@
-//! torch's own structure in Rust: channels of index lists, worker threads, and a map for batches that come too early.
+//! The structure of torch's loader in Rust: channels of index lists, worker threads, and a map for early batches.
 //!
-//! Each worker has a queue of its own, which gets every so many-th batch, two ahead; or all share one. Each batch is made in
-//! fresh memory. Without workers it is a plain loop.
+//! Either each worker has its own queue and batches are dealt out in turn, two ahead, or all workers share one queue. Each
+//! batch is made in fresh memory. Without workers, the loader is a plain loop.
 
 use std::collections::HashMap;
 use std::thread::JoinHandle;
@@ -13,23 +13,23 @@ use super::{checked, order};
 use crate::rounds::Contender;
 use crate::workload::{Order, Plan, Source};
 
-/// Batches that are loaded ahead for each worker, unless the plan says.
+/// The number of batches loaded ahead for each worker, unless the plan sets it.
 const PREFETCH: usize = 2;
 
-/// Who takes the next batch.
+/// Which worker takes the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The worker whose turn it is.
     PerWorker,
-    /// Whoever is free.
+    /// Any free worker.
     Shared,
 }
 
-/// Both.
+/// Both kinds of queues.
 pub const QUEUES: [Queue; 2] = [Queue::PerWorker, Queue::Shared];
 
 impl Queue {
-    /// The peer's name.
+    /// Returns the peer's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::PerWorker => "channel + map",
@@ -44,7 +44,7 @@ type Task = (usize, Vec<usize>);
 struct Loader<S: Source> {
     source: S,
     plan: Plan,
-    /// One for each worker, or one.
+    /// One queue for each worker, or one shared queue.
     queues: Vec<Sender<Task>>,
     results: Receiver<(usize, S::Batch)>,
     workers: Vec<JoinHandle<()>>,
@@ -60,8 +60,8 @@ impl<S: Source> Loader<S> {
             let tasks = if queue == Queue::Shared {
                 shared.1.clone()
             } else {
-                let (own, tasks) = unbounded();
-                queues.push(own);
+                let (sender, tasks) = unbounded();
+                queues.push(sender);
                 tasks
             };
             let (source, done) = (source.clone(), done.clone());
@@ -83,7 +83,7 @@ impl<S: Source> Loader<S> {
         let mut tasks = order.chunks(self.plan.batch_size).map(<[usize]>::to_vec).enumerate();
         let queues = &self.queues;
         let mut send = || match tasks.next() {
-            Some(task) => queues[task.0 % queues.len()].send(task).context("a worker is gone"),
+            Some(task) => queues[task.0 % queues.len()].send(task).context("a worker has exited"),
             None => Ok(()),
         };
         for _ in 0..self.plan.prefetch.unwrap_or(PREFETCH) * self.plan.workers {
@@ -95,7 +95,7 @@ impl<S: Source> Loader<S> {
                 if let Some(batch) = early.remove(&next) {
                     break batch;
                 }
-                let (task, batch) = self.results.recv().context("the workers are gone")?;
+                let (task, batch) = self.results.recv().context("the workers have exited")?;
                 if task == next || self.plan.order == Order::Arrival {
                     break batch;
                 }
@@ -112,49 +112,49 @@ impl<S: Source> Drop for Loader<S> {
     fn drop(&mut self) {
         self.queues.clear();
         for worker in self.workers.drain(..) {
-            // A panic was printed where it happened.
+            // The panic hook has printed a panic already.
             let _ = worker.join();
         }
     }
 }
 
-/// A warm loader with workers.
+/// Returns a warm loader with workers.
 ///
 /// # Errors
 ///
-/// If its batches are not what they should be.
+/// Returns an error if its batches are wrong.
 pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<impl Contender + use<S>> {
     let mut loader = Loader::new(source, plan, queue);
     checked(source, plan, move |each| loader.pass(each))
 }
 
-/// A loop without workers.
+/// Returns a loop without workers.
 ///
 /// # Errors
 ///
-/// If its batches are not what they should be.
+/// Returns an error if its batches are wrong.
 pub fn loop_contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
-    let (own, plan, mut rng) = (source.clone(), *plan, fastrand::Rng::with_seed(42));
+    let (items, plan, mut rng) = (source.clone(), *plan, fastrand::Rng::with_seed(42));
     checked(source, &plan.clone(), move |each| {
-        let order = order(own.len(), plan.shuffle, &mut rng);
+        let order = order(items.len(), plan.shuffle, &mut rng);
         let mut batches = order.chunks(plan.batch_size);
-        batches.try_for_each(|indices| each(own.collate(indices.iter().map(|&index| own.get(index)))))
+        batches.try_for_each(|indices| each(items.collate(indices.iter().map(|&index| items.get(index)))))
     })
 }
 
-/// A fresh loader and its first batch.
+/// Returns a fresh loader and its first batch.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// Returns an error if there is no batch.
 pub fn first<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<(impl Sized + use<S>, S::Batch)> {
     let mut loader = Loader::new(source, plan, queue);
     let mut first = None;
-    // The pass is left after its first batch, as a loop would by `break`.
-    let left = loader.pass(&mut |batch| {
+    // Leave the pass after its first batch, as a loop does with `break`.
+    let outcome = loader.pass(&mut |batch| {
         first = Some(batch);
-        anyhow::bail!("that was all")
+        anyhow::bail!("stopped after the first batch")
     });
-    let batch = first.with_context(|| format!("no batch: {left:?}"))?;
+    let batch = first.with_context(|| format!("no batch: {outcome:?}"))?;
     Ok((loader, batch))
 }

@@ -1,4 +1,4 @@
-//! The crate dataloader-rs.
+//! The crate dataloader-rs as a contender.
 
 use anyhow::{Context, Result, anyhow};
 use dataloader_rs::sampler::{RandomSampler, Sampler, SequentialSampler};
@@ -31,7 +31,7 @@ impl<S: Source> Collator<S::Item> for Items<S> {
     }
 }
 
-/// Either order, under one type.
+/// A sampler of either order, as one type.
 struct Either(Box<dyn Sampler>);
 
 impl Sampler for Either {
@@ -56,21 +56,21 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Loader<S> {
     }
 }
 
-/// A warm loader.
+/// Returns a warm loader.
 ///
 /// # Errors
 ///
-/// If its batches are not what they should be.
+/// Returns an error if its batches are wrong.
 pub fn contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
     let mut loader = loader(source, plan);
     checked(source, plan, move |each| loader.iter().try_for_each(|batch| each(batch.map_err(|error| anyhow!(error))?)))
 }
 
-/// A fresh loader and its first batch.
+/// Returns a fresh loader and its first batch.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// Returns an error if there is no batch.
 pub fn first<S: Source>(source: &S, plan: &Plan) -> Result<(impl Sized + use<S>, S::Batch)> {
     let mut loader = loader(source, plan);
     let batch = loader.iter().next().context("no batch")?.map_err(|error| anyhow!(error))?;

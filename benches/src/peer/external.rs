@@ -1,4 +1,4 @@
-//! Peers that are programs of their own, asked as [`protocol`](crate::protocol) says.
+//! Peers that are separate programs, which are run by the [`protocol`](crate::protocol).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,26 +14,26 @@ use crate::record::Kind;
 use crate::rounds::{Entry, Pass};
 use crate::workload::Setup;
 
-/// How long a program may take to make its data and to warm up, or for a pass.
+/// The time limit for a program to make its data and warm up, and for each pass.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long it may take to end.
+/// The time limit for a program to exit.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A program that can be asked, or why it can't.
+/// A program that can be run, or why it cannot.
 #[derive(Debug)]
 pub struct Program {
-    /// What it is called before it has said its name.
+    /// The name of the peer until the program reports it.
     pub peer: String,
-    /// What it is to the comparison.
+    /// The role of the peer in the comparison.
     pub kind: Kind,
-    /// The workloads that it is asked for; all of them by default.
+    /// The workloads that it is run with. `None` is all workloads.
     pub workloads: Option<&'static [&'static str]>,
-    /// The program and its own arguments.
+    /// The program and its fixed arguments.
     pub command: Result<Vec<OsString>>,
 }
 
-/// An entry for each program. `expected` says what a pass of so many batches comes to: how many full ones that is, and the
-/// check sum, if it is known.
+/// Returns an entry for each program. `expected` takes the number of batches of a pass, and returns the number of full
+/// batches that they amount to, and the check sum if it is known.
 pub fn entries(
     setup: &Setup,
     workload: &str,
@@ -58,16 +58,16 @@ pub fn entries(
         }
         Err(why) => Entry::new(&program.peer, program.kind, Err::<fn() -> Result<Pass>, _>(why)),
     };
-    let asked = |program: &&Program| program.workloads.is_none_or(|workloads| workloads.contains(&workload));
-    setup.programs.iter().filter(asked).map(entry).collect()
+    let has_workload = |program: &&Program| program.workloads.is_none_or(|workloads| workloads.contains(&workload));
+    setup.programs.iter().filter(has_workload).map(entry).collect()
 }
 
-/// A program that runs and is warm.
+/// A running program that is warm.
 struct External {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// What it says beside its answers.
+    /// Its stderr.
     errors: File,
     peer: String,
     version: String,
@@ -76,7 +76,7 @@ struct External {
 impl External {
     fn start(program: &Program, request: &Request) -> Result<Self> {
         let [name, arguments @ ..] = &program.command.as_ref().map_err(|why| anyhow!("{why:#}"))?[..] else {
-            bail!("no program is named");
+            bail!("the command has no program");
         };
         let errors = tempfile::tempfile()?;
         let mut child = Command::new(name)
@@ -90,37 +90,37 @@ impl External {
         let input = child.stdin.take().context("no input")?;
         let output = BufReader::new(child.stdout.take().context("no output")?);
         let (sender, lines) = channel();
-        // Ends with the program's output.
+        // This thread ends with the program's output.
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut external = Self { child, input, lines, errors, peer: String::new(), version: String::new() };
         match external.reply()? {
             Reply::Ready { peer, version, .. } => (external.peer, external.version) = (peer, version),
             Reply::Absent { absent } => bail!("{absent}"),
-            Reply::Pass(_) => bail!("it answered before it was asked"),
+            Reply::Pass(_) => bail!("the program answered before the first request"),
         }
         Ok(external)
     }
 
     fn reply(&mut self) -> Result<Reply> {
         match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => serde_json::from_str(&line).with_context(|| format!("it said {line:?}")),
+            Ok(line) => serde_json::from_str(&line).with_context(|| format!("unexpected output {line:?}")),
             Err(RecvTimeoutError::Timeout) => bail!("no answer within {} s", PATIENCE.as_secs()),
             Err(RecvTimeoutError::Disconnected) => {
-                let mut said = String::new();
+                let mut text = String::new();
                 self.errors.rewind()?;
-                self.errors.read_to_string(&mut said)?;
-                let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-                bail!("it ended: {}", last.unwrap_or("it said nothing"))
+                self.errors.read_to_string(&mut text)?;
+                let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+                bail!("the program exited: {}", last.unwrap_or("no message on stderr"))
             }
         }
     }
 
     fn pass(&mut self) -> Result<Answer> {
-        // If nobody reads that, nobody answers either, and that error says more.
+        // If the program has exited, `reply` returns a more specific error than this write.
         let _ = self.input.write_all(b"pass\n");
         match self.reply()? {
             Reply::Pass(answer) => Ok(answer),
-            other => bail!("it answered {other:?}"),
+            other => bail!("the program answered {other:?}"),
         }
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_asked_for_passes_until_it_is_dropped() {
+    fn a_program_runs_passes_until_it_is_dropped() {
         let script = r#"test "$*" = "--workload w1 --workers 2 --data /nowhere" || exit 1
             echo '{"ready":true,"peer":"real","version":"1.5"}'
             while read line && test "$line" = pass; do echo '{"batches":4,"seconds":0.5,"check":6}'; done"#;
@@ -176,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn why_a_program_is_absent_is_told() {
-        assert_eq!(why(only(&setup(r#"echo '{"absent":"no such thing"}'"#))), "no such thing");
-        assert_eq!(why(only(&setup("echo first >&2; echo last words >&2"))), "it ended: last words");
-        assert!(why(only(&setup("echo hello"))).starts_with("it said \"hello\""));
+    fn the_reason_for_an_absent_program_is_reported() {
+        assert_eq!(why(only(&setup(r#"echo '{"absent":"unsupported"}'"#))), "unsupported");
+        assert_eq!(why(only(&setup("echo first >&2; echo last words >&2"))), "the program exited: last words");
+        assert!(why(only(&setup("echo hello"))).starts_with("unexpected output \"hello\""));
         let mut setup = setup("");
         setup.programs[0].command = Err(anyhow!("not installed"));
         let entry = only(&setup);

@@ -1,4 +1,4 @@
-//! Finds, and builds, the peers that are programs of their own.
+//! Finds and builds the peers that are separate programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::external::Program;
 use super::ours::{self, USER_BUILD};
 use crate::record::Kind;
 
-/// All of them, or why they are absent. `benches` is this crate's folder, `build` one for what is compiled, `python` an
-/// interpreter that may have torch.
+/// Returns all programs, or why they are absent. `benches` is this crate's folder, `build` is the folder for compiled
+/// programs, and `python` is an interpreter that may have torch.
 pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
     let peers = benches.join("peers");
     let script = peers.join("python/loader.py");
@@ -41,7 +41,7 @@ pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
     programs
 }
 
-/// Builds a program in Rust that is not in this workspace: its dependencies are too many for it, or its profile is another.
+/// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.
 fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
     let target = build.join(name);
     eprintln!("building {}", source.display());
@@ -54,7 +54,7 @@ fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
     Ok(vec![target.join("release").join(name).into()])
 }
 
-/// Where a Python has its torch.
+/// The torch installation of a Python interpreter.
 #[derive(Deserialize)]
 struct Torch {
     version: String,
@@ -67,12 +67,12 @@ fn torch(python: &str) -> Result<Torch> {
     let script = "import json, torch, torch.utils.cpp_extension as c; print(json.dumps({'version': torch.__version__, \
                   'include': c.include_paths(), 'library': c.library_paths(), 'cxx11_abi': torch.compiled_with_cxx11_abi()}))";
     let output = succeed(Command::new(python).args(["-c", script])).context("torch is not installed")?;
-    serde_json::from_str(output.lines().last().unwrap_or_default()).context("torch does not say where it is")
+    serde_json::from_str(output.lines().last().unwrap_or_default()).context("cannot parse the paths of torch")
 }
 
-/// Compiles all of a folder's C++ into one program, unless that is newer and was made by the same command.
+/// Compiles all C++ files of a folder into one program, unless it is up to date and was built by the same command.
 fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> {
-    let files = std::fs::read_dir(source).with_context(|| format!("{} is not there", source.display()))?;
+    let files = std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
     let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
     let modified = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
     let newest = files.iter().filter_map(|file| modified(file)).max();
@@ -88,7 +88,7 @@ fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> 
         compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
     }
     compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-o"]).arg(&program);
-    // Written last: after an interruption, and for another torch, it is compiled again.
+    // Written last, so that the program is compiled again after an interruption or for another torch.
     let recipe = build.join("torch_cpp.txt");
     let command = format!("torch {}: {compiler:?}", torch.version);
     if modified(&recipe) <= newest || std::fs::read_to_string(&recipe).ok().as_ref() != Some(&command) {
@@ -100,14 +100,14 @@ fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> 
     Ok(vec![program.into()])
 }
 
-/// Runs a command; what it printed.
+/// Runs a command and returns its stdout.
 fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let error = said.lines().find(|line| line.starts_with("error") || line.contains("Error"));
-        bail!("{name} failed: {}", error.or(said.lines().last()).unwrap_or("it said nothing").trim());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let error = stderr.lines().find(|line| line.starts_with("error") || line.contains("Error"));
+        bail!("{name} failed: {}", error.or(stderr.lines().last()).unwrap_or("no message on stderr").trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

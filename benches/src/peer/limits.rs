@@ -1,4 +1,4 @@
-//! What the machine does without a loader: plain loops into memory that is used again and again.
+//! The limits of the machine: plain loops without a loader, into memory that is reused.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,7 +13,7 @@ use crate::workload::images::Images;
 use crate::workload::photos::{self, Photos};
 use crate::workload::tokens::{CROP, Crops};
 
-/// Loops on `threads` threads, each over its part of an order and with memory of its own.
+/// Runs loops on `threads` threads, each over its part of an order and with its own memory.
 fn loops<M: Send + 'static>(
     samples: usize,
     batch_size: usize,
@@ -36,7 +36,7 @@ fn loops<M: Send + 'static>(
         let spans: Vec<_> = std::thread::scope(|scope| {
             let work = memories.iter_mut().zip(order.chunks(samples.div_ceil(threads)));
             let handles: Vec<_> = work.map(|(memory, part)| scope.spawn(|| run(memory, part))).collect();
-            handles.into_iter().map(|handle| handle.join().expect("a plain loop")).collect()
+            handles.into_iter().map(|handle| handle.join().expect("the loop does not panic")).collect()
         });
         let start = spans.iter().map(|span| span.0).min().expect("a thread");
         let end = spans.iter().map(|span| span.1).max().expect("a thread");
@@ -44,7 +44,7 @@ fn loops<M: Send + 'static>(
     }
 }
 
-/// Copies images and labels into one batch's memory, with rows hinted at so many ahead.
+/// Copies images and labels into the memory of one batch, and prefetches the row `ahead` rows ahead if it is set.
 pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<usize>, name: &str) -> Entry {
     let row = images.row_len();
     let memory = move || (vec![1_u8; batch_size * row], vec![1_i64; batch_size]);
@@ -62,7 +62,7 @@ pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<u
     Entry::new(name, Kind::Limit, Ok(loops(images.len(), batch_size, threads, true, memory, body)))
 }
 
-/// Widens crops into one batch's memory.
+/// Widens crops into the memory of one batch.
 pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Entry {
     let memory = move || [vec![1_i64; batch_size * CROP], vec![1_i64; batch_size * CROP]];
     let body = move |wide: &mut [Vec<i64>; 2], part: &[usize]| {
@@ -77,7 +77,7 @@ pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Ent
     Entry::new(name, Kind::Limit, Ok(loops(Source::len(&crops), batch_size, threads, false, memory, body)))
 }
 
-/// Decodes photographs in full and resizes and normalises them, into one batch's memory.
+/// Decodes photographs in full, resizes and normalises them into the memory of one batch.
 #[cfg(feature = "jpeg")]
 pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> Entry {
     let memory = move || vec![1_f32; batch_size * photos::ELEMENTS];
@@ -91,13 +91,13 @@ pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> 
     Entry::new(name, Kind::Limit, Ok(loops(Source::len(&photos), batch_size, threads, false, memory, body)))
 }
 
-/// Asks for the first four lines of a row; the CPU itself goes on from there.
+/// Prefetches the first four cache lines of a row. The CPU's prefetcher continues from there.
 #[inline]
 fn hint(row: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..4 {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch accesses nothing as far as the program can see and can't fault, whatever the address.
+        // SAFETY: a prefetch has no effect that the program can observe, and cannot fault for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(line * 64).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,4 +1,4 @@
-//! Who loads.
+//! The contenders.
 
 pub mod channel;
 pub mod dataloader_rs;
@@ -15,10 +15,10 @@ use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
 use crate::workload::{Order, Plan, Source};
 
-/// The peers that this program is linked with.
+/// Returns entries for the peers that are linked into this program.
 pub fn rust_peers<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     let mut entries = Vec::new();
-    // It has no other order than the sampler's.
+    // dataloader-rs only delivers batches in order.
     if plan.order == Order::In {
         entries.push(Entry::new("dataloader-rs", Kind::Peer, dataloader_rs::contender(source, plan)).package());
     }
@@ -32,8 +32,8 @@ pub fn rust_peers<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     entries
 }
 
-/// Makes a contender of a function that goes through a pass and calls its argument with each batch: checked byte by byte
-/// in a first pass, by sums in the others.
+/// Makes a contender from a function that runs a pass and calls its argument with each batch. The first pass is checked byte
+/// by byte, and the others by sums.
 fn checked<S, P>(source: &S, plan: &Plan, mut pass: P) -> Result<impl Contender + use<S, P>>
 where
     S: Source,
@@ -59,7 +59,7 @@ where
     })
 }
 
-/// The order of a pass.
+/// Returns the order of a pass.
 fn order(samples: usize, shuffle: bool, rng: &mut fastrand::Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
     if shuffle {

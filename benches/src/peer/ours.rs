@@ -1,4 +1,4 @@
-//! slotline.
+//! slotline as a contender.
 
 use std::time::Instant;
 
@@ -16,22 +16,22 @@ use crate::workload::tokens::Crops;
 use crate::workload::w1::NUMBERS;
 use crate::workload::{Plan, Source, w1, w2, w3, w4};
 
-/// slotline's entry.
+/// Returns slotline's entry.
 pub fn entry(contender: Result<impl Contender + 'static>) -> Entry {
     Entry::new("slotline", Kind::Ours, contender).package()
 }
 
-/// slotline's entry with an option set, which `what` says.
+/// Returns slotline's entry with an option set. `what` describes the option.
 pub fn variant(what: &str, contender: Result<impl Contender + 'static>) -> Entry {
     Entry::new(format!("slotline, {what}"), Kind::Variant, contender)
 }
 
-/// A loader that went through one pass, in which `verify` looked at every byte. A pass has so many batches, and what `check`
-/// says of them adds up to `total`.
+/// Returns a contender whose loader has run one pass, in which `verify` checked every byte. A pass has `batches` batches, and
+/// the results of `check` for them add up to `total`.
 ///
 /// # Errors
 ///
-/// If the loader can't be built, or that pass fails.
+/// Returns an error if the loader cannot be built, or if that pass fails.
 pub fn contender<D: Dataset>(
     builder: Builder<D>,
     (batches, total): (f64, u64),
@@ -54,20 +54,20 @@ pub fn contender<D: Dataset>(
     })
 }
 
-/// What slotline is called where a program of its own has it in cargo's default profile.
+/// The name of slotline in a separate program that is built in cargo's default profile.
 pub const USER_BUILD: &str = "slotline, default profile";
-/// The workloads that [`serve`] knows.
+/// The workloads that [`serve`] supports.
 pub const SERVED: &[&str] =
     if cfg!(feature = "jpeg") { &["w1", "w2", "w3", "w4", "w5"] } else { &["w1", "w2", "w3", "w4"] };
 
-/// slotline as a program of its own, in whatever profile that has.
+/// Runs slotline as a separate program, in the profile of that program.
 ///
 /// # Errors
 ///
-/// If a pass fails, or nobody listens any more.
+/// Returns an error if a pass fails, or if the output is closed.
 pub fn serve() -> Result<()> {
     protocol::serve(USER_BUILD, env!("CARGO_PKG_VERSION"), &Request::parse(), |request| {
-        let (mut contender, check) = asked_for(request)?;
+        let (mut contender, check) = requested(request)?;
         Ok(move || {
             let Pass { batches, seconds } = contender.pass()?;
             Ok(Answer { batches: batches.ceil() as u64, seconds, check })
@@ -75,8 +75,8 @@ pub fn serve() -> Result<()> {
     })
 }
 
-/// The contender of a workload, which compares with the check sum itself, and that sum.
-fn asked_for(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
+/// Returns the contender of the requested workload, which compares the check sum itself, and that sum.
+fn requested(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
     let plan = |batch_size| Plan::new(batch_size, request.workers);
     Ok(match request.workload.as_str() {
         "w1" => (Box::new(w1::ours(&plan(1))?), NUMBERS.total()),

@@ -1,7 +1,7 @@
-//! The page and its plots, made of the recorded lines alone.
+//! Renders the report and its plots from the recorded lines.
 //!
-//! [`sheet`] looks things up and takes ratios, [`targets`] knows what was aimed at, [`tables`] writes tables and [`plots`]
-//! draws.
+//! [`sheet`] queries the lines and computes ratios, [`targets`] has the targets, [`tables`] writes tables and [`plots`] draws
+//! plots.
 
 pub mod plots;
 pub mod sheet;
@@ -17,59 +17,59 @@ use anyhow::{Context, Result};
 use self::sheet::Sheet;
 use crate::record::{self, Line, Section};
 
-/// What each section measures.
+/// Returns the title and the description of a section.
 fn about(section: Section) -> (&'static str, &'static str) {
     match section {
-        Section::W1 => ("W1: items that cost nothing", "200,000 numbers that are their index, one in a batch."),
+        Section::W1 => ("W1: items that cost nothing", "200,000 items whose value is their index, in batches of 1."),
         Section::W2 => (
             "W2: small images, shuffled",
-            "60,000 × 28 × 28 bytes with an i64 label, in memory, 64 in a batch. All draw their order in \
-             the time that is measured, but the plain loops, which get it as a present; those are on one thread or on two, \
-             and prefetching ones hint at the row 8 ahead.",
+            "60,000 × 28 × 28 bytes with an i64 label, in memory, in batches of 64. The time includes drawing the order, \
+             except for the plain loops, which get it for free. The plain loops run on one or two threads; the \
+             prefetching ones prefetch the row 8 ahead.",
         ),
         Section::W3 => {
-            ("W3: large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, 32 in a batch.")
+            ("W3: large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, in batches of 32.")
         }
         Section::W4 => (
             "W4: crops of tokens",
-            "1,024 + 1 tokens at random places of a mapped u16 file of 400 MB, widened to i64 x and y, 16 in a batch.",
+            "1,024 + 1 tokens at random places of a mapped u16 file of 400 MB, widened to i64 x and y, in batches of 16.",
         ),
         Section::W5 => (
             "W5: JPEGs",
-            "512 of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, 32 in a batch. The peers in \
-             Rust, and the limits, decode with libjpeg-turbo (or zune-jpeg) to red, green and blue and resize with \
-             fast_image_resize; torch does with torchvision if that is installed, grain with Pillow. slotline resizes \
-             brightness and colours each by itself, which is checked to be nearly the same.",
+            "512 JPEGs of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, in batches of 32. \
+             The peers in Rust and the limits decode to RGB with libjpeg-turbo (or zune-jpeg) and resize with \
+             fast_image_resize; torch uses torchvision if it is installed, and grain uses Pillow. slotline resizes \
+             brightness and colours separately; the result is checked to be nearly the same.",
         ),
-        Section::W6 => ("W6: to the first batch", "W3 from building the loader to its first batch."),
+        Section::W6 => ("W6: to the first batch", "The time from building the loader of W3 to its first batch."),
         Section::W7 => (
-            "W7: slow samples among quick ones",
+            "W7: slow samples among fast ones",
             "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need at least half \
-             of what one thread needs, with the loop's own thread a third.",
+             of the time of one thread; with the help of the loop's thread, at least a third.",
         ),
         Section::Rings => (
             "Rings",
-            "What it costs to get a u64 from one thread to another one, which run on two pinned cores; in a round trip, there \
-             and back. All rings hold 1,024.",
+            "The cost of passing a u64 from one thread to another, on two pinned cores; in a round trip, there and back. \
+             All rings have a capacity of 1,024.",
         ),
         Section::Size => (
-            "Cost against size",
-            "Numbers that are their index, 8 in a batch, at most 20,000 batches of a pass; without the start of the pass, \
-             which is the same for any size.",
+            "Cost by dataset size",
+            "Items whose value is their index, in batches of 8, at most 20,000 batches per pass; without the start of the \
+             pass, which costs the same for any size.",
         ),
-        Section::Workers => ("Cost against workers", "W1 and W2 with up to 8 workers."),
+        Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
     }
 }
 
-/// Makes `REPORT.md` and the plots in `dir` of its `report.jsonl`, and of `notes.md` if that is there.
+/// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it exists.
 ///
 /// # Errors
 ///
-/// If the lines can't be read, or the page or a plot can't be written.
+/// Returns an error if the lines cannot be read, or if the report or a plot cannot be written.
 pub fn render(dir: &Path) -> Result<()> {
     let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
     let plots = dir.join("plots");
-    std::fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+    std::fs::create_dir_all(&plots).with_context(|| format!("cannot create {}", plots.display()))?;
     let notes = dir.join("notes.md");
     let notes = match std::fs::read_to_string(&notes) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -82,19 +82,20 @@ pub fn render(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The page; `draw` draws a section's plot under a name.
+/// Renders the text of the report. `draw` draws the plot of a section to a file name.
 fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Result<()>) -> Result<String> {
     let mut page = String::from(
-        "# slotline beside its peers\n\n\
-         Written by `cargo run --release -p slotline-benches -- report` from `report.jsonl`; don't edit it. (`-- render` \
-         writes it again.)\n\n\
-         A workload's contenders are visited in turn, round after round, with so many whole passes each that a visit takes \
-         20 ms. Times are medians of the rounds, with the quartiles in brackets; ratios are taken within each round, then \
-         their median and quartiles. Each contender went through a pass before, in which every byte was checked; in the \
-         timed passes check sums are. One batch is alive at a time. Who has taken 3 s is left out of the rounds that remain. \
-         w0, w1, w2: 0, 1 and 2 workers. Every loader has its default depth, and slotline nothing but `num_workers` set: \
-         the thread that takes its batches then loads, too, instead of waiting, so that with w1 two threads load. (W7 has \
-         slotline without that, too.) libtorch's program is compiled for this CPU, all that is Rust for any.\n",
+        "# slotline compared with other loaders\n\n\
+         This file is generated by `cargo run --release -p slotline-benches -- report` from `report.jsonl`; don't edit it. \
+         `-- render` generates it again from the recorded lines.\n\n\
+         In each round, all contenders of a workload are measured in turn, each with enough whole passes to take 20 ms. \
+         Times are medians of the rounds, with the quartiles in brackets. Ratios are taken within each round, and then \
+         their median and quartiles. Before that, each contender ran a pass in which every byte was checked; the timed \
+         passes compare check sums. One batch is alive at a time. A contender that has taken 3 s is left out of the \
+         remaining rounds. w0, w1 and w2 mean 0, 1 and 2 workers. Every loader has its default prefetch depth. For \
+         slotline, only `num_workers` is set: the thread that takes the batches then also loads instead of waiting, so \
+         that two threads load with w1. (W7 also measures slotline without this help.) libtorch's program is compiled for \
+         this CPU, and all Rust code for any CPU of its architecture.\n",
     );
     machines(&mut page, sheet)?;
     let targets = targets::table(sheet)?;
@@ -105,8 +106,9 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
     if !user_build.is_empty() {
         write!(
             page,
-            "\n## A user's build\n\nMost programs are built in cargo's release profile as it is: without link-time optimisation, \
-             in 16 units for each crate. `user-build` is such a program, with slotline's part of these workloads.\n\n{user_build}"
+            "\n## cargo's default release profile\n\nMost programs are built in cargo's default release profile: without \
+             link-time optimisation, and with 16 codegen units per crate. `user-build` is such a program, which runs \
+             slotline on these workloads.\n\n{user_build}"
         )?;
     }
     if !notes.trim().is_empty() {
@@ -122,7 +124,7 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
     Ok(page)
 }
 
-/// On what the sections were measured; sections measured alike share a row.
+/// Writes the machines that the sections were measured on. Sections with the same machine, date and rounds share a row.
 fn machines(page: &mut String, sheet: &Sheet) -> Result<()> {
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for run in sheet.lines().filter_map(|line| if let Line::Run(run) = line { Some(run) } else { None }) {
@@ -131,14 +133,14 @@ fn machines(page: &mut String, sheet: &Sheet) -> Result<()> {
             format!("{} | {}, {} cores | {} | {} | {}", at.date, at.cpu, at.cores, at.kernel, at.rustc, run.rounds);
         rows.entry(row).or_default().push(run.section.name());
     }
-    writeln!(page, "\n| measured | on | machine | kernel | compiler | rounds |\n|---|---|---|---|---|---|")?;
+    writeln!(page, "\n| sections | date | machine | kernel | compiler | rounds |\n|---|---|---|---|---|---|")?;
     for (row, sections) in rows {
         writeln!(page, "| {} | {row} |", sections.join(", "))?;
     }
     Ok(())
 }
 
-/// The peers' versions, and why some are missing.
+/// Writes the versions of the peers, and why some are absent.
 fn versions(page: &mut String, sheet: &Sheet) -> Result<()> {
     let mut versions = BTreeMap::new();
     let mut absent: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
@@ -163,9 +165,9 @@ fn versions(page: &mut String, sheet: &Sheet) -> Result<()> {
     let list: Vec<String> = versions.iter().map(|(peer, version)| format!("{peer} {version}")).collect();
     write!(
         page,
-        "\n## Peers\n\nVersions: {}. \"channel + map\" is torch's own structure, written here over crossbeam-channel: index \
-         lists go to workers, batches in fresh memory come back and wait in a map for their turn; \"channel loop\" is its \
-         loop without workers. burn delivers batches as they arrive when it has workers.\n",
+        "\n## Peers\n\nVersions: {}. \"channel + map\" is the structure of torch's loader, implemented with \
+         crossbeam-channel: index lists are sent to workers, and batches in fresh memory come back and wait in a map for \
+         their turn. \"channel loop\" is the same without workers. burn with workers delivers batches as they arrive.\n",
         list.join(", ")
     )?;
     if !absent.is_empty() {
@@ -198,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_medians_ratios_verdicts_and_who_is_missing() {
+    fn a_report_has_medians_ratios_verdicts_and_absences() {
         let dir = tempfile::tempdir().unwrap();
         let absent = Absent {
             section: Section::W2,
             case: String::new(),
             workers: Some(1),
             peer: "grain".into(),
-            why: "no|pe".into(),
+            why: "not|installed".into(),
         };
         let lines = [
             Line::Run(Run { section: Section::W2, rounds: 3, machine: Machine::of_this_run() }),
@@ -219,20 +221,20 @@ mod tests {
             Line::Absent(absent),
         ];
         record::write(&dir.path().join("report.jsonl"), &lines).unwrap();
-        std::fs::write(dir.path().join("notes.md"), "## What is known\n\nMuch.\n").unwrap();
+        std::fs::write(dir.path().join("notes.md"), "## Notes\n\nSome text.\n").unwrap();
         render(dir.path()).unwrap();
         let page = std::fs::read_to_string(dir.path().join("REPORT.md")).unwrap();
         for part in [
             "| **slotline** | **2.10** (2.05–2.55) | **9.00** (9.00–9.00) |",
             "| burn | 6.00 (5.00–7.20) | 3.00 (3.00–3.00) |",
-            // By round: 2/4, 3/5, 2.1/5.
+            // The ratios of the rounds: 2/4, 3/5, 2.1/5.
             "| slotline ÷ best peer | 0.50 (0.46–0.55) | 3.00 (3.00–3.00) |",
             "| W2, w0 | 2.10 | 5.00 fast | 0.50 (0.46–0.55) | 4.30 plain loop | ≤ 2.2 | met |",
             "| W2, w1 | 9.00 | 3.00 burn | 3.00 (3.00–3.00) | – | ≤ 1.5 | **not met** |",
             "| W2, w0 | 2.10 | 2.20 | 1.00 (1.00–1.05) | µs per batch |",
-            "| grain | w2 | no\\|pe |",
+            "| grain | w2 | not\\|installed |",
             "burn 1.2",
-            "## What is known\n\nMuch.",
+            "## Notes\n\nSome text.",
             "plots/w2.svg",
         ] {
             assert!(page.contains(part), "{part}\nis not in\n{page}");

@@ -14,13 +14,13 @@ use crate::stats::Spread;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const WIDTH: u32 = 960;
-/// Height of a bar with the space round it.
+/// The height of a bar with the space around it.
 const BAR: u32 = 20;
-/// Room for a panel's title and for the numbers of its axis.
+/// The height of a panel's title and of the numbers of its axis.
 const MARGINS: u32 = 64;
-/// Where bars begin, and where at most they end.
+/// The x coordinates where bars start, and where they end at most.
 const BARS: (i32, i32) = (260, 830);
-/// Room for the names of curves.
+/// The width of the legend.
 const LEGEND: u32 = 220;
 const TEXT: (&str, u32) = ("sans-serif", 13);
 const LINES: [RGBColor; 6] = [
@@ -32,11 +32,11 @@ const LINES: [RGBColor; 6] = [
     RGBColor(200, 160, 0),
 ];
 
-/// Draws a section's plot.
+/// Draws the plot of a section.
 ///
 /// # Errors
 ///
-/// If the file can't be written.
+/// Returns an error if the file cannot be written.
 pub fn draw(sheet: &Sheet, section: Section, path: &Path) -> Result<()> {
     match section {
         Section::Size => {
@@ -56,7 +56,7 @@ pub fn draw(sheet: &Sheet, section: Section, path: &Path) -> Result<()> {
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// A panel of bars for each heat.
+/// Draws a panel of bars for each heat.
 fn bars(sheet: &Sheet, section: Section, path: &Path) -> Drawn {
     let columns = sheet.columns(section);
     let heights: Vec<u32> = columns.iter().map(|c| MARGINS + BAR * sheet.heat(section, c).count() as u32).collect();
@@ -80,7 +80,7 @@ fn quartiles(time: &Time) -> Option<Spread> {
     Spread::of(time.values.iter().copied())
 }
 
-/// Bars from the fastest to the slowest, on a logarithmic axis, with lines from quartile to quartile.
+/// Draws bars from the fastest to the slowest contender, on a logarithmic axis, with lines from quartile to quartile.
 fn bar_panel(sheet: &Sheet, section: Section, column: &Column, (low, high): (f64, f64), area: &Area<'_>) -> Drawn {
     let mut times: Vec<(&Time, Spread)> =
         sheet.heat(section, column).filter_map(|time| Some((time, quartiles(time)?))).collect();
@@ -119,7 +119,8 @@ fn bar_panel(sheet: &Sheet, section: Section, column: &Column, (low, high): (f64
     Ok(())
 }
 
-/// Curves over `x`, one for each `name`, in the panel that `panel` says; with logarithmic axes, or at least a logarithmic y.
+/// Draws curves over `x`, one for each `name`, in the panel that `panel` returns. The y axis is logarithmic; the x axis is
+/// logarithmic if `logarithmic` is set.
 #[expect(clippy::too_many_arguments, reason = "one call for each of the two plots of this kind")]
 fn curves(
     sheet: &Sheet,
@@ -154,7 +155,7 @@ fn curves(
         let series = |name: &String| -> Vec<(f64, f64)> {
             points.iter().filter(|point| point.0 == *name).map(|point| (point.1, point.2)).collect()
         };
-        // The two kinds of axes make charts of two types.
+        // The two kinds of axes give charts of different types.
         macro_rules! finish {
             ($chart:expr) => {{
                 let mut chart = $chart;
@@ -183,12 +184,12 @@ fn curves(
     Ok(())
 }
 
-/// The least and the greatest value.
+/// Returns the minimum and the maximum.
 fn range(values: impl Iterator<Item = f64> + Clone) -> Option<(f64, f64)> {
     Some((values.clone().min_by(f64::total_cmp)?, values.max_by(f64::total_cmp)?))
 }
 
-/// A number on an axis: powers of ten as such.
+/// Formats a number on an axis, with large powers of ten as such.
 fn number(value: f64) -> String {
     let digits = value.log10();
     if value >= 1000.0 && digits.fract().abs() < 1e-9 { format!("10^{digits:.0}") } else { format!("{value:.0}") }

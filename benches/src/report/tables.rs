@@ -9,7 +9,7 @@ use crate::peer::ours::USER_BUILD;
 use crate::record::{Kind, Section, Time, Unit};
 use crate::stats::Spread;
 
-/// A number in three digits.
+/// Formats a number with three digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -22,12 +22,12 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A median with its quartiles.
+/// Formats a median with its quartiles.
 pub fn spread(spread: Spread) -> String {
     format!("{} ({}–{})", short(spread.median), short(spread.low), short(spread.high))
 }
 
-/// What a heat is called, among those of its section.
+/// Returns the name of a heat within its section.
 pub fn heading((case, workers): &Column) -> String {
     match workers {
         None => case.clone(),
@@ -36,12 +36,12 @@ pub fn heading((case, workers): &Column) -> String {
     }
 }
 
-/// The tables of a section.
+/// Renders the tables of a section.
 pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
     let columns = sheet.columns(section);
     match section {
         Section::Size => sizes(sheet, &columns),
-        // One for each variant: they have many numbers of workers.
+        // One table for each variant, since each has many numbers of workers.
         Section::Workers => {
             let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
             Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
@@ -50,7 +50,8 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
     }
 }
 
-/// slotline in cargo's default profile beside the workspace's, where both were measured.
+/// Renders a table that compares slotline in cargo's default profile with the workspace's profile, where both were
+/// measured.
 pub fn user_build(sheet: &Sheet) -> Result<String> {
     let mut rows = String::new();
     for section in sheet.sections() {
@@ -74,7 +75,7 @@ pub fn user_build(sheet: &Sheet) -> Result<String> {
     Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
 }
 
-/// A row for each contender, a column for each heat.
+/// Renders a table with a row for each contender and a column for each heat.
 fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> {
     let mut rows: Vec<&Time> = Vec::new();
     for time in columns.iter().flat_map(|column| sheet.heat(section, column)) {
@@ -115,7 +116,7 @@ fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> 
     Ok(table)
 }
 
-/// A row for each size, two columns for each heat.
+/// Renders a table with a row for each size and two columns for each heat.
 fn sizes(sheet: &Sheet, columns: &[Column]) -> Result<String> {
     let mut sizes: Vec<u64> = sheet.times(Section::Size).filter_map(|time| time.size).collect();
     sizes.sort_unstable();

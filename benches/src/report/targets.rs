@@ -1,4 +1,4 @@
-//! What was aimed at, and whether it was reached.
+//! The targets, and whether they are met.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use super::sheet::{Column, Sheet, median};
 use super::tables::{heading, short, spread};
 use crate::record::{Kind, Section, Time};
 
-/// What a contender's median is to be at most.
+/// The maximum for a contender's median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Aim {
-    /// So much, in the section's unit.
+    /// A value in the section's unit.
     Value(f64),
-    /// This limit's median divided by 0.95.
+    /// The median of this limit, divided by 0.95.
     Limit(&'static str),
 }
 
-/// A target: where, whose, and what.
+/// A target: the section, the case, the number of workers, the contender and the maximum.
 struct Target(Section, &'static str, Option<usize>, &'static str, Aim);
 
 const OURS: &str = "slotline";
@@ -26,7 +26,7 @@ const HELPED: &str = "slotline, the loop helps";
 const ONE: Aim = Aim::Limit("memcpy on one thread");
 const TWO: Aim = Aim::Limit("memcpy on two threads");
 
-/// All targets. With one worker two threads load, since the loop's own thread helps.
+/// All targets. With one worker, two threads load, since the loop's thread helps.
 const TARGETS: &[Target] = &[
     Target(Section::W1, "", Some(0), OURS, Aim::Value(0.010)),
     Target(Section::W1, "", Some(1), OURS, Aim::Value(0.06)),
@@ -61,7 +61,7 @@ const TARGETS: &[Target] = &[
     Target(Section::Rings, "ordered, two producers, runs of 32", None, OURS, Aim::Value(5.0)),
 ];
 
-/// The table; empty if nothing that has a target was measured.
+/// Renders the table of targets. Empty if no contender with a target was measured.
 pub fn table(sheet: &Sheet) -> Result<String> {
     let mut rows = String::new();
     for Target(section, case, workers, peer, aim) in TARGETS {
@@ -74,7 +74,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5 in ms per batch, W6 and W7 in ms per pass, rings in ns per item. A target is met if the median is, and no peer is faster.\n";
+    let units = "\nIn µs per batch; W5 in ms per batch, W6 and W7 in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 

@@ -1,4 +1,4 @@
-//! One producer, one consumer, in bursts of 64, by the call for many items where a peer has one.
+//! One producer and one consumer, in bursts of 64, with the bulk operations of the peers that have them.
 
 use std::time::Duration;
 

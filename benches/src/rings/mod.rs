@@ -1,9 +1,9 @@
-//! The rings beside their peers: what it costs to get a `u64` from one thread to another one.
+//! The rings compared with other rings: the cost of passing a `u64` from one thread to another.
 //!
-//! Every peer is used in the best way that its documentation knows (chunks, batches, polling), and all are pinned to
-//! the same two cores and spin while they wait: slotline's ring by itself, those that have no way to wait in a loop
-//! round their `try_` forms (channels' own ways of blocking were measured and are no better). Peers are visited in turn,
-//! round after round, since machines drift; every item's value is checked.
+//! Every peer is used in the fastest way that its documentation describes (chunks, batches, polling). All are pinned to the
+//! same two cores and spin while they wait: slotline's ring waits itself, and the others spin in a loop around their `try_`
+//! methods (blocking in the channels was measured and is not faster). Peers are visited in turn, round after round, since
+//! machines drift. The value of every item is checked.
 
 mod bursts;
 mod one_by_one;
@@ -13,40 +13,40 @@ mod threads;
 
 use std::time::Duration;
 
-/// How many items a ring holds, in all benches.
+/// The capacity of the rings in all benchmarks.
 const CAPACITY: usize = 1024;
 
-/// Sends so many items and says how long that took.
+/// Sends a number of items and returns how long it took.
 type Peer = fn(u64) -> Duration;
 
-/// One thing to be measured, and who does it.
+/// A benchmark and its contenders.
 #[derive(Debug)]
 pub struct Bench {
-    /// What is measured, as in the report.
+    /// The name in the report.
     pub name: &'static str,
-    /// How many items make a run of a few milliseconds.
+    /// The number of items for a run of a few milliseconds.
     items: u64,
     peers: &'static [(&'static str, Peer)],
 }
 
-/// All benches.
+/// All benchmarks.
 pub const BENCHES: [&Bench; 5] =
     [&one_by_one::BENCH, &bursts::BENCH, &round_trip::BENCH, &ordered::BENCH, &ordered::RUNS];
 
 /// One run of one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// The bench's name.
+    /// The name of the benchmark.
     pub bench: &'static str,
-    /// The peer's name.
+    /// The name of the peer.
     pub peer: &'static str,
     /// Nanoseconds per item.
     pub ns: f64,
 }
 
-/// Runs those benches and peers that `wanted` says yes to, `rounds` times in turn after one that doesn't count.
+/// Runs the benchmarks and peers for which `wanted` returns true, in `rounds` rounds after a warm-up round.
 ///
-/// Nothing is measured on a machine with fewer than two cores.
+/// Measures nothing on a machine with fewer than two cores.
 pub fn visit(rounds: usize, wanted: impl Fn(&str, &str) -> bool, mut record: impl FnMut(Run)) {
     if threads::cores() < 2 {
         return;

@@ -1,4 +1,4 @@
-//! One producer, one consumer, item by item.
+//! One producer and one consumer, item by item.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub(super) fn kanal(items: u64) -> Duration {
     let (sender, receiver) = kanal::bounded(CAPACITY);
     relay(
         items,
-        move |number, _| sender.try_send(number).expect("the receiver is there").into(),
+        move |number, _| sender.try_send(number).expect("the receiver is open").into(),
         move |next| receiver.try_recv().ok().flatten().map_or(0, |item| arrived(next, item)),
     )
 }

@@ -1,4 +1,4 @@
-//! Two producers, one consumer that gets the tasks in order, on two cores.
+//! Two producers and one consumer that gets the tasks in order, on two cores.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +24,14 @@ pub(super) const RUNS: Bench = Bench {
     peers: &[("slotline", slotline_runs), ("disruptor", disruptor_runs), ("channel + map", channel_and_map_runs)],
 };
 
-/// How many tasks a producer takes at once in the bench of runs.
+/// The number of tasks that a producer takes at once in the benchmark of runs.
 const RUN: usize = 32;
 
-/// Two producers share a core, and the consumer has the other one. So whoever can't go on backs off to let others run.
+/// Runs two producers on one core and the consumer on the other. A thread that cannot continue backs off, so that the others
+/// can run.
 ///
-/// `produce` is a producer's whole life. `take(next)` takes some tasks, of which `next` must be the first, and says how
-/// many, 0 if there is none now.
+/// `produce` is the whole run of a producer. `take(next)` takes some tasks, of which `next` must be the first, and returns
+/// their number, 0 if there are none at the moment.
 fn gather<P: FnOnce() + Send>(items: u64, producers: [P; 2], mut take: impl FnMut(u64) -> u64 + Send) -> Duration {
     let start = &Start::new(3);
     thread::scope(|scope| {
@@ -57,11 +58,11 @@ fn gather<P: FnOnce() + Send>(items: u64, producers: [P; 2], mut take: impl FnMu
             }
             clock.elapsed()
         });
-        taker.join().expect("every task comes in its turn")
+        taker.join().expect("all tasks are received in order")
     })
 }
 
-/// Backs off until `attempt` says yes.
+/// Backs off until `attempt` returns true.
 fn until(mut attempt: impl FnMut() -> bool) {
     let backoff = Backoff::new();
     while !attempt() {
@@ -79,7 +80,7 @@ fn slotline_runs(items: u64) -> Duration {
 
 fn slotline_claiming(items: u64, run: usize) -> Duration {
     let ring = Ring::boxed(CAPACITY, Config::new(), |_| 0_u64);
-    let mut consumer = ring.consumer().expect("nobody has taken it yet");
+    let mut consumer = ring.consumer().expect("the consumer is not taken yet");
     ring.seal();
     consumer.open(Some(items as usize)).expect("nothing was claimed");
     let produce = [(); 2].map(|()| {
@@ -120,7 +121,8 @@ fn disruptor_runs(items: u64) -> Duration {
     disruptor_publishing(items, RUN)
 }
 
-/// Its producers don't know which sequence they write to, so each one's numbers are in order, and no more than that.
+/// The disruptor's producers do not know which sequence number they write to, so only the numbers of each producer are in
+/// order.
 fn disruptor_publishing(items: u64, run: usize) -> Duration {
     let (mut poller, builder) =
         disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
@@ -167,7 +169,7 @@ fn channel_and_map_runs(items: u64) -> Duration {
     channel_and_map_of(items, RUN as u64)
 }
 
-/// The way of torch's loader: results come as they are done, and those that are early wait in a map.
+/// Works as torch's loader does: results arrive as they are finished, and early ones wait in a map.
 fn channel_and_map_of(items: u64, run: u64) -> Duration {
     let tickets = &AtomicU64::new(0);
     let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);

@@ -1,4 +1,4 @@
-//! There and back again through two rings, one item at a time.
+//! A round trip through two rings, one item at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -38,7 +38,7 @@ fn slotline(items: u64) -> Duration {
     echo(items, ends(), ends())
 }
 
-/// Not a ring but the limit of the machine: one word for each way.
+/// The limit of the machine instead of a ring: one atomic word for each direction.
 fn raw_atomics(items: u64) -> Duration {
     let words = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
     let ends = |word| {
@@ -112,7 +112,7 @@ fn kanal(items: u64) -> Duration {
     let ends = || {
         let (sender, receiver) = kanal::bounded(CAPACITY);
         (
-            move |number| sender.try_send(number).expect("the receiver is there"),
+            move |number| sender.try_send(number).expect("the receiver is open"),
             move || receiver.try_recv().ok().flatten(),
         )
     };

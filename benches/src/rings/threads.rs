@@ -14,19 +14,19 @@ fn core_ids() -> &'static [CoreId] {
     IDS.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
-/// How many cores there are to be used.
+/// Returns the number of available cores.
 pub(super) fn cores() -> usize {
     core_ids().len()
 }
 
-/// Pins this thread to one of the two cores that are used. Where that isn't allowed, nobody is pinned.
+/// Pins this thread to one of the two cores. Does nothing where pinning is not allowed.
 pub(super) fn pin(core: usize) {
     if let Some(&id) = core_ids().get(core) {
         core_affinity::set_for_current(id);
     }
 }
 
-/// Where threads wait for each other before the clock starts, awake.
+/// A barrier at which threads spin until all have arrived, before the clock starts.
 pub(super) struct Start(AtomicUsize);
 
 impl Start {
@@ -42,10 +42,11 @@ impl Start {
     }
 }
 
-/// One thread sends the numbers `0..items`, another one takes them; how long until the last one is there.
+/// Sends the numbers `0..items` from one thread to another, and returns the time until the last one is received.
 ///
-/// `send(next, end)` sends some of the numbers `next..end` and says how many, 0 if there is no space now.
-/// `take(next)` takes some, of which `next` must be the first, and says how many, 0 if there is none now.
+/// `send(next, end)` sends some of the numbers `next..end` and returns how many, 0 if there is no space at the moment.
+/// `take(next)` takes some numbers, of which `next` must be the first, and returns how many, 0 if there are none at the
+/// moment.
 pub(super) fn relay(
     items: u64,
     mut send: impl FnMut(u64, u64) -> u64 + Send,
@@ -79,11 +80,11 @@ pub(super) fn relay(
             }
             clock.elapsed()
         });
-        taker.join().expect("every item comes in its turn")
+        taker.join().expect("all items are received in order")
     })
 }
 
-/// One thread sends a number and waits until it is back, `items` times; another one sends back what it gets.
+/// Sends a number from one thread to another and waits until it is sent back, `items` times. Returns the total time.
 pub(super) fn echo(
     items: u64,
     (mut send, mut take): (impl FnMut(u64) -> bool + Send, impl FnMut() -> Option<u64> + Send),
@@ -109,7 +110,7 @@ pub(super) fn echo(
             }
             clock.elapsed()
         });
-        sender.join().expect("every number comes back")
+        sender.join().expect("all numbers are sent back")
     })
 }
 
@@ -122,10 +123,10 @@ fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Checks that these are the numbers from `next` on, and says how many.
+/// Checks that these are consecutive numbers from `next` on, and returns how many there are.
 #[inline]
 pub(super) fn check(next: u64, numbers: &[u64]) -> u64 {
-    // Without a branch for each, so that the check is not what is measured.
+    // Without a branch per number, so that the check does not dominate the measurement.
     let wrong = numbers.iter().zip(next..).fold(0, |wrong, (&number, expected)| wrong | (number ^ expected));
     assert_eq!(wrong, 0, "numbers from {next} on");
     numbers.len() as u64

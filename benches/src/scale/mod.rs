@@ -1,4 +1,4 @@
-//! How the cost of a batch goes with the dataset's size and with the number of workers.
+//! The cost of a batch, depending on the dataset's size and on the number of workers.
 
 pub mod size;
 pub mod workers;

@@ -1,4 +1,4 @@
-//! Cost against the dataset's size, from 10³ to 10⁹ samples that are computed, not stored.
+//! The cost depending on the dataset's size, from 10³ to 10⁹ samples that are computed, not stored.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use slotline::sampler::{CipherSampler, Sampler, SequentialSampler};
 use crate::record::{Kind, Line, Section, Time, Unit};
 use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};
 
-/// Samples in a batch: few, so that 10³ of them are many batches.
+/// The batch size. It is small, so that 10³ samples are many batches.
 const BATCH: usize = 8;
-/// At most so many batches of a pass: passes of 10⁹ samples take too long, and each goes on as it began.
+/// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would take too long.
 const BATCHES: usize = 20_000;
 
-/// Its heats.
+/// Runs the heats of this section.
 ///
 /// # Errors
 ///
-/// If a loader can't be built.
+/// Returns an error if a loader cannot be built.
 pub fn run(recorder: &mut Recorder) -> Result<()> {
     for case in ["sequential", "cipher"] {
         for workers in [0, 2] {
@@ -48,7 +48,7 @@ pub fn run(recorder: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// A warm loader over so many samples, with the memory that it says it takes.
+/// Returns a warm loader over `size` samples, and its memory ceiling.
 fn contender(case: &str, size: usize, workers: usize) -> Result<(impl Contender + use<>, usize)> {
     let sampler: Box<dyn Sampler> = match case {
         "sequential" => Box::new(SequentialSampler::new(size)),
@@ -59,7 +59,7 @@ fn contender(case: &str, size: usize, workers: usize) -> Result<(impl Contender 
     let memory = loader.memory_ceiling();
     let mut pass = move || {
         let pass = loader.epoch()?;
-        // Not with the pass's start: that is the same for any size, but would be divided by few batches or by many.
+        // The start of the pass is left out: it costs the same for any size, but would be divided by few or many batches.
         let (start, mut batches) = (Instant::now(), 0.0);
         for batch in pass.take(BATCHES) {
             black_box(batch?.tensors().as_slice());

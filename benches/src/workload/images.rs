@@ -8,25 +8,25 @@ use slotline::dataset::TensorDataset;
 
 use super::Source;
 
-/// Images and their labels, as slotline takes them.
+/// slotline's dataset of images and their labels.
 pub type ImageSet = TensorDataset<(Array<u8>, Vec<i64>)>;
 
-/// Images that live as long as the program, one of two sets.
+/// One of two sets of images, which live as long as the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Images {
     dataset: &'static Arc<ImageSet>,
-    /// Bytes in an image.
+    /// The size of an image in bytes.
     row: usize,
 }
 
 impl Images {
-    /// 60,000 of 28 × 28.
+    /// Returns 60,000 images of 28 × 28 bytes.
     pub fn small() -> Self {
         static SMALL: OnceLock<Arc<ImageSet>> = OnceLock::new();
         Self::make(&SMALL, 60_000, &[28, 28])
     }
 
-    /// 2,000 of 3 × 224 × 224.
+    /// Returns 2,000 images of 3 × 224 × 224 bytes.
     pub fn large() -> Self {
         static LARGE: OnceLock<Arc<ImageSet>> = OnceLock::new();
         Self::make(&LARGE, 2_000, &[3, 224, 224])
@@ -42,44 +42,44 @@ impl Images {
         Self { dataset, row }
     }
 
-    /// The dataset itself, for loaders to share.
+    /// Returns the dataset, which loaders share.
     pub fn dataset(&self) -> Arc<ImageSet> {
         Arc::clone(self.dataset)
     }
 
-    /// Bytes in an image.
+    /// Returns the size of an image in bytes.
     pub fn row_len(&self) -> usize {
         self.row
     }
 
-    /// The bytes of an image.
+    /// Returns the bytes of an image.
     #[inline]
     pub fn row(&self, index: usize) -> &'static [u8] {
         self.dataset.rows().0.row_slice(index)
     }
 
-    /// The label of an image.
+    /// Returns the label of an image.
     #[inline]
     pub fn label(&self, index: usize) -> i64 {
         self.dataset.rows().1[index]
     }
 
-    /// Compares images with those that their labels name.
+    /// Compares images with the expected images of their labels.
     ///
     /// # Errors
     ///
-    /// If one is another.
+    /// Returns an error if one differs.
     pub fn compare(&self, pixels: &[u8], labels: &[i64]) -> Result<()> {
         ensure!(pixels.len() == labels.len() * self.row, "{} bytes for {} labels", pixels.len(), labels.len());
         for (row, &label) in pixels.chunks_exact(self.row).zip(labels) {
-            ensure!((0..self.len() as i64).contains(&label), "label {label}");
-            ensure!(row == self.row(label as usize), "image {label} is not what it should be");
+            ensure!((0..self.len() as i64).contains(&label), "invalid label {label}");
+            ensure!(row == self.row(label as usize), "image {label} has wrong bytes");
         }
         Ok(())
     }
 }
 
-/// The sum of the labels.
+/// Returns the sum of the labels.
 #[inline]
 pub fn sum(labels: &[i64]) -> u64 {
     labels.iter().sum::<i64>() as u64

@@ -1,9 +1,9 @@
-//! What is loaded.
+//! The workloads.
 //!
-//! A workload is a [`Source`], which all peers written in Rust load by the same code, and a file with its heats. To add
-//! one: a file here whose `run(&Setup, &mut Recorder)` makes [`Heat`](crate::rounds::Heat)s of
-//! [`Entry`](crate::rounds::Entry)s, a [`Section`] of its name with its line in [`run`], and its
-//! targets in `report/targets.rs`.
+//! A workload consists of a [`Source`], which all peers written in Rust load with the same code, and a file with its heats.
+//! To add one, add a file here whose `run(&Setup, &mut Recorder)` makes [`Heat`](crate::rounds::Heat)s of
+//! [`Entry`](crate::rounds::Entry)s, a [`Section`] with its name and its line in [`run`], and its targets in
+//! `report/targets.rs`.
 
 pub mod images;
 #[cfg(feature = "jpeg")]
@@ -28,90 +28,90 @@ use crate::record::{Absent, Kind, Line, Section, Time, Unit};
 use crate::rings;
 use crate::rounds::Recorder;
 
-/// Numbers of workers that each workload is measured with.
+/// The numbers of workers that each workload is measured with.
 pub const WORKERS: [usize; 3] = [0, 1, 2];
 
-/// What all measurements share.
+/// The setup that all measurements share.
 #[derive(Debug)]
 pub struct Setup {
-    /// Where generated files are.
+    /// The folder of the generated files.
     pub data: PathBuf,
-    /// Peers that are programs of their own.
+    /// The peers that are separate programs.
     pub programs: Vec<Program>,
 }
 
-/// Samples, and how a batch is made of them; for peers written in Rust.
+/// The samples of a workload and how they are collated, for peers written in Rust.
 pub trait Source: Clone + Send + Sync + 'static {
-    /// One sample; what it has much of it borrows.
+    /// A sample. It borrows its large data.
     type Item: Clone + Debug + Send + Sync + 'static;
-    /// Some samples, copied into memory of their own.
+    /// A batch: samples copied into new memory.
     type Batch: Clone + Debug + Send + 'static;
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sample at `index`.
+    /// Returns the sample at `index`.
     fn get(&self, index: usize) -> Self::Item;
 
-    /// A batch in fresh memory.
+    /// Collates a batch in fresh memory.
     fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch;
 
-    /// A sum that all samples of the batch have a part in; cheap.
+    /// Returns a cheap check sum over all samples of the batch.
     fn check(batch: &Self::Batch) -> u64;
 
-    /// Looks at every byte of a batch.
+    /// Checks every byte of a batch.
     ///
     /// # Errors
     ///
-    /// If it is not what the source has.
+    /// Returns an error if the batch differs from the source.
     fn verify(&self, batch: &Self::Batch) -> Result<()>;
 
-    /// What the checks of all batches add up to.
+    /// Returns the sum of the check sums of all batches.
     fn total(&self) -> u64;
 }
 
-/// In which order batches come.
+/// The order in which batches are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The sampler's.
+    /// In the sampler's order.
     In,
     /// As they are finished.
     Arrival,
 }
 
-/// How a source is to be loaded.
+/// How a source is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Samples in a batch.
+    /// The number of samples in a batch.
     pub batch_size: usize,
     /// Whether each pass has a random order.
     pub shuffle: bool,
-    /// How many workers load.
+    /// The number of workers.
     pub workers: usize,
-    /// In which order batches come.
+    /// The order in which batches are delivered.
     pub order: Order,
-    /// Batches loaded ahead for each worker; by default the loader's own choice.
+    /// The number of batches loaded ahead for each worker. `None` is the loader's default.
     pub prefetch: Option<usize>,
 }
 
 impl Plan {
-    /// Batches of so many samples, in order, by so many workers.
+    /// Creates a plan for batches of `batch_size` samples, in order, with `workers` workers.
     pub fn new(batch_size: usize, workers: usize) -> Self {
         Self { batch_size, shuffle: false, workers, order: Order::In, prefetch: None }
     }
 
-    /// The same in random order.
+    /// Returns the same plan in random order.
     #[must_use]
     pub fn shuffled(self) -> Self {
         Self { shuffle: true, ..self }
     }
 
-    /// How many batches so many samples make; a last one that is not full is a part of one.
+    /// Returns the number of batches of `samples` samples. A last batch that is not full counts as a fraction.
     pub fn batches(&self, samples: usize) -> f64 {
         samples as f64 / self.batch_size as f64
     }
@@ -121,7 +121,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// If its data can't be made, or slotline itself fails.
+/// Returns an error if its data cannot be made, or if slotline fails.
 pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     match section {
         Section::W1 => w1::run(setup, recorder),
@@ -140,7 +140,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
     }
 }
 
-/// The rings, which are visited in rounds of their own.
+/// Measures the rings, which have separate rounds.
 fn rings(recorder: &mut Recorder) {
     let mut times: Vec<Time> = Vec::new();
     rings::visit(
@@ -178,7 +178,7 @@ fn rings(recorder: &mut Recorder) {
             case: String::new(),
             workers: None,
             peer: "slotline".into(),
-            why: "rings are measured on two cores, which this process does not have".into(),
+            why: "rings are measured on two cores, and this process has fewer".into(),
         }));
     }
     times.into_iter().for_each(|time| recorder.push(Line::Time(time)));

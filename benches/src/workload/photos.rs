@@ -1,4 +1,4 @@
-//! Photographs as JPEGs, in memory, and the usual way to make them numbers.
+//! Photographs as JPEGs in memory, and the usual pipeline that decodes, resizes and normalises them.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -19,17 +19,17 @@ use super::{Plan, Source};
 use crate::peer::ours;
 use crate::rounds::Contender;
 
-/// Rows, and columns, of what is made of a photograph.
+/// The width and height of a resized photograph.
 const SIDE: usize = 224;
 const PLANE: usize = SIDE * SIDE;
-/// Numbers in what is made of a photograph.
+/// The number of elements of a resized photograph.
 pub const ELEMENTS: usize = 3 * PLANE;
 
 const COUNT: usize = 512;
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// Who decodes for the peers.
+/// The decoder of the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoder {
     /// libjpeg-turbo.
@@ -38,7 +38,7 @@ pub enum Decoder {
     Zune,
 }
 
-/// The photographs; label i is the i-th one's.
+/// The photographs. The label of photograph i is i.
 #[derive(Clone, Copy, Debug)]
 pub struct Photos {
     files: &'static [Vec<u8>],
@@ -46,25 +46,25 @@ pub struct Photos {
 }
 
 impl Photos {
-    /// Makes them, if they weren't made yet.
+    /// Returns the photographs, and makes them on the first call.
     ///
     /// # Errors
     ///
-    /// If they can't be compressed.
+    /// Returns an error if they cannot be compressed.
     pub fn new(decoder: Decoder) -> Result<Self> {
         static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
         if FILES.get().is_none() {
-            // If another thread was faster, these are the same.
+            // If another thread was faster, its photographs are the same.
             let _ = FILES.set(make()?);
         }
-        Ok(Self { files: FILES.get().expect("was just set"), decoder })
+        Ok(Self { files: FILES.get().expect("set above"), decoder })
     }
 
-    /// Writes them into a folder, as files whose names sort as the photographs do.
+    /// Writes the photographs into a folder, as files whose names sort in the same order.
     ///
     /// # Errors
     ///
-    /// If that can't be done.
+    /// Returns an error if the files cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         for (i, file) in self.files.iter().enumerate() {
@@ -73,11 +73,11 @@ impl Photos {
         Ok(())
     }
 
-    /// slotline.
+    /// Returns slotline's contender.
     ///
     /// # Errors
     ///
-    /// If its loader fails.
+    /// Returns an error if its loader fails.
     pub fn ours(self, plan: &Plan) -> Result<impl Contender + use<>> {
         let pipeline = Pipeline::new(SIDE, SIDE)?.normalize(MEAN, STD)?;
         ours::contender(
@@ -93,26 +93,26 @@ impl Photos {
         )
     }
 
-    /// Compares images with the photographs that their labels name, made numbers in the usual way.
+    /// Compares images with the photographs of their labels, processed by the usual pipeline.
     ///
     /// # Errors
     ///
-    /// If one differs by more than about a level of brightness in the mean.
+    /// Returns an error if one differs by more than about one level of brightness in the mean.
     pub fn compare(&self, images: &[f32], labels: &[i64]) -> Result<()> {
         ensure!(images.len() == labels.len() * ELEMENTS, "{} numbers for {} labels", images.len(), labels.len());
         let mut expected = vec![0.0; ELEMENTS];
         for (image, &label) in images.chunks_exact(ELEMENTS).zip(labels) {
-            ensure!((0..self.files.len() as i64).contains(&label), "label {label}");
+            ensure!((0..self.files.len() as i64).contains(&label), "invalid label {label}");
             normalise(&resized(Decoder::Turbo, &self.files[label as usize]), &mut expected);
             let difference: f32 = image.iter().zip(&expected).map(|(a, b)| (a - b).abs()).sum();
-            ensure!(difference / (ELEMENTS as f32) < 0.02, "image {label} is not what it should be");
+            ensure!(difference / (ELEMENTS as f32) < 0.02, "image {label} has wrong pixels");
         }
         Ok(())
     }
 }
 
 impl Source for Photos {
-    /// Red, green and blue bytes at the target's size, and the label.
+    /// The RGB bytes at the target size, and the label.
     type Item = (Vec<u8>, i64);
     type Batch = (Vec<f32>, Vec<i64>);
 
@@ -166,7 +166,7 @@ impl Dataset for Files {
     }
 }
 
-/// What a thread keeps for the usual way.
+/// The state that a thread keeps for the usual pipeline.
 struct Tools {
     turbo: Decompressor,
     resizer: Resizer,
@@ -175,25 +175,25 @@ struct Tools {
 
 thread_local! {
     static TOOLS: RefCell<Tools> = RefCell::new(Tools {
-        turbo: Decompressor::new().expect("libjpeg-turbo has memory"),
+        turbo: Decompressor::new().expect("libjpeg-turbo can allocate memory"),
         resizer: Resizer::new(),
         pixels: Vec::new(),
     });
 }
 
-/// Decodes a whole photograph to red, green and blue bytes and resizes it.
+/// Decodes a whole photograph to RGB bytes and resizes it.
 fn resized(decoder: Decoder, jpeg: &[u8]) -> Vec<u8> {
     TOOLS.with_borrow_mut(|tools| {
-        let header = tools.turbo.read_header(jpeg).expect("a JPEG of ours");
+        let header = tools.turbo.read_header(jpeg).expect("a valid JPEG");
         let (width, height) = (header.width, header.height);
         match decoder {
             Decoder::Turbo => {
                 tools.pixels.resize(width * height * 3, 0);
                 let pixels = &mut tools.pixels[..];
                 let image = turbojpeg::Image { pixels, width, pitch: width * 3, height, format: PixelFormat::RGB };
-                tools.turbo.decompress(jpeg, image).expect("a JPEG of ours");
+                tools.turbo.decompress(jpeg, image).expect("a valid JPEG");
             }
-            Decoder::Zune => tools.pixels = JpegDecoder::new(ZCursor::new(jpeg)).decode().expect("a JPEG of ours"),
+            Decoder::Zune => tools.pixels = JpegDecoder::new(ZCursor::new(jpeg)).decode().expect("a valid JPEG"),
         }
         let source = Image::from_slice_u8(width as u32, height as u32, &mut tools.pixels, PixelType::U8x3);
         let mut resized = Image::new(SIDE as u32, SIDE as u32, PixelType::U8x3);
@@ -203,7 +203,7 @@ fn resized(decoder: Decoder, jpeg: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Bytes pixel by pixel become numbers channel by channel.
+/// Normalises interleaved RGB bytes into planar floats.
 pub fn normalise(pixels: &[u8], out: &mut [f32]) {
     let factors: [f32; 3] = std::array::from_fn(|i| 1.0 / (255.0 * STD[i]));
     let offsets: [f32; 3] = std::array::from_fn(|i| -MEAN[i] / STD[i]);
@@ -217,8 +217,8 @@ pub fn normalise(pixels: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The photographs: windows of a few scenes, compressed as cameras and web sites do: a quality of 85 to 90, colours at half
-/// the resolution. They have about 40 KB in the mean.
+/// Makes the photographs: windows of a few scenes, compressed as by cameras and web sites, with a quality of 85 to 90 and
+/// colours at half the resolution. Their mean size is about 40 KB.
 fn make() -> Result<Vec<Vec<u8>>> {
     const WINDOWS: usize = 32;
     let mut rng = fastrand::Rng::with_seed(7);
@@ -240,7 +240,7 @@ fn make() -> Result<Vec<Vec<u8>>> {
     Ok(files)
 }
 
-/// A picture with detail of all sizes, the finer the fainter, as photographs have it.
+/// A picture with detail at all scales, fainter at finer scales, as in photographs.
 struct Scene {
     pixels: Vec<u8>,
 }
@@ -254,7 +254,7 @@ impl Scene {
         let mut strength = 150.0;
         for step in [128, 64, 32, 16, 8, 4, 2, 1] {
             let points = Self::SIDE / step + 2;
-            // Shapes are grey for the most part.
+            // Shapes are mostly grey.
             let grid: Vec<[f32; 3]> = (0..points * points)
                 .map(|_| {
                     let grey = rng.f32() - 0.5;
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn photographs_are_as_large_as_they_are_said_to_be() {
+    fn photographs_have_the_documented_sizes() {
         let photos = Photos::new(Decoder::Turbo).unwrap();
         assert_eq!(photos.files.len(), COUNT);
         let mean = photos.files.iter().map(Vec::len).sum::<usize>() / COUNT;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn either_decoder_gives_the_same_and_other_photographs_are_told_apart() {
+    fn decoders_agree_and_photographs_differ() {
         let [turbo, zune] = [Decoder::Turbo, Decoder::Zune].map(|decoder| Photos::new(decoder).unwrap());
         let (images, labels) = zune.collate([3, 100].map(|index| zune.get(index)).into_iter());
         turbo.compare(&images, &labels).unwrap();

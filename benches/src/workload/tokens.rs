@@ -13,62 +13,62 @@ use slotline::sample::{Fields, Row, Sample};
 
 use super::Source;
 
-/// Tokens in the file: 400 MB.
+/// The number of tokens in the file, which has 400 MB.
 const TOKENS: usize = 200_000_000;
-/// Tokens in a crop's x, and in its y.
+/// The number of tokens in a crop's x, and in its y.
 pub const CROP: usize = 1_024;
-/// Crops in a pass.
+/// The number of crops in a pass.
 const CROPS: usize = 16_000;
-/// Each token is the one before plus this,
+/// The difference between consecutive tokens, modulo [`MODULUS`].
 const STEP: u32 = 7_919;
-/// modulo this.
+/// The modulus of the tokens.
 const MODULUS: u32 = 50_257;
 
-/// Random places of a file of tokens.
+/// Crops at random places of a file of tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Crops {
     tokens: &'static [u16],
 }
 
 impl Crops {
-    /// Maps `tokens.u16` in `directory`, which is made if it isn't there.
+    /// Maps `tokens.u16` in `directory`, and makes the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// If the file can't be made or mapped.
+    /// Returns an error if the file cannot be made or mapped.
     pub fn open(directory: &Path) -> Result<Self> {
         static MAP: OnceLock<Mmap> = OnceLock::new();
         if MAP.get().is_none() {
             let path = directory.join("tokens.u16");
-            let map = map(&path).with_context(|| format!("cannot make the tokens' file {}", path.display()))?;
-            // Another thread may have mapped the same meanwhile.
+            let map = map(&path).with_context(|| format!("cannot make the token file {}", path.display()))?;
+            // Another thread may have mapped the same file in the meantime.
             let _ = MAP.set(map);
         }
         let bytes: &'static [u8] = MAP.get().expect("set above");
-        // SAFETY: every pair of bytes is a u16.
+        // SAFETY: every pair of bytes is a valid u16.
         let (before, tokens, _) = unsafe { bytes.align_to() };
-        ensure!(before.is_empty() && tokens.len() == TOKENS, "the tokens' file has {} bytes", bytes.len());
+        ensure!(before.is_empty() && tokens.len() == TOKENS, "the token file has {} bytes", bytes.len());
         Ok(Self { tokens })
     }
 
-    /// The tokens of a crop: x is all but the last of them, y all but the first.
+    /// Returns the tokens of a crop: x is all except the last, and y is all except the first.
     #[inline]
     pub fn crop(&self, index: usize) -> &'static [u16] {
         let start = (place(index as u64) % (TOKENS - CROP) as u64) as usize;
         &self.tokens[start..=start + CROP]
     }
 
-    /// Whether rows of x and y go on as the file does.
+    /// Checks that rows of x and y have consecutive tokens of the file.
     ///
     /// # Errors
     ///
-    /// If they don't.
+    /// Returns an error if they do not.
     pub fn compare(x: &[i64], y: &[i64]) -> Result<()> {
-        ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "{} and {} tokens", x.len(), y.len());
+        ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "x has {} tokens and y has {}", x.len(), y.len());
         let next = |token: i64| (token + i64::from(STEP)) % i64::from(MODULUS);
         for (x, y) in x.chunks_exact(CROP).zip(y.chunks_exact(CROP)) {
-            ensure!(x[1..] == y[..CROP - 1], "y is not x one further on");
-            ensure!(x.iter().zip(y).all(|(&x, &y)| y == next(x)), "tokens are not those of the file");
+            ensure!(x[1..] == y[..CROP - 1], "y is not x shifted by one");
+            ensure!(x.iter().zip(y).all(|(&x, &y)| y == next(x)), "the tokens differ from the file");
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ fn place(index: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Makes the file if it isn't there, and maps it with all its pages in memory.
+/// Makes the file if it does not exist, and maps it with all its pages in memory.
 fn map(path: &Path) -> Result<Mmap> {
     if !path.exists() {
         let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
@@ -93,14 +93,14 @@ fn map(path: &Path) -> Result<Mmap> {
         }
         file.flush()?;
     }
-    // SAFETY: the file is this program's own, and nobody writes to it any more.
+    // SAFETY: only this program uses the file, and it does not write to it after this point.
     let map = unsafe { Mmap::map(&File::open(path)?)? };
-    // Every page once, so that no pass is the first to read one.
+    // Read every page once, so that no pass is the first to read one.
     std::hint::black_box(map.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>());
     Ok(map)
 }
 
-/// The sum of the rows' first tokens.
+/// Returns the sum of the first tokens of the rows.
 #[inline]
 pub fn sum(x: &[i64]) -> u64 {
     x.iter().step_by(CROP).sum::<i64>() as u64

@@ -1,4 +1,4 @@
-//! W1: items that cost nothing, one in a batch. What is left is the loader itself.
+//! W1: items that cost nothing, in batches of 1, which measures only the loader.
 
 use anyhow::{Result, ensure};
 use slotline::Loader;
@@ -12,11 +12,11 @@ use crate::rounds::{Contender, Entry, Heat, Recorder};
 /// The numbers from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
-    /// How many.
+    /// The number of items.
     pub count: usize,
 }
 
-/// Those of the workload.
+/// The numbers of the workload.
 pub const NUMBERS: Numbers = Numbers { count: 200_000 };
 
 impl Source for Numbers {
@@ -43,7 +43,7 @@ impl Source for Numbers {
     }
 
     fn verify(&self, batch: &Vec<i64>) -> Result<()> {
-        ensure!(batch.iter().all(|item| (0..self.count as i64).contains(item)), "not a number: {batch:?}");
+        ensure!(batch.iter().all(|item| (0..self.count as i64).contains(item)), "a number is out of range: {batch:?}");
         Ok(())
     }
 
@@ -52,16 +52,16 @@ impl Source for Numbers {
     }
 }
 
-/// The sum of the numbers below `end`.
+/// Returns the sum of the numbers below `end`.
 pub fn sum_below(end: u64) -> u64 {
     end * end.saturating_sub(1) / 2
 }
 
-/// slotline.
+/// Returns slotline's contender.
 ///
 /// # Errors
 ///
-/// If its loader fails.
+/// Returns an error if its loader fails.
 pub fn ours(plan: &Plan) -> Result<impl Contender + use<>> {
     ours::contender(
         Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(plan.workers),
@@ -71,7 +71,7 @@ pub fn ours(plan: &Plan) -> Result<impl Contender + use<>> {
     )
 }
 
-/// slotline and the peers written in Rust.
+/// Returns entries for slotline and the peers written in Rust.
 pub fn entries(workers: usize) -> Vec<Entry> {
     let plan = Plan::new(1, workers);
     let mut entries = vec![ours::entry(ours(&plan))];
@@ -79,11 +79,11 @@ pub fn entries(workers: usize) -> Vec<Entry> {
     entries
 }
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     for workers in WORKERS {
         let mut entries = entries(workers);

@@ -1,4 +1,4 @@
-//! W2: small images, shuffled: 64 of 60,000 × 28 × 28 bytes with their labels.
+//! W2: small images, shuffled: batches of 64 of 60,000 × 28 × 28 bytes with their labels.
 
 use anyhow::Result;
 use slotline::Loader;
@@ -9,19 +9,19 @@ use crate::peer::{external, limits, ours, rust_peers};
 use crate::record::Unit;
 use crate::rounds::{Contender, Entry, Heat, Recorder};
 
-/// Images in a batch.
+/// The batch size.
 pub const BATCH: usize = 64;
 
-/// slotline and the peers written in Rust.
+/// Returns entries for slotline and the peers written in Rust.
 pub fn entries(workers: usize) -> Vec<Entry> {
     image_entries(Images::small(), &Plan::new(BATCH, workers).shuffled())
 }
 
-/// slotline, for any images.
+/// Returns slotline's contender for any images.
 ///
 /// # Errors
 ///
-/// If its loader fails.
+/// Returns an error if its loader fails.
 pub fn ours(images: Images, plan: &Plan) -> Result<impl Contender + use<>> {
     ours::contender(
         Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers),
@@ -34,28 +34,28 @@ pub fn ours(images: Images, plan: &Plan) -> Result<impl Contender + use<>> {
     )
 }
 
-/// slotline and the peers written in Rust, for any images.
+/// Returns entries for slotline and the peers written in Rust, for any images.
 pub(super) fn image_entries(images: Images, plan: &Plan) -> Vec<Entry> {
     let mut entries = vec![ours::entry(ours(images, plan))];
     entries.extend(rust_peers(&images, plan));
     entries
 }
 
-/// What a program's pass over images comes to.
+/// Returns a function that maps the number of batches of a program's pass to the full batches and the check sum.
 pub(super) fn expected(images: Images, batch_size: usize) -> impl Fn(u64) -> (f64, Option<u64>) + Copy {
     move |batches| {
         let all = images.len() as f64 / batch_size as f64;
-        // Programs may leave out a last batch that is not full; then who knows which labels it had.
+        // Programs may drop a last batch that is not full. The check sum is then unknown.
         let check = (batches as f64 >= all).then(|| images.total());
         (all.min(batches as f64), check)
     }
 }
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let images = Images::small();
     for workers in WORKERS {

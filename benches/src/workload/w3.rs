@@ -1,4 +1,4 @@
-//! W3: large images, shuffled: 32 of 2,000 × 3 × 224 × 224 bytes with their labels.
+//! W3: large images, shuffled: batches of 32 of 2,000 × 3 × 224 × 224 bytes with their labels.
 
 use anyhow::Result;
 
@@ -8,14 +8,14 @@ use crate::peer::{external, limits};
 use crate::record::Unit;
 use crate::rounds::{Heat, Recorder};
 
-/// Images in a batch.
+/// The batch size.
 pub const BATCH: usize = 32;
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let images = Images::large();
     for workers in WORKERS {

@@ -1,4 +1,4 @@
-//! W4: crops of 1,024 + 1 tokens at random places of a mapped file of 400 MB, widened to i64 x and y, 16 in a batch.
+//! W4: crops of 1,024 + 1 tokens at random places of a mapped file of 400 MB, widened to i64 x and y, in batches of 16.
 
 use anyhow::Result;
 use slotline::Loader;
@@ -9,14 +9,14 @@ use crate::peer::{external, limits, ours, rust_peers};
 use crate::record::Unit;
 use crate::rounds::{Contender, Heat, Recorder};
 
-/// Crops in a batch.
+/// The batch size.
 pub const BATCH: usize = 16;
 
-/// slotline.
+/// Returns slotline's contender.
 ///
 /// # Errors
 ///
-/// If its loader fails.
+/// Returns an error if its loader fails.
 pub fn ours(crops: Crops, plan: &Plan) -> Result<impl Contender + use<>> {
     ours::contender(
         Loader::builder(crops).batch_size(plan.batch_size).num_workers(plan.workers),
@@ -29,11 +29,11 @@ pub fn ours(crops: Crops, plan: &Plan) -> Result<impl Contender + use<>> {
     )
 }
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// If the tokens' file can't be made.
+/// Returns an error if the token file cannot be made.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let crops = Crops::open(&setup.data)?;
     for workers in WORKERS {

@@ -1,4 +1,4 @@
-//! W5: JPEGs: 32 of 512 photographs of about 500 × 375, decoded, resized to 224 × 224 and normalised to f32.
+//! W5: JPEGs: batches of 32 of 512 photographs of about 500 × 375, decoded, resized to 224 × 224 and normalised to f32.
 
 use anyhow::Result;
 
@@ -6,14 +6,14 @@ use super::{Setup, WORKERS};
 use crate::record::Unit;
 use crate::rounds::{Entry, Heat, Recorder};
 
-/// Photographs in a batch.
+/// The batch size.
 pub const BATCH: usize = 32;
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// If the photographs can't be made.
+/// Returns an error if the photographs cannot be made.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     for workers in WORKERS {
         let entries = entries(setup, workers)?;

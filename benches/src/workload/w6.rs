@@ -1,4 +1,4 @@
-//! W6: from building a loader to its first batch: W3, two workers.
+//! W6: the time from building a loader to its first batch, with the images of W3 and two workers.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::peer::{channel, dataloader_rs, external, ours};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Entry, Heat, Pass, Recorder};
 
-/// Its heat.
+/// Runs the heat of this workload.
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let (images, workers) = (Images::large(), 2);
     let plan = Plan::new(BATCH, workers).shuffled();
@@ -49,12 +49,12 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Whether large memory is given back when it is freed: a program's first batch gets fresh pages, but glibc would keep those
-/// of the round before.
+/// Sets whether glibc returns large allocations to the system when they are freed. The first batch of a program gets fresh
+/// pages, but glibc would otherwise reuse the pages of the previous round.
 pub fn fresh_pages(fresh: bool) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // Its values at the start of a program, and those that it comes to by itself.
+        // glibc's values at the start of a program, and the values that it adapts to.
         let (map, trim) = if fresh { (128 << 10, 128 << 10) } else { (32 << 20, 64 << 20) };
         // SAFETY: these settings may be changed at any time, by any thread.
         unsafe {
@@ -66,7 +66,7 @@ pub fn fresh_pages(fresh: bool) {
     let _ = fresh;
 }
 
-/// Times `make`; what it made is looked at, and dropped, afterwards.
+/// Times `make`. The result is checked and dropped outside the measured time.
 fn first<T>(make: impl FnOnce() -> Result<T>, check: impl FnOnce(&T) -> Result<()>) -> Result<Pass> {
     let start = Instant::now();
     let made = make()?;

@@ -1,4 +1,4 @@
-//! W7: slow samples among quick ones: of 200 every sixteenth sleeps 50 ms, the others 1 ms.
+//! W7: slow samples among fast ones: of 200 samples, every sixteenth sleeps for 50 ms and the others for 1 ms.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::rounds::{Contender, Heat, Recorder};
 
 const COUNT: usize = 200;
 
-/// Numbers that take their time.
+/// Numbers that are returned after a sleep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleepy;
 
@@ -50,11 +50,11 @@ impl Source for Sleepy {
     }
 }
 
-/// Its heats.
+/// Runs the heats of this workload.
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let two = Plan::new(8, 2);
     let cases = [
@@ -69,7 +69,7 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     for (case, name, plan) in cases {
         let workers = plan.workers;
         let mut entries = vec![ours::entry(loader(&plan, None))];
-        // By default the loop's thread helps where batches come in order, and only there.
+        // By default, the loop's thread helps only if batches are delivered in order.
         match plan.order {
             _ if workers == 0 => {}
             Order::In => entries.push(ours::variant("workers alone", loader(&plan, Some(false)))),

@@ -1,4 +1,4 @@
-//! slotline in cargo's default release profile: the program's side of `slotline_benches::protocol`.
+//! slotline in cargo's default release profile: the program side of `slotline_benches::protocol`.
 
 fn main() -> anyhow::Result<()> {
     slotline_benches::peer::ours::serve()

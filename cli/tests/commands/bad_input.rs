@@ -1,4 +1,4 @@
-//! Bad input ends the program with a message that names the thing: code 1, or 2 where the command line is wrong.
+//! Bad input ends the program with a message that names the cause: exit code 1, or 2 for a wrong command line.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn wrong_command_lines_are_usage_errors() {
 }
 
 #[test]
-fn options_that_make_no_loader_are_errors() {
+fn invalid_loader_options_are_errors() {
     fails("feed digits --batch-size 0", 1, &["cannot build the loader", "batch_size is 0"]);
     fails("order --hold 0", 1, &["hold is 0"]);
     fails("demo --part-size 0", 1, &["part_size is 0"]);
@@ -66,7 +66,7 @@ fn bad_files_are_named() {
 }
 
 #[test]
-fn a_file_for_two_things_is_refused_before_it_is_touched() {
+fn one_file_for_two_flags_is_rejected_untouched() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     let name = path.display();
@@ -79,20 +79,20 @@ fn a_file_for_two_things_is_refused_before_it_is_touched() {
         #[cfg(feature = "trace")]
         "--trace",
     ];
-    // Another name of it.
+    // Another name of the same file.
     let other = folder.path().join(".").join("file");
     for (i, first) in flags.iter().enumerate() {
         for second in flags[i + 1..].iter().filter(|second| [*first, **second] != ["--state", "--resume"]) {
             let arguments = format!("feed digits {first} {name} {second} {}", other.display());
-            fails(&arguments, 1, &[first, second, "file of its own"]);
+            fails(&arguments, 1, &[first, second, "separate file"]);
             assert_eq!(fs::read(&path).expect("it is there"), b"mine", "{arguments}");
         }
     }
-    fails(&format!("feed digits --state {name} --log {name}.next"), 1, &["file of its own"]);
+    fails(&format!("feed digits --state {name} --log {name}.next"), 1, &["separate file"]);
 }
 
 #[test]
-fn a_file_that_is_read_is_not_written_to_under_whatever_name() {
+fn a_source_file_is_not_written_to_under_any_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.npy");
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (64, 64), }");
@@ -103,7 +103,7 @@ fn a_file_that_is_read_is_not_written_to_under_whatever_name() {
     for name in [&path, &link] {
         for flag in ["--state", "--log", "--stats"] {
             let arguments = format!("feed npy:{} {flag} {}", path.display(), name.display());
-            fails(&arguments, 1, &["SOURCE", flag, "file of its own"]);
+            fails(&arguments, 1, &["SOURCE", flag, "separate file"]);
             assert_eq!(fs::read(&path).expect("it is there"), bytes, "{arguments}");
         }
     }

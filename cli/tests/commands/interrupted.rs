@@ -1,4 +1,4 @@
-//! A run that is killed, over and over, and resumed each time delivers what a run that is left alone does.
+//! A run that is killed and resumed repeatedly delivers the same batches as an uninterrupted run.
 
 use std::fs;
 use std::path::Path;
@@ -10,26 +10,26 @@ use crate::program::{failure, stdout, summary};
 use serde_json::Value;
 
 const KILLS: usize = 100;
-/// What decides the batches: 113 in a pass, and more of them than all the killed runs come to.
+/// The options that determine the batches: 113 in a pass, and more in total than the killed runs deliver together.
 const RUN: &str = "digits --batch-size 16 --shuffle --seed 7 --epochs 60";
 const BATCHES: usize = 60 * 113;
 
-/// The lines of a log that were written whole: all but the last one may be cut off nowhere.
+/// Returns the complete lines of a log. Only the last line may be cut off.
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| serde_json::from_str(line).expect("a whole line of JSON")).collect()
 }
 
-/// How many batches of the run a state says were delivered.
+/// Returns the number of delivered batches that a state records.
 fn delivered(path: &Path) -> usize {
-    let text = fs::read(path).expect("there is always a state");
-    let state: Value = serde_json::from_slice(&text).expect("and it is whole");
+    let text = fs::read(path).expect("a state exists");
+    let state: Value = serde_json::from_slice(&text).expect("the state is complete");
     let number = |key: &str| state[key].as_u64().expect("a number") as usize;
     number("epoch") * 113 + number("batches")
 }
 
-/// Some number below `end`, another one for each `i`.
+/// Returns a pseudo-random number below `end` for each `i`.
 fn random(i: usize, end: u64) -> u64 {
     let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (word >> 40) % end
@@ -50,7 +50,7 @@ fn a_run_killed_a_hundred_times_delivers_every_sample_once() {
         stdout(&format!("order {RUN}")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(want.len(), BATCHES);
 
-    let (mut at, mut again, mut in_vain) = (0, 0, 0);
+    let (mut at, mut again, mut fruitless) = (0, 0, 0);
     for i in 0..KILLS {
         let resume = if state.exists() { format!("--resume {state_name}") } else { String::new() };
         let workers = random(i, 3);
@@ -63,18 +63,21 @@ fn a_run_killed_a_hundred_times_delivers_every_sample_once() {
             log_name(i),
         ));
         thread::sleep(Duration::from_millis(random(i, 90)));
-        run.kill().expect("it runs still");
-        run.wait().expect("it is gone");
+        run.kill().expect("the program still runs");
+        run.wait().expect("the program has ended");
 
         let logged = lines(&log(i));
-        assert_eq!(logged[..], want[at..][..logged.len()], "run {i} went on where the state said");
+        assert_eq!(logged[..], want[at..][..logged.len()], "run {i} must continue where the state ends");
         let now = if state.exists() { delivered(&state) } else { 0 };
-        assert!((at..=at + logged.len()).contains(&now), "what the state says was in the log before: run {i}");
+        assert!((at..=at + logged.len()).contains(&now), "the state of run {i} must be covered by its log");
         again += at + logged.len() - now;
-        in_vain += usize::from(logged.is_empty());
+        fruitless += usize::from(logged.is_empty());
         at = now;
     }
-    assert!(at > 0 && at < BATCHES && again > 0 && in_vain < KILLS, "at {at}, {again} again, {in_vain} in vain");
+    assert!(
+        at > 0 && at < BATCHES && again > 0 && fruitless < KILLS,
+        "at {at}, {again} again, {fruitless} without a batch"
+    );
 
     let rest = summary(&format!(
         "feed {RUN} --num-workers 2 --resume {state_name} --state {state_name} --log {}",
@@ -86,7 +89,7 @@ fn a_run_killed_a_hundred_times_delivers_every_sample_once() {
 }
 
 #[test]
-fn a_log_goes_on_behind_a_line_that_was_cut_off() {
+fn a_log_continues_after_a_line_that_was_cut_off() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     fs::write(&log, "{\"epoch\":0,\"bat").expect("written");
@@ -101,7 +104,7 @@ fn a_log_goes_on_behind_a_line_that_was_cut_off() {
 }
 
 #[test]
-fn states_that_do_not_fit_are_refused() {
+fn states_that_do_not_fit_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     stdout(&format!("feed digits --shuffle --seed 7 --state {}", path("state")));
@@ -132,7 +135,7 @@ fn states_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_state_that_was_there() {
+fn a_full_disk_leaves_the_old_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     stdout(&format!("feed digits --state {}", path.display()));
@@ -145,7 +148,7 @@ fn a_full_disk_leaves_the_state_that_was_there() {
 
 #[test]
 #[cfg(unix)]
-fn a_state_replaces_a_file_and_nothing_else() {
+fn a_state_replaces_only_regular_files() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::os::unix::net::UnixListener;
 
@@ -154,19 +157,22 @@ fn a_state_replaces_a_file_and_nothing_else() {
     let _listener = UnixListener::bind(path("socket")).expect("a socket");
     for place in [path("socket"), folder.path().to_owned()] {
         let (code, message) = failure(&format!("feed digits --state {}", place.display()));
-        assert!(code == 1 && message.contains("cannot write the state") && message.contains("no file"), "{message}");
+        assert!(
+            code == 1 && message.contains("cannot write the state") && message.contains("not a regular file"),
+            "{message}"
+        );
     }
-    assert!(fs::metadata(path("socket")).expect("it is still there").file_type().is_socket());
+    assert!(fs::metadata(path("socket")).expect("the socket still exists").file_type().is_socket());
     fs::write(path("state"), "").expect("written");
     symlink(path("state"), path("link")).expect("a link");
     stdout(&format!("feed digits --state {}", path("link").display()));
     assert!(fs::symlink_metadata(path("link")).expect("a link").is_symlink());
     assert_eq!(delivered(&path("state")), 113, "one pass");
-    assert_eq!(fs::read_dir(folder.path()).expect("a list").count(), 3, "nothing else is left behind");
+    assert_eq!(fs::read_dir(folder.path()).expect("a list").count(), 3, "no other files are left");
 }
 
 #[test]
-fn what_is_resumed_after_its_last_pass_says_that_nothing_is_left() {
+fn resuming_after_the_last_pass_reports_nothing_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state").display().to_string();
     stdout(&format!("feed digits --epochs 2 --state {state}"));

@@ -17,7 +17,7 @@ fn json_lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn orders_are_torchs() {
+fn orders_match_torch() {
     let want = [json!({"epoch": 0, "batch": 0, "indices": [6, 5, 4, 0, 8, 9, 2, 1, 3, 7]})];
     assert_eq!(json_lines(&stdout("order --seed 42 --len 10 --shuffle --batch-size 10")), want);
     assert_eq!(json_lines(&stdout("order --seed 42 --shuffle")), want, "10 is the default length");
@@ -32,7 +32,7 @@ fn orders_come_batch_by_batch() {
 }
 
 #[test]
-fn the_order_of_a_source_is_that_of_feeding_it() {
+fn order_and_feed_give_the_same_digests() {
     let options = "digits --shuffle --seed 5 --epochs 2 --batch-size 100";
     let lines = json_lines(&stdout(&format!("order {options} --json")));
     let (last, batches) = lines.split_last().expect("a last line");
@@ -44,7 +44,7 @@ fn the_order_of_a_source_is_that_of_feeding_it() {
 }
 
 #[test]
-fn a_run_ends_with_its_figures_in_json() {
+fn json_output_ends_with_a_summary() {
     let run = summary("feed digits --epochs 2 --num-workers 1");
     assert_eq!((&run["batches"], &run["samples"], &run["bytes"]), (&json!(58), &json!(3594), &json!(3594 * 72)));
     for key in ["seconds", "samples_per_s", "memory_ceiling_bytes"] {
@@ -58,7 +58,7 @@ fn a_run_ends_with_its_figures_in_json() {
 }
 
 #[test]
-fn the_data_digest_is_that_of_the_bytes_in_a_batch() {
+fn the_data_digest_covers_the_bytes_of_a_batch() {
     let (images, labels) = slotline::source::digits();
     let labels = labels.as_slice().iter().flat_map(|label| label.to_ne_bytes());
     let bytes: Vec<u8> = images.as_slice().iter().copied().chain(labels).collect();
@@ -66,7 +66,7 @@ fn the_data_digest_is_that_of_the_bytes_in_a_batch() {
 }
 
 #[test]
-fn files_are_fed_as_the_arrays_they_hold() {
+fn idx_and_npy_files_are_fed_as_arrays() {
     let folder = tempfile::tempdir().expect("a folder");
     let (images, labels) = slotline::source::digits();
     // IDX: two zeros, u8, the dimensions, their lengths.
@@ -86,12 +86,12 @@ fn files_are_fed_as_the_arrays_they_hold() {
     fs::write(folder.path().join("images.npy"), npy).expect("written");
     let mapped = summary(&format!("feed npy:{path}/images.npy --shuffle --seed 1"));
     let read = summary(&format!("feed idx:{path}/images --shuffle --seed 1 --batch-size 7"));
-    // Of one field, batches are the samples one after the other, whatever their size.
+    // With one field, the data digest does not depend on the batch size.
     assert_eq!(mapped["data_digest"], read["data_digest"]);
 }
 
 #[test]
-fn people_are_told_what_held_the_loop_back() {
+fn the_report_names_the_bottleneck() {
     let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 20000");
     assert!(text.contains("epoch 1: 8 batches, 1797 samples") && text.contains("memory ceiling"), "{text}");
     assert!(text.contains("bound by the loop"), "{text}");
@@ -115,7 +115,7 @@ fn statistics_and_a_timeline_are_written_to_files() {
     let wanted = json!([2, 58, 3594, 3594 * 72, 0]);
     assert_eq!(json!(["passes", "batches", "samples", "bytes", "errors"].map(|key| &figures[key])), wanted);
     assert_eq!(figures["workers"][0]["samples"], 3594);
-    assert!(text.contains(figures["verdict"].as_str().expect("words")), "{text}{figures}");
+    assert!(text.contains(figures["verdict"].as_str().expect("a text")), "{text}{figures}");
 
     let trace = read(trace);
     let events = trace.as_array().expect("a list");
@@ -141,17 +141,17 @@ fn a_trace_or_statistics_that_cannot_be_written_are_errors() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn statistics_that_cannot_be_written_are_noticed_before_the_run_or_told_after_all_else() {
+fn an_unwritable_statistics_file_does_not_lose_the_summary() {
     let (_, message) = crate::program::failure("feed digits --json --stats /nowhere/file");
     assert!(!message.contains("epoch 0"), "{message}");
     let output = slotline("feed digits --json --stats /dev/full");
     assert_eq!(output.status.code(), Some(1));
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("the run was fine");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("the summary was printed");
     assert_eq!(summary["samples"], 1797);
 }
 
 #[test]
-fn warnings_go_to_stderr_and_stop_nothing() {
+fn warnings_go_to_stderr_and_do_not_fail_the_run() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let output = slotline(&format!("feed digits --num-workers {}", cores + 1));
     assert!(output.status.success());
@@ -161,7 +161,7 @@ fn warnings_go_to_stderr_and_stop_nothing() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_pipe_on_stdout_is_not_an_error() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_slotline"))
         .args(["order", "--len", "1000000", "--batch-size", "10", "--num-workers", "1"])
         .stdout(Stdio::piped())

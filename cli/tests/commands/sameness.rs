@@ -1,4 +1,4 @@
-//! The same seed gives the same batches, and the same weights, whatever the options that only decide how they are made.
+//! The same seed gives the same batches and the same weights for all options that only affect how batches are loaded.
 
 use crate::program::{stdout, summary};
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn digests(arguments: &str) -> [String; 2] {
 }
 
 #[test]
-fn digits_come_out_the_same_for_any_workers_prefetch_and_parts() {
+fn digits_are_the_same_for_any_workers_and_parts() {
     let one = "feed digits --shuffle --seed 7 --epochs 2";
     let want = digests(one);
     for workers in [0, 1, 2, 4] {
@@ -36,7 +36,7 @@ fn unseeded_orders_differ_from_run_to_run() {
 }
 
 #[test]
-fn arrivals_out_of_order_are_the_same_batches() {
+fn arrival_mode_delivers_the_same_batches() {
     let arguments = "order --len 1000 --shuffle --seed 3 --batch-size 10 --num-workers 4";
     let sorted = |arguments: &str| {
         let text = stdout(arguments);

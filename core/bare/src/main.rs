@@ -1,13 +1,14 @@
-//! The rings where there is no operating system, no heap and no thread: an interrupt is the other side.
+//! Runs the rings without an operating system, a heap or threads: an interrupt takes the other side of a ring.
 //!
-//! Run by `proof/no-std` on QEMU's mps2-an385 (a Cortex-M3: 32-bit pointers), which counts instructions, so that a run
-//! is the same each time and an interrupt can be put between any two instructions of the main loop.
+//! `proof/no-std` runs this on QEMU's mps2-an385 (a Cortex-M3, with 32-bit pointers). It counts instructions, so that
+//! every run is the same and an interrupt can be placed between any two instructions of the main loop.
 //!
-//! - [`tick`]: the interrupt; [`sleep`]: waiting for it; [`sweep`]: having it between any two instructions.
-//! - [`single`]: the SPSC ring. [`ordered`], [`points`]: the ordered ring. [`narrow`]: what 32 bits change.
-//! - [`naive`]: what is not sound, to show that this program would see it.
+//! - [`tick`]: the interrupt; [`sleep`]: waiting for it; [`sweep`]: placing it between any two instructions.
+//! - [`single`]: the SPSC ring. [`ordered`], [`points`]: the ordered ring. [`narrow`]: what is different with 32 bits.
+//! - [`naive`]: a counter that is not sound, to show that this program would detect a fault.
 //!
-//! Its argument is a number that the lengths of gaps between interrupts follow from, or `must-fail`, with which it fails.
+//! The argument is a number that determines the lengths of the gaps between interrupts, or `must-fail`, which makes the
+//! program fail.
 #![no_std]
 #![no_main]
 
@@ -32,11 +33,11 @@ use cortex_m_semihosting::{hprintln, nr, syscall};
 fn main() -> ! {
     let mut line = [0; 128];
     let argument = argument(&mut line);
-    tick::init(cortex_m::Peripherals::take().expect("taken once").SYST, argument.parse().unwrap_or(1));
+    tick::init(cortex_m::Peripherals::take().expect("taken only once").SYST, argument.parse().unwrap_or(1));
     let (wrong, rounds) = naive::counts();
     hprintln!("an interrupt spoils a careless count at {} of {} moments", wrong, rounds);
     assert!(wrong > 0, "no interrupt comes between a load and a store");
-    assert!(argument != "must-fail", "a careless count is as wrong as it must be");
+    assert!(argument != "must-fail", "the careless count was wrong, as expected; failing because of must-fail");
     single::check();
     ordered::check();
     points::check();
@@ -46,10 +47,11 @@ fn main() -> ! {
     unreachable!("the emulator has ended")
 }
 
-/// The last word of the emulator's command line.
+/// Returns the last word of the emulator's command line.
 fn argument(line: &mut [u8]) -> &str {
     let mut block = [line.as_mut_ptr() as usize, line.len()];
-    // SAFETY: the host writes at most so many bytes there, and their number into the block.
+    // SAFETY: the host writes at most as many bytes to the buffer as the block says, and stores their number in the
+    // block.
     let refused = unsafe { syscall(nr::GET_CMDLINE, &mut block) };
     let line = if refused == 0 { &line[..block[1]] } else { &[] };
     str::from_utf8(line).unwrap_or_default().rsplit(' ').next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What is not sound, to show that this program would see it.
+//! A counter that is not sound, to show that this program would detect a fault.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,8 @@ fn add() {
     COUNT.store(COUNT.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// How often the count of two that count without care comes out wrong, in how many rounds.
+/// Has the main loop and the interrupt increment one counter without synchronisation. Returns how often the count is
+/// wrong, and the number of rounds.
 pub fn counts() -> (u32, u32) {
     let behind = || interrupt::free(|_| tick::count().wrapping_sub(COUNT.load(Ordering::Relaxed)));
     let mut lost = 0;

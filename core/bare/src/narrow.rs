@@ -1,4 +1,4 @@
-//! What is different where a pointer has 32 bits: counts that wrap soon, and runs that can be too long.
+//! Checks of what is different where a pointer has 32 bits: counts that wrap soon, and runs that can be too long.
 
 use cortex_m::singleton;
 use cortex_m_semihosting::hprintln;
@@ -9,7 +9,7 @@ use crate::row::Parted;
 use crate::sleep::{Sleep, sleep};
 use crate::tick;
 
-/// All of it.
+/// Runs all checks of this module.
 pub fn check() {
     assert_eq!(usize::BITS, 32);
     runs_near_the_wrap();
@@ -22,14 +22,14 @@ fn runs_near_the_wrap() {
     let slots = || [const { Slot::new(Parted::new()) }; 3];
     let config = Config::new().parts(2);
     let ring = singleton!(: PartedRows = Ring::near_the_wrap(slots(), config, sleep(), sleep(), 500));
-    parts_on(ring.expect("made once"), Delivery::InOrder);
+    parts_on(ring.expect("the ring is made only once"), Delivery::InOrder);
     let config = config.delivery(Delivery::Arrival);
     let ring = singleton!(: PartedRows = Ring::near_the_wrap(slots(), config, sleep(), sleep(), 1500));
-    parts_on(ring.expect("made once"), Delivery::Arrival);
-    hprintln!("narrow: the same across the wrap of the position");
+    parts_on(ring.expect("the ring is made only once"), Delivery::Arrival);
+    hprintln!("narrow: the same, across the wrap of the position");
 }
 
-/// So many parts that few bits are left to count laps by.
+/// Has so many parts that few bits are left to count laps.
 fn a_whole_turn() {
     const PARTS: usize = 1 << 14;
     const DEPTH: usize = 8;
@@ -41,15 +41,15 @@ fn a_whole_turn() {
         let worker = RING.worker();
         while let Ok(mut claim) = worker.try_claim(usize::MAX) {
             let ticket = claim.ticket();
-            *claim.get_mut().expect("all parts") = ticket;
+            *claim.get_mut().expect("the claim has all parts") = ticket;
             claim.publish();
         }
     }
 
-    let mut consumer = RING.consumer().expect("the only one");
+    let mut consumer = RING.consumer().expect("the consumer was not taken before");
     tick::often(job);
     for ticket in 0..2 * TURN + 5 {
-        let lease = consumer.next().expect("an endless run");
+        let lease = consumer.next().expect("the run is endless");
         assert_eq!((lease.ticket(), *lease), (ticket % TURN, ticket % TURN));
     }
     tick::stop();
@@ -58,9 +58,9 @@ fn a_whole_turn() {
 
 fn too_long_a_run() {
     let ring = Ring::inline([const { Slot::new(0) }; 4], Config::new());
-    let mut consumer = ring.consumer().expect("the only one");
+    let mut consumer = ring.consumer().expect("the consumer was not taken before");
     ring.seal();
-    // 4 bits of flags, 2 of slots, so that half a turn is 2^25 laps of 4.
+    // 4 bits of flags and 2 of slots, so that half a turn is 2^25 laps of 4 slots.
     let half = 4 << 25;
     assert_eq!(consumer.open(Some(usize::MAX)), Err(OpenError::TooMany));
     assert_eq!(consumer.open(Some(half + 4)), Err(OpenError::TooMany));

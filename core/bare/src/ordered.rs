@@ -1,4 +1,4 @@
-//! The ordered ring in long streams: an interrupt and the main loop both work, the main loop consumes.
+//! Checks of the ordered ring in long streams: an interrupt and the main loop both work, and the main loop consumes.
 
 use cortex_m_semihosting::hprintln;
 use slotline_core::ordered::{Claim, ClaimError, Config, Consumer, Delivery, Lease, NextError, Ring, Slot, Worker};
@@ -10,10 +10,10 @@ use crate::sleep::{Sleep, sleep, sleeps};
 use crate::tick;
 
 pub type Rows = Ring<[Slot<Row>; 4], Sleep>;
-/// A ring whose tickets are worked on by two.
+/// A ring whose tickets are worked on by both the interrupt and the main loop.
 pub type PartedRows = Ring<[Slot<Parted<2>>; 3], Sleep>;
 
-/// A ring whose sides sleep.
+/// Creates a ring whose sides sleep.
 pub const fn rows(config: Config) -> Rows {
     Ring::inline_with_wait([const { Slot::new(Row::new()) }; 4], config, sleep(), sleep())
 }
@@ -22,7 +22,7 @@ const fn parted(config: Config) -> PartedRows {
     Ring::inline_with_wait([const { Slot::new(Parted::new()) }; 3], config.parts(2), sleep(), sleep())
 }
 
-/// All that is checked of this ring in streams.
+/// Runs all checks of this ring in streams.
 pub fn check() {
     parts_by_both(Delivery::InOrder);
     parts_by_both(Delivery::Arrival);
@@ -31,12 +31,12 @@ pub fn check() {
     released_by_an_interrupt();
 }
 
-/// Every seventh ticket fails.
+/// Whether a ticket fails: every seventh one does.
 pub fn fails(ticket: usize) -> bool {
     ticket % 7 == 3
 }
 
-/// Claims one part of one ticket, if there is one to be had, and writes or fails it.
+/// Claims one part of a ticket, if one is available, and writes it or fails it.
 fn work_on_part(worker: &Worker<&'static PartedRows>) -> Result<(), ClaimError> {
     let claim = worker.try_claim(1)?;
     claim.get().write(claim.ticket() as u32, claim.parts().start);
@@ -55,7 +55,7 @@ fn parts_by_both(delivery: Delivery) {
     }
 }
 
-/// Runs of all lengths, worked on by both.
+/// Runs of all lengths, worked on by both the interrupt and the main loop.
 pub fn parts_on(ring: &'static PartedRows, delivery: Delivery) {
     static RING: Shared<&'static PartedRows> = Shared::empty();
     static BY_INTERRUPT: Shared<u32> = Shared::empty();
@@ -68,7 +68,7 @@ pub fn parts_on(ring: &'static PartedRows, delivery: Delivery) {
         }
     }
 
-    let mut consumer = ring.consumer().expect("the only one");
+    let mut consumer = ring.consumer().expect("the consumer was not taken before");
     let worker = ring.worker();
     ring.seal();
     RING.put(ring);
@@ -78,12 +78,12 @@ pub fn parts_on(ring: &'static PartedRows, delivery: Delivery) {
     for run in 0..300 {
         let length = run % 23;
         assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
-        consumer.open(Some(length)).expect("the run before is over");
-        // A bit for each ticket that came.
+        consumer.open(Some(length)).expect("the previous run has ended");
+        // One bit for each ticket that was delivered.
         let mut came: u32 = 0;
         let mut note = |ticket: usize, failed| {
             let new = if delivery == Delivery::InOrder { came == (1 << ticket) - 1 } else { came & 1 << ticket == 0 };
-            assert!(new && fails(ticket) == failed, "ticket {ticket} after {came:#b}");
+            assert!(new && fails(ticket) == failed, "unexpected ticket {ticket} after {came:#b}");
             came |= 1 << ticket;
         };
         loop {
@@ -106,7 +106,7 @@ pub fn parts_on(ring: &'static PartedRows, delivery: Delivery) {
     }
     tick::stop();
     let by_interrupt = BY_INTERRUPT.take().unwrap_or(0);
-    assert!(by_interrupt > 100 && (by_interrupt as usize) < 2 * tickets - 100, "one side did it all");
+    assert!(by_interrupt > 100 && (by_interrupt as usize) < 2 * tickets - 100, "one side did nearly all the work");
     hprintln!(
         "ordered, {:?}: {} tickets of 2 parts in 300 runs, {} parts by the interrupt",
         delivery,
@@ -129,7 +129,7 @@ fn many_at_once() {
         }
     }
 
-    let mut consumer = RING.consumer().expect("the only one");
+    let mut consumer = RING.consumer().expect("the consumer was not taken before");
     let asleep = sleeps();
     tick::often(job);
     for ticket in 0..5000 {
@@ -154,11 +154,11 @@ fn released_by_an_interrupt() {
         if let Ok(claim) = worker.try_claim(1) {
             claim.publish();
         }
-        // Not the oldest first, and sometimes none.
+        // Drops leases in any order, and sometimes none.
         HELD.with(|held| drop((count % 3 > 0 && !held.is_empty()).then(|| held.swap_remove(count % held.len()))));
     }
 
-    let mut consumer = RING.consumer().expect("the only one");
+    let mut consumer = RING.consumer().expect("the consumer was not taken before");
     let (mut ticket, mut waits) = (0, 0);
     HELD.put(heapless::Vec::new());
     tick::often(job);
@@ -194,8 +194,9 @@ fn past_a_straggler() {
         }
     }
 
-    let mut consumer = RING.consumer().expect("the only one");
-    // The lowest ticket that did not come, a bit for each one from there, and how many came late.
+    let mut consumer = RING.consumer().expect("the consumer was not taken before");
+    // The lowest ticket that was not delivered yet, one bit for each ticket from there on, the number of stragglers,
+    // and the furthest distance from the lowest ticket.
     let (mut lowest, mut came, mut stragglers, mut furthest) = (0, 0_u64, 0, 0);
     tick::often(job);
     while lowest < 5000 {
@@ -207,9 +208,9 @@ fn past_a_straggler() {
             Err(NextError::Failed { ticket }) => (ticket, true),
             Err(error) => panic!("{error}"),
         };
-        let after = ticket.checked_sub(lowest).expect("a ticket comes once");
-        assert!(came & 1 << after == 0, "ticket {ticket} comes twice");
-        assert!(!failed || after == 0, "the straggler is the oldest one");
+        let after = ticket.checked_sub(lowest).expect("each ticket is delivered once");
+        assert!(came & 1 << after == 0, "ticket {ticket} was delivered twice");
+        assert!(!failed || after == 0, "the straggler is the oldest ticket");
         came |= 1 << after;
         stragglers += usize::from(failed);
         furthest = furthest.max(after);
@@ -218,21 +219,21 @@ fn past_a_straggler() {
     }
     tick::stop();
     drop(STRAGGLER.take());
-    assert!(stragglers > 0 && furthest > RING.depth(), "nobody came past a straggler");
-    hprintln!("ordered: {} stragglers held up none of the up to {} tickets that came past them", stragglers, furthest);
+    assert!(stragglers > 0 && furthest > RING.depth(), "no ticket overtook a straggler");
+    hprintln!("ordered: {} stragglers, each overtaken by up to {} tickets", stragglers, furthest);
 }
 
-/// One claim, filled and published.
+/// Makes one claim, and fills and publishes it. Returns whether there was one.
 pub fn publish_one(ring: &'static Rows) -> bool {
     let done = ring.worker().try_claim(1).map(|mut claim| {
         let ticket = claim.ticket() as u32;
-        claim.get_mut().expect("all of the slot").write(ticket);
+        claim.get_mut().expect("the claim has the whole slot").write(ticket);
         claim.publish();
     });
     done.is_ok()
 }
 
-/// Takes what is finished and fails unless it is what comes next.
+/// Takes everything that is finished, and checks that it comes in order.
 pub fn take_all(consumer: &mut Consumer<&'static Rows>, next: &mut usize) {
     while let Ok(lease) = consumer.try_next() {
         assert_eq!(lease.ticket(), *next);

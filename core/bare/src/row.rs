@@ -1,10 +1,10 @@
-//! What is passed on: a payload without a heap that shows whether it is whole.
+//! The data that goes through the rings: a payload without a heap that shows whether it is complete.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapless::Vec;
 
-/// A few numbers that follow from one, and from it how many there are.
+/// A few numbers, whose values and count are derived from a single number.
 #[derive(Debug, Default)]
 pub struct Row(Vec<u32, 5>);
 
@@ -13,20 +13,20 @@ impl Row {
         Self(Vec::new())
     }
 
-    /// Writes number `n`'s row over whatever is here.
+    /// Writes the row of number `n`, and overwrites what was there.
     pub fn write(&mut self, n: u32) {
         self.0.clear();
         self.0.extend((0..n % 6).map(|i| n.rotate_left(i)));
     }
 
-    /// Fails unless this is number `n`'s row.
+    /// Panics unless this is the row of number `n`.
     #[track_caller]
     pub fn check(&self, n: u32) {
         assert!(self.0.iter().copied().eq((0..n % 6).map(|i| n.rotate_left(i))), "row {n} is {self:?}");
     }
 }
 
-/// A row whose parts are written by different hands.
+/// A row whose parts are written by different workers.
 #[derive(Debug)]
 pub struct Parted<const N: usize>(Vec<AtomicU32, N>);
 
@@ -35,12 +35,12 @@ impl<const N: usize> Parted<N> {
         Self(Vec::from_array([const { AtomicU32::new(0) }; N]))
     }
 
-    /// Writes one part of number `n`'s row.
+    /// Writes one part of the row of number `n`.
     pub fn write(&self, n: u32, part: usize) {
         self.0[part].store(value(n, part), Ordering::Relaxed);
     }
 
-    /// Fails unless these are the parts of number `n`'s row.
+    /// Panics unless these are the parts of the row of number `n`.
     #[track_caller]
     pub fn check(&self, n: u32) {
         for (part, found) in self.0.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! What the main loop leaves for the interrupt.
+//! Values that the main loop passes to the interrupt.
 
 use core::cell::RefCell;
 
 use cortex_m::interrupt::{self, Mutex};
 
-/// A place for one value, which the interrupt's job takes up.
+/// A place for one value, which the interrupt's job uses.
 pub struct Shared<T>(Mutex<RefCell<Option<T>>>);
 
 impl<T> Shared<T> {
@@ -13,7 +13,8 @@ impl<T> Shared<T> {
     }
 
     pub fn put(&self, value: T) {
-        // What was there is dropped by itself: it may be the side of a ring, which notifies.
+        // The previous value is dropped outside of the critical section: it may be a side of a ring, whose drop
+        // notifies.
         drop(interrupt::free(|cs| self.0.borrow(cs).replace(Some(value))));
     }
 
@@ -21,7 +22,7 @@ impl<T> Shared<T> {
         interrupt::free(|cs| self.0.borrow(cs).take())
     }
 
-    /// Does something with the value, if there is one: only in the interrupt, which nothing interrupts.
+    /// Calls `job` with the value, if there is one. Use this only in the interrupt, which is never interrupted.
     pub fn with(&self, job: impl FnOnce(&mut T)) {
         interrupt::free(|cs| self.0.borrow(cs).borrow_mut().as_mut().map(job));
     }

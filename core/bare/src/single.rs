@@ -1,4 +1,4 @@
-//! The SPSC ring, from an interrupt and to one.
+//! Checks of the SPSC ring, with the interrupt as producer and as consumer.
 
 use cortex_m_semihosting::hprintln;
 use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
@@ -18,7 +18,7 @@ const fn items(start: usize) -> Items {
 static PRODUCER: Shared<Producer<&'static Items>> = Shared::empty();
 static CONSUMER: Shared<Consumer<&'static Items>> = Shared::empty();
 
-/// Both sides of a ring of which nobody has one.
+/// Takes both sides of a ring, neither of which was taken before.
 #[track_caller]
 fn sides(ring: &'static Items) -> (Producer<&'static Items>, Consumer<&'static Items>) {
     match (ring.producer(), ring.consumer()) {
@@ -27,7 +27,7 @@ fn sides(ring: &'static Items) -> (Producer<&'static Items>, Consumer<&'static I
     }
 }
 
-/// Pushes the row of the next number, if there is room.
+/// Pushes the row of the next number, if there is space.
 fn push(producer: &mut Producer<&'static Items>) {
     if let Ok(mut claim) = producer.try_claim() {
         let number = claim.ticket() as u32;
@@ -40,7 +40,7 @@ fn push_one() {
     PRODUCER.with(push);
 }
 
-/// None, one, or as many as fit.
+/// Pushes no row, one row, or as many as fit.
 fn push_some() {
     for _ in 0..tick::count() % 5 {
         push_one();
@@ -75,12 +75,12 @@ fn push_and_leave() {
     leave();
 }
 
-/// Whichever side the interrupt has is gone.
+/// Drops the side that the interrupt has.
 fn leave() {
     drop((PRODUCER.take(), CONSUMER.take()));
 }
 
-/// All that is checked of this ring.
+/// Runs all checks of this ring.
 pub fn check() {
     from_an_interrupt();
     to_an_interrupt();
@@ -96,7 +96,7 @@ fn from_an_interrupt() {
     let asleep = sleeps();
     tick::often(push_some);
     for number in 0..5000 {
-        let lease = consumer.next().expect("the producer is there");
+        let lease = consumer.next().expect("the producer was not dropped");
         assert_eq!(lease.ticket(), number);
         lease.check(number as u32);
     }
@@ -112,7 +112,7 @@ fn to_an_interrupt() {
     let asleep = sleeps();
     tick::often(take_some);
     for number in 0..5000 {
-        let mut claim = producer.claim().expect("the consumer is there");
+        let mut claim = producer.claim().expect("the consumer was not dropped");
         claim.write(number);
         claim.publish();
     }
@@ -128,7 +128,7 @@ fn in_chunks() {
     tick::often(push_chunk);
     let mut number = consumer.ticket() as u32;
     for chunks in 0..3000 {
-        let chunk = consumer.chunk(1 + chunks % 3).expect("the producer is there");
+        let chunk = consumer.chunk(1 + chunks % 3).expect("the producer was not dropped");
         let (first, second) = chunk.as_slices();
         let half = chunk.len().div_ceil(2);
         for row in first.iter().chain(second).take(half) {
@@ -140,7 +140,7 @@ fn in_chunks() {
     tick::stop();
     let number = number.wrapping_add(2000 + 1);
     assert!(number > 2000, "the numbers did not wrap");
-    hprintln!("spsc: {} rows in 3000 chunks, the numbers wrap at 2^{} on the way", number, usize::BITS);
+    hprintln!("spsc: {} rows in 3000 chunks, across the wrap of the numbers at 2^{}", number, usize::BITS);
 }
 
 fn across_the_wrap() {
@@ -148,12 +148,12 @@ fn across_the_wrap() {
     let (mut producer, mut consumer) = sides(&FULL);
     (0..3).for_each(|_| push(&mut producer));
     for number in [usize::MAX - 1, usize::MAX, 0] {
-        let lease = consumer.try_next().expect("three rows");
+        let lease = consumer.try_next().expect("three rows were pushed");
         assert_eq!(lease.ticket(), number);
         lease.check(number as u32);
     }
 
-    // The same slots do for all rounds; the wrap comes after a hundred.
+    // All rounds use the same slots; the wrap comes after a hundred of them.
     static RING: Items = items(usize::MAX - 100);
     let (producer, mut consumer) = sides(&RING);
     PRODUCER.put(producer);
@@ -162,16 +162,16 @@ fn across_the_wrap() {
         push_one,
         || (),
         |()| {
-            let lease = consumer.next().expect("the producer is there");
+            let lease = consumer.next().expect("the producer was not dropped");
             assert_eq!(lease.ticket(), number);
             lease.check(number as u32);
             number = number.wrapping_add(1);
         },
     );
-    assert!(rounds > 100, "{rounds} rounds end before the wrap");
-    hprintln!("spsc: a row came at each of {} moments of the consumer's wait", rounds);
+    assert!(rounds > 100, "the {rounds} rounds end before the wrap");
+    hprintln!("spsc: a row came at each of {} points of the consumer's wait", rounds);
 
-    // A consumer that has caught up, against one row at each point of a look.
+    // A consumer that has caught up, against one row at each point of `try_next`.
     let mut taken = 0;
     let rounds = sweep(push_one, || (), |()| taken += u32::from(consumer.try_next().is_ok()));
     push_one();
@@ -179,29 +179,29 @@ fn across_the_wrap() {
         taken += 1;
     }
     assert!((rounds..=rounds + 2).contains(&taken), "{taken} rows of {rounds}");
-    hprintln!("spsc: and at each of {} moments of a look", rounds);
+    hprintln!("spsc: and at each of {} points of `try_next`", rounds);
 }
 
 fn to_the_end() {
     static RING: Items = items(0);
-    let with_producer_there = || {
+    let with_producer = || {
         let (producer, consumer) = sides(&RING);
         PRODUCER.put(producer);
         consumer
     };
-    let mut left = sweep(push_and_leave, with_producer_there, |mut consumer| {
-        consumer.next().expect("one row").check(0);
+    let mut left = sweep(push_and_leave, with_producer, |mut consumer| {
+        consumer.next().expect("one row was pushed").check(0);
         assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
     });
-    left += sweep(leave, with_producer_there, |mut consumer| {
+    left += sweep(leave, with_producer, |mut consumer| {
         assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
     });
-    let with_consumer_there = || {
+    let with_consumer = || {
         let (producer, consumer) = sides(&RING);
         CONSUMER.put(consumer);
         producer
     };
-    let dropped = sweep(leave, with_consumer_there, |mut producer| {
+    let dropped = sweep(leave, with_consumer, |mut producer| {
         while producer.claim().map(|claim| claim.publish()).is_ok() {}
         assert_eq!(producer.try_claim().unwrap_err(), ClaimError::Closed);
     });
@@ -213,7 +213,7 @@ fn to_the_end() {
         },
     );
     hprintln!(
-        "spsc: ended by an interrupt at {} moments by its producer, {} its consumer, {} closed",
+        "spsc: ended by an interrupt: producer dropped at {} points, consumer dropped at {}, closed at {}",
         left,
         dropped,
         closed

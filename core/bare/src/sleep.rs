@@ -1,4 +1,4 @@
-//! How a side waits on bare metal: the core sleeps until an interrupt.
+//! How a side waits on bare metal: the core sleeps until an interrupt comes.
 
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use core::time::Duration;
@@ -8,14 +8,15 @@ use slotline_core::wait::{Deadline, Futex, Park, Word};
 
 use crate::tick;
 
-/// Sleeps by `wfi`. There is one core, so whoever changes the word is an interrupt, which ends the sleep by itself.
+/// Sleeps by `wfi`. There is only one core, so only an interrupt can change the word, and any interrupt ends the sleep
+/// by itself.
 #[derive(Debug)]
 pub struct Wfi;
 
 /// How a ring's sides wait here.
 pub type Sleep = Park<Wfi>;
 
-/// How often the core went to sleep.
+/// The number of times that the core went to sleep.
 static SLEEPS: AtomicU32 = AtomicU32::new(0);
 
 pub const fn sleep() -> Sleep {
@@ -28,8 +29,8 @@ pub fn sleeps() -> u32 {
 
 impl Futex for Wfi {
     fn wait(&self, word: &Word, expected: u32, _timeout: Duration) {
-        // While interrupts are held back nothing can change the word; one that comes after the look ends `wfi` all the
-        // same, and runs as soon as they are let in again.
+        // While interrupts are disabled, nothing can change the word. An interrupt that comes after the check still
+        // ends `wfi`, and runs as soon as interrupts are enabled again.
         interrupt::free(|_| {
             if word.load(Ordering::Relaxed) == expected {
                 assert!(tick::is_due(), "nothing will end this sleep: a wake-up was lost");
@@ -41,7 +42,7 @@ impl Futex for Wfi {
 
     fn wake_all(&self, _word: &Word) {}
 
-    // A core and its interrupts see its memory accesses in the order of the program; the compiler must keep that.
+    // A core and its interrupts see the core's memory accesses in program order; the compiler must preserve that order.
     fn light_fence(&self) {
         compiler_fence(Ordering::SeqCst);
     }
@@ -55,7 +56,7 @@ impl Futex for Wfi {
     }
 }
 
-/// Passes once the interrupt has come so many times.
+/// A deadline that passes once this many interrupts have come.
 #[derive(Debug)]
 pub struct Interrupts(pub u32);
 

@@ -1,11 +1,11 @@
-//! An interrupt between any two instructions.
+//! Places an interrupt between any two instructions.
 
 use crate::{sleep, tick};
 
-/// Does `round` again and again, with the interrupt's `job` about an instruction later each time: first before `round`
-/// has begun, at last when it sleeps or is over. Gives how many times it came in between.
+/// Calls `round` repeatedly; each time, the interrupt runs `job` about one instruction later. The first interrupt comes
+/// before `round` has begun, the last one when it sleeps or has returned. Returns how many interrupts came in between.
 ///
-/// A round is given what `prepare` made before the time ran.
+/// Each round gets the value that `prepare` made before the timer was started.
 pub fn sweep<S>(job: fn(), mut prepare: impl FnMut() -> S, mut round: impl FnMut(S)) -> u32 {
     for after in 1.. {
         let prepared = prepare();
@@ -17,5 +17,5 @@ pub fn sweep<S>(job: fn(), mut prepare: impl FnMut() -> S, mut round: impl FnMut
             return after - 1;
         }
     }
-    unreachable!("no round takes so many instructions")
+    unreachable!("no round takes that many instructions")
 }

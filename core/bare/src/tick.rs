@@ -1,4 +1,4 @@
-//! The other party: a job that the SysTick interrupt does, at any instruction of the main loop.
+//! The other side: a job that the SysTick interrupt runs, at any instruction of the main loop.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m::peripheral::{SCB, SYST};
 use cortex_m_rt::exception;
 
-/// When the next interrupt comes after the one that is being handled.
+/// Returns when the next interrupt comes after the one that is being handled.
 type Gap = fn() -> Option<u32>;
 
 static TIMER: Mutex<RefCell<Option<SYST>>> = Mutex::new(RefCell::new(None));
@@ -17,24 +17,24 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 static SEED: AtomicU32 = AtomicU32::new(0);
 
-/// Gives this module the timer, and the number that uneven gaps follow from.
+/// Gives the timer to this module, and the number that determines the uneven gaps.
 pub fn init(mut timer: SYST, seed: u32) {
     SEED.store(seed, Ordering::Relaxed);
     timer.set_clock_source(SystClkSource::Core);
     interrupt::free(|cs| TIMER.borrow(cs).replace(Some(timer)));
 }
 
-/// Has the interrupt do `job` once, after about so many instructions of the main loop.
+/// Makes the interrupt run `job` once, after about `after` instructions of the main loop.
 pub fn once(after: u32, job: fn()) {
     start(after, job, || None);
 }
 
-/// Has the interrupt do `job` again and again, with gaps of changing length between.
+/// Makes the interrupt run `job` repeatedly, with gaps of varying length.
 pub fn often(job: fn()) {
     start(30, job, || Some(uneven()));
 }
 
-/// No interrupt any more.
+/// Stops the interrupt.
 pub fn stop() {
     interrupt::free(|cs| {
         if let Some(timer) = TIMER.borrow(cs).borrow_mut().as_mut() {
@@ -43,12 +43,12 @@ pub fn stop() {
     });
 }
 
-/// How many interrupts there were.
+/// Returns how many interrupts there were.
 pub fn count() -> u32 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Whether there will be an interrupt.
+/// Whether an interrupt is pending or scheduled.
 pub fn is_due() -> bool {
     interrupt::free(|cs| {
         SCB::is_pendst_pending() || TIMER.borrow(cs).borrow_mut().as_mut().is_some_and(SYST::is_counter_enabled)
@@ -62,7 +62,7 @@ fn start(after: u32, job: fn(), gap: Gap) {
     });
 }
 
-/// Counts down `after` ticks from now; a tick is a little less than an instruction (see `proof/no-std`).
+/// Starts a countdown of `after` ticks; a tick is a little less than an instruction (see `proof/no-std`).
 fn arm(after: u32) {
     interrupt::free(|cs| {
         if let Some(timer) = TIMER.borrow(cs).borrow_mut().as_mut() {
@@ -81,7 +81,7 @@ fn halt(timer: &mut SYST) {
     SCB::clear_pendst();
 }
 
-/// 40 to 1063 ticks: enough for the main loop to get on, and different each time.
+/// Returns 40 to 1063 ticks, different each time: enough for the main loop to make progress.
 fn uneven() -> u32 {
     let seed = SEED.load(Ordering::Relaxed).wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     SEED.store(seed, Ordering::Relaxed);
@@ -91,12 +91,12 @@ fn uneven() -> u32 {
 #[exception]
 fn SysTick() {
     COUNT.store(count() + 1, Ordering::Relaxed);
-    // All that is checked takes a quarter of this.
-    assert!(count() < 250_000, "the main loop gets nowhere");
+    // All checks together take a quarter of this.
+    assert!(count() < 250_000, "the main loop makes no progress");
     let (job, gap) = interrupt::free(|cs| JOB.borrow(cs).get());
     stop();
     job();
-    // From the end of the job, however long that took, so that the main loop always gets on.
+    // The gap starts at the end of the job, however long that took, so that the main loop always makes progress.
     if let Some(after) = gap() {
         arm(after);
     }

@@ -1,4 +1,4 @@
-//! Arrival mode: any free slot for the next ticket, any finished slot for the consumer.
+//! Arrival mode: the next ticket takes any free slot, and the consumer takes any finished slot.
 
 use super::claim::{ClaimError, Spot};
 use super::position::{CLOSED, FLAG_BITS};
@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use crate::wait::Wait;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Claims up to `max` parts of a slot already open, else of one it opens with the next ticket.
+    /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with the next ticket.
     pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
         if self.cursor.load(Ordering::Acquire) & CLOSED != 0 {
             return Err(ClaimError::Closed);
@@ -54,13 +54,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);
-                    // Whoever found no free slot meanwhile may have gone to sleep over it.
+                    // A worker that found no free slot in the meantime may have gone to sleep because of this one.
                     self.wake_all();
                     Err(error)
                 }
             };
         }
-        // Even with every slot taken, a run that is over must be told apart from one that waits for space.
+        // Even if every slot is taken, a run that has ended must be distinguished from one that waits for space.
         let cursor = self.cursor.load(Ordering::Acquire);
         Err(if self.is_over(cursor) { ClaimError::Ended } else { ClaimError::Full })
     }
@@ -76,7 +76,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             let next = self.cursor_shape.next_ticket(cursor);
-            // Both: as in `claim_in_order`.
+            // Both orderings: as in `claim_in_order`.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -87,21 +87,22 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// The finished slot with the lowest ticket, and whether it failed.
+    /// Returns the finished slot with the lowest ticket, and whether it failed.
     pub(super) fn arrived(&self) -> Option<(usize, bool)> {
         let newest = self.tickets_before(self.cursor.load(Ordering::Relaxed));
         let (ready, failed) = (state(0, Status::Ready), state(0, Status::Failed));
         let finished = self.slots.slots().iter().enumerate().filter_map(|(index, slot)| {
             let now = slot.state.load(Ordering::Acquire);
-            // How far behind the newest ticket, so that the order survives the wrap; the shift drops the bits that
-            // the cursor spends on flags, and the sign is for tickets drawn since.
+            // How far the ticket is behind the newest one, so that the order survives the wrap. The shift drops the
+            // bits that the cursor uses for flags. The number is signed because tickets may have been drawn since
+            // `newest` was read.
             let age = (newest.wrapping_sub(slot.ticket.load(Ordering::Relaxed)) << FLAG_BITS) as isize;
             (now == ready || now == failed).then_some((age, index, now == failed))
         });
         finished.max().map(|(_, index, failed)| (index, failed))
     }
 
-    /// Whether a claim could be had now, of a new ticket or of one already open.
+    /// Whether a claim could succeed now, of a new ticket or of one that is already open.
     pub(super) fn has_room(&self) -> bool {
         let over = self.is_over(self.cursor.load(Ordering::Relaxed));
         self.slots.slots().iter().any(|slot| match slot.claims.load(Ordering::Relaxed) {
@@ -110,7 +111,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         })
     }
 
-    /// Whether parts can be claimed of a ticket that was begun.
+    /// Whether a ticket that was begun has parts left to claim.
     pub(super) fn has_parts(&self) -> bool {
         self.slots.slots().iter().any(|slot| slot.claims.load(Ordering::Relaxed) < self.shape.parts)
     }

@@ -1,4 +1,4 @@
-//! The workers' end: claim, write in place, publish.
+//! The workers' side: claim, write in place, publish.
 
 use core::fmt;
 
@@ -10,10 +10,10 @@ use crate::storage::Storage;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// Why there is no claim.
+/// Why nothing was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
-    /// No slot is free now (or, from a waiting form, before the deadline passed).
+    /// No slot is free, or, from a waiting method, none was free before the deadline passed.
     Full,
     /// The run has no more tickets.
     Ended,
@@ -33,21 +33,21 @@ impl fmt::Display for ClaimError {
 
 impl core::error::Error for ClaimError {}
 
-/// One of any number of workers on a ring.
+/// A worker on a ring, which may have any number of them.
 #[derive(Clone, Debug)]
 pub struct Worker<R>(R);
 
 impl<R: Handle<Target: AnyRing>> Worker<R> {
-    /// A worker on `ring`.
+    /// Creates a worker on `ring`.
     pub const fn new(ring: R) -> Self {
         Self(ring)
     }
 
-    /// Claims at most `max` parts (of one slot) if any can be had now.
+    /// Claims up to `max` parts of one slot, if any are available now.
     ///
     /// # Errors
     ///
-    /// [`ClaimError::Full`] if no slot is free, [`ClaimError::Ended`], [`ClaimError::Closed`].
+    /// [`ClaimError::Full`] if no slot is free, [`ClaimError::Ended`] or [`ClaimError::Closed`].
     ///
     /// # Panics
     ///
@@ -56,14 +56,14 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     pub fn try_claim(&self, max: usize) -> Result<Claim<'_, R::Target>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
         let ring = &*self.0;
-        // Not through `Ring::try_claim`: the way of so large a result through memory took 10 ns.
+        // Not through `Ring::try_claim`: returning such a large result through memory took 10 ns.
         match ring.ring().delivery {
             Delivery::InOrder => ring.ring().try_claim_in_order(max).map(|spot| Claim { ring, spot }),
             Delivery::Arrival => ring.ring().try_claim_any(max).map(|spot| Claim { ring, spot }),
         }
     }
 
-    /// Claims at most `max` parts (of one slot), waiting for a slot to become free.
+    /// Claims up to `max` parts of one slot, waiting until a slot is free.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         self.claim_until(max, &Never)
     }
 
-    /// As [`claim`](Self::claim), but no longer than the deadline, after which it is [`ClaimError::Full`].
+    /// Like [`claim`](Self::claim), but waits no longer than the deadline, and then returns [`ClaimError::Full`].
     ///
     /// # Errors
     ///
@@ -92,19 +92,21 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(deadline, || ring.try_claim(max)).map(|spot| Claim { ring: &*self.0, spot })
     }
 
-    /// Claims several tickets at once if any can be had now: up to `max` in a row, as many as are free.
+    /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as many as have free
+    /// slots.
     ///
-    /// For tasks that are so small that a claim for each would cost more than they do. The first one may be what others
-    /// have left of a ticket, the others are whole. With [`Delivery::Arrival`] it is always one.
+    /// This is for tasks so small that a separate claim for each would cost more than the task itself. The first claim
+    /// may be the rest of a ticket of which other workers have claimed some parts; the other claims are whole tickets.
+    /// With [`Delivery::Arrival`] there is always one claim.
     ///
     /// ```
     /// use slotline_core::ordered::{Config, Ring, Slot};
     ///
     /// let ring = Ring::inline([const { Slot::new(0) }; 8], Config::new());
-    /// let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("nobody has taken it yet"));
+    /// let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("the consumer was not taken before"));
     /// for mut claim in worker.try_claim_many(3)? {
     ///     let ticket = claim.ticket();
-    ///     *claim.get_mut().expect("the whole slot") = ticket * ticket;
+    ///     *claim.get_mut().expect("the claim has all parts") = ticket * ticket;
     ///     claim.publish();
     /// }
     /// assert_eq!([(); 3].map(|()| *consumer.next().unwrap()), [0, 1, 4]);
@@ -113,7 +115,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     ///
     /// # Errors
     ///
-    /// [`ClaimError::Full`] if no slot is free, [`ClaimError::Ended`], [`ClaimError::Closed`].
+    /// [`ClaimError::Full`] if no slot is free, [`ClaimError::Ended`] or [`ClaimError::Closed`].
     ///
     /// # Panics
     ///
@@ -123,7 +125,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         self.0.ring().try_claim_many(max).map(|row| Claims { ring: &*self.0, row })
     }
 
-    /// As [`try_claim_many`](Self::try_claim_many), waiting for the first slot to become free.
+    /// Like [`try_claim_many`](Self::try_claim_many), but waits until the first slot is free.
     ///
     /// # Errors
     ///
@@ -138,15 +140,15 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims { ring: &*self.0, row })
     }
 
-    /// Waits until there may be something to claim again after [`ClaimError::Ended`]: the next run, parts of a ticket that was
-    /// begun in this one, or `Err(ClaimError::Closed)`.
+    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next run, or parts of a
+    /// ticket that was begun in this one.
     ///
-    /// There are such parts with [`Delivery::Arrival`] only, where a claim may pass over a ticket that somebody is about to
-    /// begin. See [`Ring::wake_all`].
+    /// Such parts exist only with [`Delivery::Arrival`], where a claim may pass over a ticket that another worker is
+    /// about to begin. See [`Ring::wake_all`].
     ///
     /// # Errors
     ///
-    /// [`ClaimError::Closed`].
+    /// [`ClaimError::Closed`] if the ring is closed.
     pub fn wait_for_run(&self) -> Result<(), ClaimError> {
         let ring = self.0.ring();
         let mut closed = false;
@@ -159,7 +161,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     }
 }
 
-/// Where a claim is.
+/// The slot, ticket and parts of a claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
     pub(super) slot: usize,
@@ -168,7 +170,7 @@ pub(super) struct Spot {
     pub(super) count: usize,
 }
 
-/// Where several claims are: the next one, how many there are with it, and the cursor at its ticket.
+/// Several claims in a row: the next one, how many are left including it, and the cursor at its ticket.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     next: Spot,
@@ -177,7 +179,7 @@ struct Row {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Repeats `attempt` until it says something else than [`ClaimError::Full`], or the deadline has passed.
+    /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the deadline has passed.
     #[inline]
     fn wait_for_space<S>(
         &self,
@@ -187,7 +189,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let mut outcome = attempt();
         if let Err(ClaimError::Full) = outcome {
             self.space.wait_until(deadline, || {
-                // A `Wait` may ask once more after it was told that there is a claim, which must not be lost.
+                // A `Wait` may call this once more after it returned `true`; the claim that it made must not be lost.
                 if let Err(ClaimError::Full) = outcome {
                     outcome = attempt();
                 }
@@ -232,8 +234,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Claims what `plan` chooses, given a cursor whose slot is free and the limit: it says how much, and where that
-    /// moves the cursor. Gives the cursor from which on, and how much.
+    /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it returns how much to
+    /// claim, and the cursor after that claim. Returns the cursor at the start of the claim, and how much was claimed.
     #[inline(always)]
     fn claim_in_order(&self, plan: impl Fn(usize, usize) -> (usize, usize)) -> Result<(usize, usize), ClaimError> {
         let look = || self.cursor.load(Ordering::Acquire);
@@ -248,7 +250,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                // If somebody has claimed it since, that does not say that the next one is taken, too.
+                // If another worker has claimed this slot since, the next one may still be free.
                 match look() {
                     now if now == cursor => return Err(ClaimError::Full),
                     now => cursor = now,
@@ -256,8 +258,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 continue;
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that goes on from here takes over what this one saw of `open` (through the limit). Acquire: the
-            // value may be the same as the one loaded and yet a later run's.
+            // Release: a worker that continues from the new cursor sees what this one saw of `open` (through the
+            // limit). Acquire: the value may be equal to the one loaded and still belong to a later run.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -275,7 +277,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         slot.state.load(Ordering::Acquire) == state(self.shape.lap(cursor), Status::Free)
     }
 
-    /// What is left at the cursor of its ticket.
+    /// Returns the parts that are left of the cursor's ticket.
     #[inline]
     fn rest(&self, cursor: usize) -> Spot {
         self.spot(cursor, self.shape.parts - self.shape.part(cursor))
@@ -288,10 +290,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 }
 
-/// Claims of several tickets, one after the other.
+/// An iterator over claims of several consecutive tickets.
 ///
-/// Each [`Claim`] may be published when and in whatever order its holder likes. Those that were not taken when this is
-/// dropped count as failed, as a [`Claim`] does that is dropped.
+/// The claims may be published at any time and in any order. If this iterator is dropped, the claims that were not
+/// taken from it count as failed, just like a [`Claim`] that is dropped.
 #[must_use = "dropping claims fails their tickets"]
 pub struct Claims<'a, G: AnyRing> {
     ring: &'a G,
@@ -335,10 +337,10 @@ impl<G: AnyRing> fmt::Debug for Claims<'_, G> {
     }
 }
 
-/// The right to write some parts of one slot, and the duty to publish them.
+/// The right to write some parts of one slot, which its holder must then publish.
 ///
-/// Dropped without [`publish`](Self::publish), the parts count as failed, and the consumer gets
-/// [`NextError::Failed`](super::NextError::Failed) in this ticket's place.
+/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the consumer gets
+/// [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
 #[must_use = "dropping a claim fails its ticket"]
 pub struct Claim<'a, G: AnyRing> {
     ring: &'a G,
@@ -346,45 +348,46 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// The number of the task in this run, from 0. In an endless run it wraps with the position, after
-    /// 2⁴⁶ tickets and more on a 64-bit machine.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the position, after 2⁴⁶
+    /// tickets or more on a 64-bit machine.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket
     }
 
-    /// The index of the slot, below the ring's depth.
+    /// Returns the index of the slot, which is less than the ring's depth.
     #[inline]
     pub fn slot(&self) -> usize {
         self.spot.slot
     }
 
-    /// The parts that were claimed, a range within `0..parts`.
+    /// Returns the parts that were claimed, a range within `0..parts`.
     #[inline]
     pub fn parts(&self) -> core::ops::Range<usize> {
         self.spot.part..self.spot.part + self.spot.count
     }
 
-    /// The slot's value, shared with the claims of its other parts.
+    /// Returns the slot's value, which is shared with the claims of its other parts.
     #[inline]
     pub fn get(&self) -> &G::Value
     where
         G::Value: Sync,
     {
-        // SAFETY: while a part is claimed, only claims reach the value (see the module). A claim gives `&mut` only if
-        // it is the only one, and then this borrow of it excludes that.
+        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A claim gives out
+        // `&mut` only if it is the slot's only claim, and then this borrow of the claim excludes that.
         unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
     }
 
-    /// The slot's value, if all its parts are this claim's.
+    /// Returns the slot's value, if this claim has all of its parts.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut G::Value> {
         let ring = self.ring.ring();
-        // SAFETY: this claim holds every part, so no other claim of the slot exists (see the module).
+        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's proof), and this
+        // borrow of the claim is exclusive.
         (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
     }
 
-    /// Hands the parts on: they are as they shall be.
+    /// Publishes the parts, whose contents are final now.
     #[inline]
     pub fn publish(self) {
         let claim = core::mem::ManuallyDrop::new(self);

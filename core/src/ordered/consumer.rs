@@ -1,4 +1,4 @@
-//! The consumer's end: lease slot after slot, release them anywhere.
+//! The consumer's side: leases slots in sequence, which can be released on any thread.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,13 +12,13 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// `Ring::awaited` while the consumer waits for a release, of whatever slot.
+/// The value of `Ring::awaited` while the consumer waits for the release of any slot.
 pub(super) const A_RELEASE: usize = usize::MAX;
 
-/// Why there is no lease.
+/// Why the consumer got no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
-    /// What comes next is not finished (or, from a waiting form, was not before the deadline).
+    /// The next ticket is not finished, or, from a waiting method, was not finished before the deadline.
     Empty,
     /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket can be taken.
     Failed {
@@ -27,7 +27,7 @@ pub enum NextError {
     },
     /// The next ticket has no slot, because leases are still held; it will get none until one of them is dropped.
     Held,
-    /// The run is over, and everything claimed was delivered.
+    /// The run has ended, and every claimed ticket was delivered.
     Ended,
     /// The ring was closed.
     Closed,
@@ -38,8 +38,8 @@ impl fmt::Display for NextError {
         match self {
             Self::Empty => f.write_str("the next ticket is not finished"),
             Self::Failed { ticket } => write!(f, "a claim of ticket {ticket} was dropped unpublished"),
-            Self::Held => f.write_str("the next ticket needs a slot, and the leases in hand hold it"),
-            Self::Ended => f.write_str("the run is over"),
+            Self::Held => f.write_str("the next ticket has no slot because leases are still held; drop them"),
+            Self::Ended => f.write_str("the run has ended"),
             Self::Closed => f.write_str("the ring is closed"),
         }
     }
@@ -50,9 +50,9 @@ impl core::error::Error for NextError {}
 /// Why no new run was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The run before is not over, or not everything of it was taken.
+    /// The previous run has not ended, or not all of its tickets were taken.
     Busy,
-    /// More tickets than half a turn of the position can count.
+    /// The run has more tickets than half a turn of the position can count.
     TooMany,
     /// The ring was closed.
     Closed,
@@ -61,7 +61,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Busy => "the run before is not over",
+            Self::Busy => "the previous run has not ended, or not all of its tickets were taken",
             Self::TooMany => "too many tickets for one run on a machine of this pointer width",
             Self::Closed => "the ring is closed",
         })
@@ -70,7 +70,7 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// The only consumer of a ring.
+/// The consumer of a ring, which has only one.
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
     /// In order: the next ticket to take. Unused in arrival mode.
@@ -79,7 +79,8 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
     taken: usize,
 }
 
-/// A ticket's position, and what follows from it: to work that out anew for each ticket would take longer than all the rest.
+/// A ticket's position, and values derived from it. Computing these again for each ticket would take longer than
+/// everything else.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     position: usize,
@@ -96,7 +97,7 @@ impl Head {
         Self { position, slot: ring.shape.slot(position), ready, ticket: ring.tickets_before(position) }
     }
 
-    /// The ticket after this one.
+    /// Returns the ticket after this one.
     #[inline(always)]
     fn next<G: AnyRing>(self, ring: &G) -> Self {
         let shape = &ring.ring().shape;
@@ -104,7 +105,8 @@ impl Head {
             let (position, ticket) = (shape.next_slot(self.position), self.ticket.wrapping_add(1));
             Self { position, slot: self.slot + 1, ticket, ..self }
         } else {
-            // A state has its lap above its status. The ticket is counted anew, as it wraps with the lap.
+            // A state has its lap above its status. In the lap in which the run began, the ticket is computed from the
+            // position, as it wraps with the lap.
             let lap = shape.lap_near(self.ready >> 2, 1);
             let position = shape.start_of(lap);
             let first = shape.lap(ring.ring().start.load(Ordering::Relaxed));
@@ -113,7 +115,7 @@ impl Head {
         }
     }
 
-    /// The slot's state if a claim of the ticket failed.
+    /// Returns the slot's state if a claim of the ticket failed.
     #[inline]
     fn failed(self) -> usize {
         self.ready ^ Status::Ready as usize ^ Status::Failed as usize
@@ -121,7 +123,8 @@ impl Head {
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// The consumer of `ring`, or `None` if there was one already: a ring has one consumer in its life.
+    /// Creates the consumer of `ring`. Returns `None` if there was one already: a ring has only one consumer in its
+    /// lifetime.
     pub fn new(ring: R) -> Option<Self> {
         let inner = ring.ring();
         if inner.consumed.swap(true, Ordering::Relaxed) {
@@ -131,7 +134,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Some(Self { ring, head, taken: 0 })
     }
 
-    /// The lease on the next ticket, if that is finished.
+    /// Returns a lease on the next ticket, if it is finished.
     ///
     /// # Errors
     ///
@@ -142,8 +145,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease { ring: self.ring.clone(), slot, ticket, value: PhantomData })
     }
 
-    /// As [`try_next`](Self::try_next), for a caller that is done with the slot before it goes on: the lease borrows the
-    /// consumer, which saves counting it where the ring is behind an `Arc`.
+    /// Like [`try_next`](Self::try_next), but the lease borrows the consumer. This is for a caller that drops the lease
+    /// before it takes the next one; it saves counting a reference if the ring is behind an `Arc`.
     ///
     /// # Errors
     ///
@@ -154,26 +157,26 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease { ring: &*self.ring, slot, ticket, value: PhantomData })
     }
 
-    /// What [`try_next`](Self::try_next) would say now, without a lease: nothing is taken.
+    /// Checks what [`try_next`](Self::try_next) would return now, without taking anything.
     ///
     /// # Errors
     ///
-    /// As [`try_next`](Self::try_next), but for `Failed`, which only taking the ticket shows.
+    /// As [`try_next`](Self::try_next), except `Failed`, which is reported only when the ticket is taken.
     pub fn peek(&self) -> Result<(), NextError> {
         if self.is_ready() { Ok(()) } else { Err(self.why_nothing()) }
     }
 
-    /// Takes the next ticket, if it is finished: its slot, and its number.
+    /// Takes the next ticket, if it is finished. Returns its slot and its number.
     #[inline(always)]
     fn take(&mut self) -> Result<(usize, usize), NextError> {
-        // Apart and inline: the way of a lease through memory takes 10 ns.
+        // A separate function, and inline: returning a lease through memory takes 10 ns.
         match self.ring.ring().delivery {
             Delivery::InOrder => self.next_in_order(),
             Delivery::Arrival => self.next_arrived(),
         }
     }
 
-    /// Takes the next slot, if it is finished: its index, and the ticket.
+    /// Takes the next slot, if it is finished. Returns its index and the ticket.
     #[inline(always)]
     fn next_in_order(&mut self) -> Result<(usize, usize), NextError> {
         let (ring, head) = (self.ring.ring(), self.head);
@@ -185,7 +188,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok((head.slot, head.ticket))
     }
 
-    /// Takes the next slot if its state says that it failed, and says why there is no lease.
+    /// Takes the next slot if its state is `Failed`. Returns why there is no lease.
     #[cold]
     fn nothing_or_failed(&mut self, state: usize) -> NextError {
         let (ring, head) = (self.ring.ring(), self.head);
@@ -197,7 +200,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         NextError::Failed { ticket: head.ticket }
     }
 
-    /// As [`next_in_order`](Self::next_in_order), of whatever slot has arrived.
+    /// Like [`next_in_order`](Self::next_in_order), for any slot that has arrived.
     fn next_arrived(&mut self) -> Result<(usize, usize), NextError> {
         let ring = self.ring.ring();
         let Some((index, failed)) = ring.arrived() else { return Err(self.why_nothing()) };
@@ -212,18 +215,18 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok((index, ticket))
     }
 
-    /// The lease on the next ticket, once that is finished.
+    /// Returns a lease on the next ticket, waiting until it is finished.
     ///
     /// # Errors
     ///
-    /// Any [`NextError`] but `Empty`.
-    // Not an iterator: the errors differ, and a lease may be wanted while the consumer is.
+    /// Any [`NextError`] except `Empty`.
+    // Not an iterator: the errors differ, and a lease may be held while the consumer is in use.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Lease<R>, NextError> {
         self.next_until(&Never)
     }
 
-    /// As [`next`](Self::next), but no longer than the deadline, after which it is [`NextError::Empty`].
+    /// Like [`next`](Self::next), but waits no longer than the deadline, and then returns [`NextError::Empty`].
     ///
     /// # Errors
     ///
@@ -240,8 +243,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
-    // `&mut`: there is one word that says what the consumer waits for.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the deadline passed first.
+    // `&mut`, because the ring has a single word for what the consumer waits for.
     pub fn wait(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
@@ -252,23 +255,24 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         })
     }
 
-    /// As [`wait`](Self::wait), for a consumer whose thread works, too: it also returns once there is something to claim
-    /// that may be what comes next.
+    /// Like [`wait`](Self::wait), for a consumer whose thread also works: it also returns once there is something to
+    /// claim that may be the next ticket.
     ///
-    /// In order that is claimed already, as a rule; but not if its slot was given back, by another thread, after an attempt
-    /// to claim that found it [held](crate::ordered::ClaimError::Full) and before [`try_next`](Self::try_next).
+    /// In order, the next ticket is usually claimed already. It is not if another thread released its slot after an
+    /// attempt to claim it found the slot [held](crate::ordered::ClaimError::Full) and before
+    /// [`try_next`](Self::try_next).
     pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
             match ring.delivery {
-                // Also if somebody has begun it, who may claim no more of it.
+                // Also if another worker has begun this ticket, since that worker may not claim the rest of it.
                 Delivery::InOrder => ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
                 Delivery::Arrival => ring.has_room(),
             }
         })
     }
 
-    /// Waits; while there is nothing to be taken, `or` may end it.
+    /// Waits until there is a ticket to take or an error other than `Empty`, or until `or` returns `true`.
     fn wait_until(&self, deadline: &impl Deadline, or: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
@@ -276,8 +280,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty || or())
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Held`, for another thread to drop a lease; `false` if the
-    /// deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Held`, for another thread to drop a lease. Returns
+    /// `false` if the deadline passed first.
     pub fn wait_for_release(&mut self, deadline: &impl Deadline) -> bool {
         let ring = self.ring.ring();
         ring.awaited.store(A_RELEASE, Ordering::Relaxed);
@@ -286,21 +290,23 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Wakes sleeping workers if there is anything for them to claim.
     ///
-    /// A release leaves them alone until [a good part](super::Config::wake_at) of the ring is free; who waits for their
-    /// work without calling [`wait`](Self::wait) or [`next`](Self::next) must call this.
+    /// A release does not wake them until [enough slots](super::Config::wake_at) are free. A thread that waits for
+    /// their work without calling [`wait`](Self::wait) or [`next`](Self::next) must call this.
     pub fn call_workers(&self) {
         let ring = self.ring.ring();
         ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Relaxed)));
     }
 
-    /// Opens the next run, of `tickets` tickets, or endless until it is [sealed](super::Ring::seal).
+    /// Opens the next run, which has `tickets` tickets, or, if that is `None`, is endless until it is
+    /// [sealed](super::Ring::seal).
     ///
-    /// Whatever was written before this call is seen by the claims of the new run. Leases of earlier runs may still be
+    /// The claims of the new run see everything that was written before this call. Leases of earlier runs may still be
     /// held.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Busy`] unless [`try_next`](Self::try_next) says [`NextError::Ended`]; `TooMany`; `Closed`.
+    /// [`OpenError::Busy`] unless [`try_next`](Self::try_next) returns [`NextError::Ended`]; [`OpenError::TooMany`];
+    /// [`OpenError::Closed`].
     pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
         let ring = self.ring.ring();
         let cursor = ring.cursor.load(Ordering::Acquire);
@@ -317,8 +323,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         };
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
-        // Nobody else changes the run's number, and a seal that comes in between is one of the new run. A run without tickets
-        // is sealed from the start (see the module).
+        // Only this method changes the run number, and a seal that comes in between applies to the new run. A run
+        // without tickets is sealed from the start (see the module's proof).
         let change = match tickets {
             Some(0) => to_next_run(ring.cursor.fetch_or(SEALED, Ordering::Relaxed)) & !SEALED,
             _ => to_next_run(cursor),
@@ -329,12 +335,12 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(())
     }
 
-    /// The ring.
+    /// Returns the handle of the ring.
     pub fn ring(&self) -> &R {
         &self.ring
     }
 
-    /// Whether [`try_next`](Self::try_next) would give a lease or a failure now.
+    /// Whether [`try_next`](Self::try_next) would return a lease or a failure now.
     #[inline]
     pub fn is_ready(&self) -> bool {
         let ring = self.ring.ring();
@@ -347,7 +353,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// How many tickets [`try_next`](Self::try_next) would give now, one after the other; at once out of date.
+    /// Returns how many tickets [`try_next`](Self::try_next) would deliver now, in sequence. The number may be out of
+    /// date at once.
     pub fn ready(&self) -> usize {
         let ring = self.ring.ring();
         match ring.delivery {
@@ -406,24 +413,25 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Consumer<R> {
     }
 }
 
-/// The consumer's hold on one finished slot; dropping it, on any thread, frees the slot.
+/// The consumer's exclusive access to one finished slot. Dropping it, on any thread, frees the slot.
 #[must_use = "dropping a lease frees its slot"]
 pub struct Lease<R: Handle<Target: AnyRing>> {
     ring: R,
     slot: usize,
     ticket: usize,
-    /// A lease gives `&Value` and `&mut Value` of its own, and moves them between threads.
+    /// A lease gives out `&Value` and `&mut Value` and can move between threads, so whether it is `Send` and `Sync`
+    /// depends on the value.
     value: PhantomData<<R::Target as AnyRing>::Value>,
 }
 
 impl<R: Handle<Target: AnyRing>> Lease<R> {
-    /// The number of the task in its run, from 0; see [`Claim::ticket`](super::Claim::ticket).
+    /// Returns the number of the task in its run, from 0; see [`Claim::ticket`](super::Claim::ticket).
     #[inline]
     pub fn ticket(&self) -> usize {
         self.ticket
     }
 
-    /// The index of the slot, below the ring's depth.
+    /// Returns the index of the slot, which is less than the ring's depth.
     #[inline]
     pub fn slot(&self) -> usize {
         self.slot
@@ -431,13 +439,13 @@ impl<R: Handle<Target: AnyRing>> Lease<R> {
 }
 
 impl<G: AnyRing> Lease<&G> {
-    /// The same lease by another handle of the ring, which may outlive this one.
+    /// Converts this lease to one that uses another handle of the same ring, which may outlive this one.
     ///
     /// # Panics
     ///
-    /// If it is another ring.
+    /// If `ring` is a different ring.
     pub fn keep<R: Handle<Target = G>>(self, ring: R) -> Lease<R> {
-        assert!(core::ptr::eq(self.ring, &*ring), "a lease stays with its ring");
+        assert!(core::ptr::eq(self.ring, &*ring), "a lease cannot move to a different ring");
         let lease = ManuallyDrop::new(self);
         Lease { ring, slot: lease.slot, ticket: lease.ticket, value: PhantomData }
     }
@@ -448,7 +456,7 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        // SAFETY: from `Ready` to the release nobody but the lease reaches the value (see the module).
+        // SAFETY: from `Ready` until the release, only the lease accesses the value (see the module's proof).
         unsafe { &*self.ring.ring().slot(self.slot).value.read_ptr() }
     }
 }

@@ -5,15 +5,15 @@
 //! ```
 //!
 //! A [`Worker`] claims the next ticket (or some [parts](Config::parts) of it, or [many](Worker::claim_many) tickets),
-//! writes the result into the slot and publishes it. The [`Consumer`] waits for exactly one slot, the next in order, and
-//! gets a [`Lease`] on it; dropping the lease, on any thread and in any order, frees the slot for the ticket one lap
-//! later. The consumer's thread may own a `Worker` too and work while it waits.
+//! writes the result into the slot and publishes it. The [`Consumer`] waits for exactly one slot, the next in order,
+//! and gets a [`Lease`] on it. Dropping the lease, on any thread and in any order, frees the slot for the ticket one
+//! lap later. The consumer's thread may also own a `Worker` and work while it waits.
 //!
 //! ```
 //! use slotline_core::ordered::{Config, Ring, Slot};
 //!
 //! let ring = Ring::inline([const { Slot::new(0) }; 4], Config::new());
-//! let mut consumer = ring.consumer().expect("nobody has taken it yet");
+//! let mut consumer = ring.consumer().expect("the consumer was not taken before");
 //! std::thread::scope(|scope| {
 //!     for _ in 0..2 {
 //!         let worker = ring.worker();
@@ -34,81 +34,96 @@
 //!
 //! # Runs
 //!
-//! Tickets come in *runs*: a run ends after a number of tickets given beforehand ([`Consumer::open`]) or when somebody
-//! calls [`Ring::seal`]; workers then get [`ClaimError::Ended`], and the consumer gets what was claimed and then
-//! [`NextError::Ended`]. `open` starts the next run with the same slots. A new ring has an endless run open.
-//! [`Ring::close`] ends everything at once.
+//! Tickets are grouped into *runs*. A run ends after the number of tickets that was passed to [`Consumer::open`], or
+//! when any thread calls [`Ring::seal`]. Workers then get [`ClaimError::Ended`]; the consumer gets every ticket that
+//! was claimed, and then [`NextError::Ended`]. `open` starts the next run on the same slots. A new ring starts with an
+//! endless run open. [`Ring::close`] ends everything at once.
 //!
-//! # In order, or as they arrive
+//! # In order, or in order of arrival
 //!
-//! With [`Delivery::Arrival`] a ticket takes any free slot, and the consumer takes any finished one, the lowest ticket
-//! first of those that one look finds (it goes from slot to slot, and may pass over one that is finished meanwhile). A
-//! straggler then holds up its own slot and nobody else.
+//! With [`Delivery::Arrival`] a ticket takes any free slot, and the consumer takes any finished one. It scans the slots
+//! one by one and takes the lowest ticket that it finds finished; it may miss a slot that becomes finished during the
+//! scan. A straggler then holds up only its own slot.
 //!
-//! # Guarantees, and what is not guaranteed
+//! # Guarantees and limits
 //!
-//! Every claimed ticket comes out exactly once, published or failed: a claim dropped unpublished (as a panic does)
-//! arrives at its place as [`NextError::Failed`]. No operation allocates. `try_` forms are lock-free, not wait-free: a
-//! claim retries when another worker was quicker. A claim or a lease that is *leaked* (`mem::forget`) keeps its slot
-//! for ever, and the ring stands still once it comes round to it. The lap counter wraps: on a machine with 32-bit
-//! pointers a worker suspended within a claim for exactly one turn of the position (2²⁸ parts) would not notice. Nor would
-//! one suspended within a claim of [many](Worker::claim_many) tickets while exactly four runs were opened (256 on 64-bit
-//! machines) and nothing was claimed in them: it could claim beyond the end of the last one.
+//! - Every claimed ticket is delivered exactly once, published or failed. A claim that is dropped unpublished (a panic
+//!   does that, for example) is delivered in its place as [`NextError::Failed`].
+//! - No operation allocates.
+//! - The `try_` methods are lock-free, not wait-free: a claim retries when another worker was faster.
+//! - A claim or a lease that is *leaked* (`mem::forget`) keeps its slot forever, and the ring stalls when it gets to
+//!   that slot again.
+//! - The lap counter wraps. On a machine with 32-bit pointers, a worker that is suspended within a claim for exactly
+//!   one turn of the position (2²⁸ parts) does not notice.
+//! - The run number wraps. A worker that is suspended within a claim of [many](Worker::claim_many) tickets while
+//!   exactly four runs are opened (256 on 64-bit machines) and nothing is claimed in them does not notice. It could
+//!   claim beyond the end of the last one.
 //!
-//! # Why it is right
+//! # Why it is correct
 //!
-//! Per slot one word, `state`, says the lap and whether the slot is `Free`, `Ready` (or `Failed`). One word for all,
-//! `cursor`, says the next position (lap, slot, part) to claim.
+//! Each slot has a word, `state`, that holds the lap and whether the slot is `Free`, `Ready` or `Failed`. The ring has
+//! one word, `cursor`, that holds the next position (lap, slot, part) to claim.
 //!
-//! *Starting.* Every constructor has the slots to itself, by value or by an exclusive borrow, and sets all words of every
-//! slot: each is `Free` in the first lap, with nothing finished, no ticket and no part claimed. What another ring left
-//! in a slot is gone, except its value.
+//! *Starting.* Every constructor has exclusive access to the slots, by value or by an exclusive borrow, and sets all
+//! words of every slot: each slot is `Free` in the first lap, with no part finished, no ticket and no part claimed.
+//! Anything that another ring left in a slot is erased, except for the slot's value.
 //!
-//! *Claiming.* A worker reads the cursor c, sees that slot(c) is `Free` in lap(c), and moves the cursor on by
-//! compare-and-swap. If that succeeds, position c was still unclaimed, and nothing could have changed the slot's state
-//! since: it leaves `Free(lap)` only when all parts of that lap are finished, and c's was not. So each part of each
-//! lap has one owner, who holds a claim inside the window only: nobody can own a ticket whose slot is not free yet. A claim
-//! of many tickets in a row looks at all their slots, short of the limit, and then moves the cursor over them at once:
-//! all of these positions were still unclaimed, so the same holds for each. It must not be made in another run than
-//! the one whose limit it saw, even if that starts at the same position (as after a seal with nothing claimed in between);
-//! so `open` changes the run's number, which is part of the cursor, and the compare-and-swap fails. The numbers repeat. A
-//! worker that was suspended for so long finds the very word that it had loaded, at the same position: then nothing was
-//! claimed meanwhile, and the position is the start of the run that is open now. That run is not sealed, and so it has a
-//! ticket there, since `open` seals a run that has none. A claim of one ticket is thus right in this run, too, and sees what
-//! was written before its `open`, as the compare-and-swap acquires. Only a claim of many could reach beyond its limit.
+//! *Claiming.* A worker reads the cursor c, sees that slot(c) is `Free` in lap(c), and advances the cursor with a
+//! compare-and-swap. If that succeeds, position c was still unclaimed, and the slot's state cannot have changed since
+//! the worker read it: it leaves `Free(lap)` only when all parts of that lap are finished, and the part at c was not.
+//! So each part of each lap has exactly one owner, and claims exist only inside the window of `depth` tickets: no worker
+//! can own a ticket whose slot is not free yet.
 //!
-//! *Publishing.* Each claim adds its parts to `finished` (acquire and release), and the one that completes the count
-//! stores `Ready(lap)` with release. The consumer reads it with acquire, and so sees what every part wrote. A claim of
-//! a whole slot skips the count. Until then the state is `Free(lap)`, which the consumer does not touch.
+//! A claim of many tickets in a row checks the slots of all of them, up to the limit of the run, and then moves the
+//! cursor past them in one step. If that succeeds, all of these positions were still unclaimed, so the same argument
+//! holds for each. Such a claim must not succeed in a different run than the one whose limit it read, even if that run
+//! starts at the same position (as it does after a seal with nothing claimed in between). Therefore `open` changes the
+//! run number, which is part of the cursor, and the compare-and-swap fails.
 //!
-//! *Releasing.* The lease stores `Free(lap + 1)` with release; the worker that claims reads it with acquire, so its
-//! writes come after all reads of the lease. Each slot is released on its own: leases end in any order.
+//! Run numbers repeat. A worker that was suspended for long enough may find the exact word that it had loaded, at the
+//! same position. Then nothing was claimed in the meantime, and the position is the start of the run that is open now.
+//! That run is not sealed, so it has a ticket at this position, since `open` seals a run that has no tickets. A claim
+//! of one ticket is therefore valid in this run too, and sees what was written before the `open` of this run, as the
+//! compare-and-swap acquires. Only a claim of many tickets could go beyond the limit of this run.
 //!
-//! *Ending.* The `SEALED` flag is a bit of the cursor, so a claim either comes before the seal or fails; after it only
-//! the parts of a ticket already begun can be claimed. The consumer is at the end when its own position equals the
-//! cursor's and the run is sealed or at its limit. `open` demands just that, so whatever the consumer wrote before
-//! `open` (release) is seen by the claims of the new run (acquire), and no claim of the old one is left. A claim may
-//! see it through the limit, before `open` has touched the cursor; so a claim moves the cursor with release, too, for
-//! those who find the cursor beyond the old limit and learn nothing from that.
+//! *Publishing.* Each claim adds its parts to `finished` (acquire and release), and the claim that completes the count
+//! stores `Ready(lap)` with release. The consumer loads it with acquire, and so sees what was written to every part. A
+//! claim of a whole slot skips the count. Until then the state is `Free(lap)`, and the consumer does not touch the
+//! slot.
 //!
-//! *Waiting.* Workers wait for a free slot at the cursor, the consumer for its next slot. Both notify after each
-//! change, by [`crate::wait`]'s protocol. A publisher declines the wake-up if the consumer awaits another slot (which
-//! has a publisher of its own); a release declines while little is free, and the consumer makes up for it before it
-//! waits itself. In arrival mode, where what the consumer waits for may not even be claimed, a release wakes the
-//! consumer too, which then calls the workers or claims the slot itself.
-//! In order a consumer that works, too, may be the only one to claim what it awaits, if that was held when it last tried;
-//! so it waits for nothing that is unclaimed.
+//! *Releasing.* Dropping a lease stores `Free(lap + 1)` with release. The worker that claims the slot next loads it
+//! with acquire, so its writes come after all reads through the lease. Each slot is released independently, so leases
+//! may end in any order.
 //!
-//! *Arrival mode.* Each slot has a word of its own, `claims`, that its parts are claimed from; a free slot is opened by
-//! whoever moves it from `UNOPENED` to `OPENING` and then draws a ticket from the cursor. A part claimed by
-//! compare-and-swap belongs to whatever ticket the slot holds at that moment, so it does no harm if the slot has come
-//! round in between. A worker may pass over a slot that is being opened, and be told that no slot is free, or that the run has
-//! ended, though parts of that slot are left. The opener takes them when it comes back. One that never will
-//! [wakes everybody](Ring::wake_all) instead, after it has opened the slot: then who waits, for space or for the next run, has
-//! seen the parts or looks again, and so does a consumer that works. The rest is as above, with `lap` fixed at 0 and `Leased`
-//! for what the consumer has taken.
+//! *Ending.* The `SEALED` flag is a bit of the cursor, so a claim either comes before the seal or fails; after the
+//! seal, only the parts of a ticket that was already begun can be claimed. The consumer is at the end when its own
+//! position equals the cursor's and the run is sealed or at its limit. `open` requires exactly that. So no claim of the
+//! old run is left, and the claims of the new run (acquire) see everything that the consumer wrote before `open`
+//! (release). A claim may acquire these writes through the limit, before `open` has changed the cursor. So a claim also
+//! moves the cursor with release: a worker that finds the cursor past the old limit learns nothing from the limit, and
+//! acquires the writes through the cursor.
 //!
-//! The models in `tests/models` check all this for small rings, and that each ordering is needed.
+//! *Waiting.* Workers wait for a free slot at the cursor, and the consumer waits for its next slot. Both notify after
+//! each change, by the protocol of [`crate::wait`]. A publisher declines the wake-up if the consumer awaits another
+//! slot, which has its own publisher. A release declines while few slots are free, and the consumer makes up for that
+//! by waking the workers before it waits itself. In arrival mode, where the ticket that the consumer waits for may not
+//! even be claimed yet, a release also wakes the consumer, which then wakes the workers or claims the slot itself. In
+//! order, a consumer that also works may be the only one that can claim the ticket it awaits, if its slot was held when
+//! the consumer last tried. So such a consumer never waits for an unclaimed ticket.
+//!
+//! *Arrival mode.* Each slot has its own word, `claims`, from which its parts are claimed. A worker opens a free slot
+//! by moving this word from `UNOPENED` to `OPENING`, and then draws a ticket from the cursor. A part that is claimed by
+//! compare-and-swap belongs to the ticket that the slot holds at that moment, so it does no harm if the slot was reused
+//! in between.
+//!
+//! A worker may pass over a slot that is being opened, and get the error that no slot is free, or that the run has
+//! ended, although parts of that slot are left. The worker that opened the slot takes these parts when it claims again.
+//! If it will not claim again, it [wakes all waiting threads](Ring::wake_all) instead, after it has opened the slot: a
+//! thread that waits, for space or for the next run, has then seen the parts or checks again, and so does a consumer
+//! that works. Everything else is as above, with `lap` fixed at 0 and `Leased` as the status of a slot that the
+//! consumer has taken.
+//!
+//! The models in `tests/models` check all of this for small rings, and check that each ordering is needed.
 
 mod arrival;
 mod claim;
@@ -130,17 +145,17 @@ use crate::storage::Storage;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, const_unless_modelled};
 use crate::wait::{Spin, Wait};
 
-/// In which order the consumer gets the tickets.
+/// The order in which the consumer gets the tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// By ticket, whatever is finished first.
+    /// In order of the tickets, regardless of which one is finished first.
     #[default]
     InOrder,
-    /// As they are finished; of several finished ones the lowest ticket first.
+    /// As they are finished; if several are finished, the lowest ticket first.
     Arrival,
 }
 
-/// What a ring is to be, beside its slots.
+/// The configuration of a ring, apart from its slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     parts: usize,
@@ -149,23 +164,23 @@ pub struct Config {
 }
 
 impl Config {
-    /// One part per slot, delivered in order.
+    /// Creates a configuration with one part per slot, delivered in order.
     pub const fn new() -> Self {
         Self { parts: 1, delivery: Delivery::InOrder, wake_at: None }
     }
 
-    /// Into how many parts the work on one slot is divided, so that several workers can share it.
+    /// Sets the number of parts that the work on one slot is divided into, so that several workers can share it.
     pub const fn parts(self, parts: usize) -> Self {
         Self { parts, ..self }
     }
 
-    /// How many slots must be free before a release wakes sleeping workers; half of them by default. A ring of which the
-    /// consumer holds many slots for long wants fewer.
+    /// Sets how many slots must be free before a release wakes sleeping workers; the default is half of them. Set fewer
+    /// for a ring whose consumer holds many slots for a long time.
     pub const fn wake_at(self, free: usize) -> Self {
         Self { wake_at: Some(free), ..self }
     }
 
-    /// In which order the consumer gets the tickets.
+    /// Sets the order in which the consumer gets the tickets.
     pub const fn delivery(self, delivery: Delivery) -> Self {
         Self { delivery, ..self }
     }
@@ -177,9 +192,9 @@ impl Default for Config {
     }
 }
 
-/// The ring itself; see the [module](self). `B` is where the slots live, `W` how its two sides wait.
+/// The ring; see the [module documentation](self). `B` is the storage of the slots, `W` is how the two sides wait.
 pub struct Ring<B, W = Spin> {
-    /// The next position to claim, and the flags. Moved by workers; the flags by anyone.
+    /// The next position to claim, and the flags. Workers move the position; any thread may set the flags.
     cursor: CachePadded<AtomicUsize>,
     /// The slot whose publication ends the consumer's sleep. Stale unless the consumer sleeps.
     awaited: CachePadded<AtomicUsize>,
@@ -187,14 +202,14 @@ pub struct Ring<B, W = Spin> {
     limit: AtomicUsize,
     /// The position at which the run began. Written by `open` only.
     start: AtomicUsize,
-    /// Whether there is a `Consumer`.
+    /// Whether the `Consumer` was taken.
     consumed: AtomicBool,
     delivery: Delivery,
     /// How many free slots are worth waking the workers for, `1..=depth`.
     wake_at: usize,
-    /// Of the slots. The cursor counts by `cursor_shape`.
+    /// The geometry of the slots. The cursor uses `cursor_shape`.
     shape: Geometry,
-    /// As `shape` in order; in arrival mode the cursor just counts tickets.
+    /// The geometry of the cursor: `shape` in order; in arrival mode the cursor only counts tickets.
     cursor_shape: Geometry,
     /// The consumer waits here.
     items: W,
@@ -205,9 +220,9 @@ pub struct Ring<B, W = Spin> {
 
 impl<T, const N: usize> Ring<[Slot<T>; N]> {
     const_unless_modelled! {
-        /// A ring with its slots inline, which can be a `static`, whose sides wait by [`Spin`].
+        /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by [`Spin`].
         ///
-        /// The slots may come from another ring: whatever their state, they start anew.
+        /// The slots may come from another ring: they are reset, and only their values are kept.
         ///
         /// ```
         /// use slotline_core::ordered::{Config, Ring, Slot};
@@ -217,7 +232,7 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
         ///
         /// # Panics
         ///
-        /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+        /// If there are no slots or no parts, or too many of them for the pointer width.
         pub fn inline(slots: [Slot<T>; N], config: Config) -> Self {
             Self::inline_with_wait(slots, config, Spin, Spin)
         }
@@ -226,12 +241,12 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
 
 impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
     const_unless_modelled! {
-        /// As [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
+        /// Like [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
         /// `space`.
         ///
         /// # Panics
         ///
-        /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+        /// If there are no slots or no parts, or too many of them for the pointer width.
         pub fn inline_with_wait(mut slots: [Slot<T>; N], config: Config, items: W, space: W) -> Self {
             let mut index = 0;
             while index < N {
@@ -244,11 +259,11 @@ impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    /// A ring over these slots, one per ticket in the window, whose sides wait by [`Spin`].
+    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by [`Spin`].
     ///
     /// # Panics
     ///
-    /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+    /// If there are no slots or no parts, or too many of them for the pointer width.
     pub fn new(slots: B, config: Config) -> Self {
         Self::with_wait(slots, config, Spin, Spin)
     }
@@ -256,7 +271,7 @@ impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
 
 #[cfg(feature = "alloc")]
 impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
-    /// A ring of `depth` slots on the heap, where slot `i` starts with `init(i)`.
+    /// Creates a ring of `depth` slots on the heap, where slot `i` starts with `init(i)`.
     ///
     /// # Panics
     ///
@@ -267,13 +282,13 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// A ring over these slots, whose consumer waits by `items` and whose workers wait by `space`.
+    /// Creates a ring over these slots, whose consumer waits by `items` and whose workers wait by `space`.
     ///
-    /// The slots may come from another ring: whatever their state, they start anew.
+    /// The slots may come from another ring: they are reset, and only their values are kept.
     ///
     /// # Panics
     ///
-    /// If there is no slot, no part, or more of both than half the bits of a pointer can count.
+    /// If there are no slots or no parts, or too many of them for the pointer width.
     pub fn with_wait(slots: B, config: Config, items: W, space: W) -> Self {
         let depth = slots.slots().len();
         let ring = Self::assemble(slots, depth, config, items, space);
@@ -281,17 +296,17 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         ring
     }
 
-    /// A worker on this ring ([`Worker::new`] for other handles).
+    /// Returns a worker on this ring. Use [`Worker::new`] for other handles.
     pub fn worker(&self) -> Worker<&Self> {
         Worker::new(self)
     }
 
-    /// The consumer of this ring, or `None` if it was taken already ([`Consumer::new`] for other handles).
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
     pub fn consumer(&self) -> Option<Consumer<&Self>> {
         Consumer::new(self)
     }
 
-    /// A ring whose position wraps after `laps` laps: for tests.
+    /// Creates a ring whose position wraps after `laps` laps, for tests.
     #[doc(hidden)]
     pub fn near_the_wrap(slots: B, config: Config, items: W, space: W, laps: usize) -> Self {
         let ring = Self::with_wait(slots, config, items, space);
@@ -299,7 +314,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         ring
     }
 
-    /// Makes all slots free, and the first ticket the first one of lap `lap`.
+    /// Makes all slots free, and moves the cursor to the first ticket of lap `lap`.
     fn start_at(&self, lap: usize) {
         let cursor = self.cursor_shape.start_of(lap);
         self.cursor.store(cursor, Ordering::Relaxed);
@@ -313,19 +328,20 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Ends the run: no ticket after those already claimed. A ticket of which some parts are claimed is finished first.
+    /// Ends the run: no new tickets can be claimed. A ticket of which some parts are claimed can still be finished.
     ///
-    /// Returns at once; workers get [`ClaimError::Ended`] and the consumer, after what was claimed,
-    /// [`NextError::Ended`]. A run that is over stays as it is. Who gets these errors sees what was written before the call.
+    /// Returns at once. Workers get [`ClaimError::Ended`]; the consumer gets what was claimed, and then
+    /// [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets one of these errors sees
+    /// what was written before the call.
     pub fn seal(&self) {
         self.cursor.fetch_or(SEALED, Ordering::Release);
         self.wake_all();
     }
 
-    /// Ends everything, for ever: every wait returns, and no claim is given any more.
+    /// Closes the ring permanently: every wait returns, and no more claims can be made.
     ///
-    /// Claims and leases that are out stay valid, and what is finished already may still be taken. Who gets
-    /// [`ClaimError::Closed`] or [`NextError::Closed`] sees what was written before the call.
+    /// Existing claims and leases stay valid, and tickets that are already finished may still be taken. A thread that
+    /// gets [`ClaimError::Closed`] or [`NextError::Closed`] sees what was written before the call.
     pub fn close(&self) {
         self.cursor.fetch_or(CLOSED, Ordering::Release);
         self.wake_all();
@@ -336,24 +352,25 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.cursor.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Whether the run was [sealed](Self::seal) (and not opened again), or opened without tickets: a worker with a long task may
-    /// look, and stop.
+    /// Whether the current run was [sealed](Self::seal), or opened without tickets. A worker with a long task can check
+    /// this in order to stop early.
     #[inline]
     pub fn is_sealed(&self) -> bool {
         self.cursor.load(Ordering::Relaxed) & SEALED != 0
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn depth(&self) -> usize {
         self.shape.depth
     }
 
-    /// How many parts a slot has.
+    /// Returns the number of parts of a slot.
     pub fn parts(&self) -> usize {
         self.shape.parts
     }
 
-    /// How many tickets of this run were begun by now; at once out of date unless the run is over.
+    /// Returns how many tickets of this run have been begun. Unless the run has ended, the number may be out of date at
+    /// once.
     pub fn claimed(&self) -> usize {
         let cursor = self.cursor.load(Ordering::Relaxed);
         self.tickets_before(if self.cursor_shape.part(cursor) > 0 {
@@ -363,16 +380,16 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         })
     }
 
-    /// How many tickets of this run come before the cursor's, which is the number of its own.
+    /// Returns how many tickets of this run come before the cursor's ticket, which is that ticket's number.
     #[inline]
     fn tickets_before(&self, cursor: usize) -> usize {
         self.cursor_shape.tickets_between(self.start.load(Ordering::Relaxed), cursor)
     }
 
-    /// Whether a new ticket at this cursor is out of the question, for this run or for ever.
+    /// Whether the run has no new ticket at this cursor, because it is sealed or at its limit.
     #[inline]
     fn is_over(&self, cursor: usize) -> bool {
-        // Acquire: a limit seen here is `open`'s word that the new run's preparations are seen, too.
+        // Acquire: a thread that sees the limit that `open` stored also sees what was written before `open`.
         self.is_over_at(cursor, self.limit.load(Ordering::Acquire))
     }
 
@@ -382,7 +399,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         sealed || position(cursor) == limit
     }
 
-    /// Tells workers that sleep for space that there will be no more, once the cursor has come to the limit.
+    /// Wakes workers that sleep for space once the cursor has reached the limit, since there are no more tickets.
     #[inline]
     fn tell_if_last(&self, cursor: usize) {
         if position(cursor) == self.limit.load(Ordering::Relaxed) {
@@ -390,10 +407,11 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Has everybody who waits look again.
+    /// Wakes all waiting threads, so that they check their conditions again.
     ///
-    /// A worker that claims no more, though it was told neither of the run's end nor that the ring is closed, must call this: with
-    /// [`Delivery::Arrival`] others may sleep who passed over a ticket while it began it, and who can take the rest of that.
+    /// A worker that stops claiming before it got [`ClaimError::Ended`] or [`ClaimError::Closed`] must call this. With
+    /// [`Delivery::Arrival`], other workers may have passed over a ticket that this worker was opening, and may now be
+    /// asleep although they could claim the rest of that ticket.
     pub fn wake_all(&self) {
         self.items.notify(|| true);
         self.space.notify(|| true);
@@ -408,12 +426,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     fn finish(&self, index: usize, count: usize, failed: bool) {
         let slot = self.slot(index);
         let Some(failed) = slot.finish(count, self.shape.parts, failed) else { return };
-        // Only this thread may change the state now: it is `Free(lap)` until the last part, which this is.
+        // Only this thread may change the state now: it is `Free(lap)` until the last part is finished, and this is the
+        // last part.
         let free = slot.state.load(Ordering::Relaxed);
         let status = if failed { Status::Failed } else { Status::Ready };
         slot.state.store(free | status as usize, Ordering::Release);
-        // Another slot than the awaited one has no bearing on the consumer's sleep; the awaited one's own last part
-        // will come by here. In arrival mode any slot will do.
+        // Only the awaited slot can end the consumer's sleep, and the claim that finishes its last part will notify
+        // here. In arrival mode any slot can end it.
         self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == index);
     }
 
@@ -431,10 +450,11 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 slot.claims.store(UNOPENED, Ordering::Release);
             }
         }
-        // A wake-up costs far more than a slot's work may be worth, so sleeping workers are left alone until a good part
-        // of the ring is theirs; the consumer wakes them for less before it has nothing left to take itself.
+        // A wake-up may cost far more than the work on a slot, so sleeping workers are not woken until `wake_at` slots
+        // are free. If fewer are free, the consumer wakes them before it waits itself.
         self.space.notify(|| self.has_much_room());
-        // In arrival mode any free slot gets a consumer on that waits for whatever comes next: it calls the workers.
+        // In arrival mode, any free slot lets a consumer continue that waits for the next arrival: it wakes the
+        // workers.
         self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == A_RELEASE);
     }
 
@@ -457,7 +477,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
 impl<T, B: Storage<Slot = Slot<T>>, W> Ring<B, W> {
     const_unless_modelled! {
-        /// The ring of these slots, which must be as new, or be made so before anybody uses it.
+        /// Assembles a ring of these slots, which must be in their initial state, or be reset before the ring is used.
         fn assemble(slots: B, depth: usize, config: Config, items: W, space: W) -> Self {
             let shape = Geometry::new(depth, config.parts);
             Self {
@@ -502,16 +522,16 @@ impl<B, W> fmt::Debug for Ring<B, W> {
     }
 }
 
-/// Any ordered ring, for the types that hold on to one.
+/// Any ordered [`Ring`], so that the types that refer to one need only a single type parameter.
 pub trait AnyRing: sealed::Sealed {
-    /// What a slot holds.
+    /// The type of a slot's value.
     type Value;
-    /// Where the slots live.
+    /// The storage of the slots.
     type Storage: Storage<Slot = Slot<Self::Value>>;
-    /// How its sides wait.
+    /// How the two sides wait.
     type Wait: Wait;
 
-    /// The ring.
+    /// Returns the ring.
     fn ring(&self) -> &Ring<Self::Storage, Self::Wait>;
 }
 

@@ -1,19 +1,23 @@
-//! Where a ring's cursor stands: lap, slot, part, run and two flags in one word.
+//! The cursor of a ring: lap, slot, part, run number and two flags in one word.
 //!
 //! ```text
 //! | lap ........ | slot | part | run | CLOSED | SEALED |
 //! ```
 //!
-//! Slot and part count up to any `depth` and `parts` (not only powers of two) and carry into the lap, so that no
-//! operation divides, and the lap may wrap: positions are only ever compared for equality. The word is the only thing
-//! that workers compete for, so the flags in it stop a claim and a seal from passing each other, and the run (a few bits
-//! that change when one is opened) stops a claim that was begun in one run from being made in another one.
+//! The part counts up to `parts` and carries into the slot, which counts up to `depth` and carries into the lap.
+//! Neither has to be a power of two, and counting needs no division. The lap may wrap, since positions are only
+//! compared for equality.
+//!
+//! This word is the only one that workers compete for. Because the flags are in it, every claim comes either before or
+//! after a seal. Because the run number is in it (a few bits that change when a run is opened), a claim that was begun
+//! in one run does not succeed in another.
 
-/// No new tickets.
+/// The run gets no new tickets.
 pub(super) const SEALED: usize = 1;
-/// The ring is at its end.
+/// The ring is closed.
 pub(super) const CLOSED: usize = 2;
-/// Bits that tell a run from those before and after it. With one of them the models see numbers repeat.
+/// The number of bits of the run number, which distinguishes a run from those before and after it. The loom models use
+/// a single bit, so that they see run numbers repeat.
 const RUN_BITS: u32 = if cfg!(loom) {
     1
 } else if usize::BITS < 64 {
@@ -21,38 +25,38 @@ const RUN_BITS: u32 = if cfg!(loom) {
 } else {
     8
 };
-/// Bits of a cursor below its parts.
+/// The number of bits of a cursor below its part.
 pub(super) const FLAG_BITS: u32 = 2 + RUN_BITS;
 const FLAGS: usize = mask(FLAG_BITS);
-/// The first one of these bits.
+/// The lowest bit of the run number.
 const ONE_RUN: usize = 1 << 2;
 const RUN: usize = FLAGS & !(ONE_RUN - 1);
 
-/// A position that no cursor reaches, since positions carry no flags.
+/// A value that no position equals, since positions have no flags set.
 pub(super) const NOWHERE: usize = FLAGS;
 
-/// The shape of the positions of one ring.
+/// The layout of the positions of one ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
-    /// Slots in a lap, at least 1.
+    /// The number of slots in a lap, at least 1.
     pub(super) depth: usize,
-    /// Parts in a slot, at least 1.
+    /// The number of parts in a slot, at least 1.
     pub(super) parts: usize,
     slot_shift: u32,
     lap_shift: u32,
-    /// The bits below a slot, and below a lap: shifting takes longer than looking them up.
+    /// Masks of the bits below the slot and below the lap: loading them is faster than shifting.
     below_slot: usize,
     below_lap: usize,
 }
 
 impl Geometry {
-    /// Panics if `depth` or `parts` is 0, or if too few bits are left to count laps.
+    /// Creates the layout. Panics if `depth` or `parts` is 0, or if too few bits are left to count laps.
     pub(super) const fn new(depth: usize, parts: usize) -> Self {
         assert!(depth > 0, "a ring needs at least one slot");
         assert!(parts > 0, "a slot needs at least one part");
         let slot_shift = FLAG_BITS + bits_for(parts);
         let lap_shift = slot_shift + bits_for(depth);
-        // Eight bits tell laps apart with ease; half a word counts parts (see `Slot::pending`).
+        // Eight bits are more than enough to distinguish laps. Parts are counted in half a word (see `Slot::finished`).
         assert!(lap_shift + 8 <= usize::BITS, "too many slots and parts for the pointer width");
         assert!(bits_for(parts) < usize::BITS / 2 - 1, "too many parts for the pointer width");
         let (below_slot, below_lap) = (mask(slot_shift), mask(lap_shift));
@@ -74,20 +78,20 @@ impl Geometry {
         cursor >> self.lap_shift
     }
 
-    /// The lap before or after (`by` = -1 or 1), with the wrap.
+    /// Returns the lap `by` laps after `lap` (before it, if negative), with the wrap.
     #[inline]
     pub(super) const fn lap_near(self, lap: usize, by: isize) -> usize {
         lap.wrapping_add_signed(by) & (usize::MAX >> self.lap_shift)
     }
 
-    /// The cursor `parts` parts on, flags kept; `parts` must not lead past the end of the slot.
+    /// Returns the cursor advanced by `parts` parts, with its flags kept. It must not go past the end of the slot.
     #[inline]
     pub(super) const fn advance(self, cursor: usize, parts: usize) -> usize {
         debug_assert!(parts > 0 && self.part(cursor) + parts <= self.parts);
         if self.part(cursor) + parts < self.parts { cursor + (parts << FLAG_BITS) } else { self.next_ticket(cursor) }
     }
 
-    /// The first part of the ticket after the cursor's, flags kept.
+    /// Returns the cursor at the first part of the next ticket, with its flags kept.
     #[inline]
     pub(super) const fn next_ticket(self, cursor: usize) -> usize {
         if self.slot(cursor) + 1 < self.depth {
@@ -97,8 +101,8 @@ impl Geometry {
         }
     }
 
-    /// The position `tickets` tickets after `position` (which must be the first part of one), or `None` if the count
-    /// comes close to a whole turn of the position.
+    /// Returns the position `tickets` tickets after `position`, which must be the first part of a ticket. Returns
+    /// `None` if that is more than half a turn of the position.
     pub(super) const fn forward(self, position: usize, tickets: usize) -> Option<usize> {
         let slot = self.slot(position) as u128 + tickets as u128;
         let laps = slot / self.depth as u128;
@@ -109,44 +113,46 @@ impl Geometry {
         Some(lap + (((slot % self.depth as u128) as usize) << self.slot_shift))
     }
 
-    /// The same part of the next slot of the lap, which there must be.
+    /// Returns the cursor at the same part of the next slot. The current slot must not be the last one of the lap.
     #[inline]
     pub(super) const fn next_slot(self, cursor: usize) -> usize {
         cursor + (1 << self.slot_shift)
     }
 
-    /// How many tickets lie between two positions, each the first part of one; wraps as the laps do.
+    /// Returns the number of tickets between two positions, each of which is the first part of a ticket. Wraps as the
+    /// laps do.
     pub(super) const fn tickets_between(self, from: usize, to: usize) -> usize {
         let laps = self.lap(to).wrapping_sub(self.lap(from)) & (usize::MAX >> self.lap_shift);
         laps.wrapping_mul(self.depth).wrapping_add(self.slot(to)).wrapping_sub(self.slot(from))
     }
 
-    /// The first part of the cursor's ticket, flags dropped.
+    /// Returns the position of the first part of the cursor's ticket, without flags.
     #[inline]
     pub(super) const fn ticket_start(self, cursor: usize) -> usize {
         cursor & !self.below_slot
     }
 
-    /// The first position of lap `lap`.
+    /// Returns the first position of lap `lap`.
     pub(super) const fn start_of(self, lap: usize) -> usize {
         lap << self.lap_shift
     }
 }
 
-/// The cursor without its flags.
+/// Returns the cursor without its flags and run number.
 #[inline]
 pub(super) const fn position(cursor: usize) -> usize {
     cursor & !FLAGS
 }
 
-/// What to flip in the cursor to open the run after this one: its number, and the seal.
+/// Returns the bits to flip in the cursor in order to open the next run: those of the run number, and the seal if it is
+/// set.
 #[inline]
 pub(super) const fn to_next_run(cursor: usize) -> usize {
     let next = ((cursor & RUN) + ONE_RUN) & RUN;
     (cursor & (RUN | SEALED)) ^ next
 }
 
-/// Bits that hold `0..n`.
+/// Returns the number of bits that can hold `0..n`.
 const fn bits_for(n: usize) -> u32 {
     usize::BITS - (n - 1).leading_zeros()
 }
@@ -180,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_a_run_changes_its_number_and_nothing_else() {
+    fn opening_a_run_changes_only_its_number() {
         let place = Geometry::new(3, 5).start_of(7);
         let mut seen = vec![place | CLOSED];
         for _ in 0..1 << RUN_BITS {

@@ -1,4 +1,4 @@
-//! One slot: a value that is made once and written again and again, and the words that say who may touch it.
+//! A slot: a value that is created once and then reused, and the words that control access to it.
 
 use core::fmt;
 
@@ -6,57 +6,58 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicUsize, Cell, Ordering, const_unless_modelled};
 
-/// What a slot's state word says, beside its lap.
+/// The status in a slot's state word, which also holds the lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Status {
-    /// Parts of this lap may be claimed; whoever holds them writes.
+    /// Parts of this lap may be claimed; the claims' holders write them.
     Free = 0,
-    /// All parts are published; the consumer's until released.
+    /// All parts are published; the slot belongs to the consumer until it is released.
     Ready = 1,
-    /// As `Ready`, but some part's claim was dropped unpublished.
+    /// Like `Ready`, but the claim of at least one part was dropped unpublished.
     Failed = 2,
-    /// Arrival mode only: the consumer has taken it.
+    /// Arrival mode only: the consumer has taken the slot.
     Leased = 3,
 }
 
-/// A state word: two bits of status below the lap.
+/// Returns a state word: two bits of status below the lap.
 #[inline]
 pub(super) const fn state(lap: usize, status: Status) -> usize {
     (lap << 2) | status as usize
 }
 
-/// Arrival mode, `Slot::claims`: no ticket yet, anyone may bring one.
+/// The value of `Slot::claims` (arrival mode) while the slot has no ticket and any worker may open it.
 pub(super) const UNOPENED: usize = usize::MAX;
-/// Arrival mode, `Slot::claims`: somebody is about to bring a ticket.
+/// The value of `Slot::claims` (arrival mode) while a worker is opening the slot and draws a ticket for it.
 pub(super) const OPENING: usize = usize::MAX - 1;
 
 /// One slot of an [ordered ring](super::Ring): the value, and its protocol words on the same cache line.
 ///
-/// A slot can be used by one ring after another. Each ring starts it anew and keeps only its value.
+/// A slot can be used by several rings in turn. Each ring resets it and keeps only its value.
 pub struct Slot<T> {
-    /// `state(lap, status)`. Written by the last part of a lap, and by the release.
+    /// `state(lap, status)`. Written when the last part of a lap is finished, and on release.
     pub(super) state: AtomicUsize,
-    /// Parts of this lap that were finished, and in the upper half of the word those of them that failed.
-    /// 0 between laps.
+    /// The number of parts of this lap that are finished and, in the upper half of the word, the number of those that
+    /// failed. 0 between laps.
     pub(super) finished: AtomicUsize,
     /// Arrival mode: the next part to claim in `0..parts`, `parts` if none is left, `UNOPENED` or `OPENING`.
     pub(super) claims: AtomicUsize,
-    /// Arrival mode: the ticket. Written by the opener, who has the slot to himself; read by holders of claims and
-    /// leases.
+    /// Arrival mode: the ticket. Written by the worker that opens the slot, while it has exclusive access; read by the
+    /// holders of claims and leases.
     pub(super) ticket: AtomicUsize,
     pub(super) value: Cell<T>,
-    /// Aligns the slot as `CachePadded` aligns what it holds.
+    /// Gives the slot the alignment of `CachePadded`.
     _padding: CachePadded<()>,
 }
 
-// SAFETY: the slot gives out its value through claims and leases only, and the ring's protocol (see `super`) lets
-// either one side reach it mutably or, where `T: Sync`, several claims reach it shared. Both move `T` between threads.
+// SAFETY: the slot's value is accessible only through claims and leases, and the ring's protocol (see `super`) gives
+// either one side mutable access or, where `T: Sync`, several claims shared access. Both move `T` between threads, for
+// which `T: Send` is required.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
     const_unless_modelled! {
-        /// A slot with its value, which claims and leases will reuse.
+        /// Creates a slot with its value, which claims and leases will reuse.
         pub fn new(value: T) -> Self {
             Self {
                 state: AtomicUsize::new(state(0, Status::Free)),
@@ -70,7 +71,7 @@ impl<T> Slot<T> {
     }
 
     const_unless_modelled! {
-        /// Makes the slot free, whatever another ring left in it.
+        /// Resets the slot to free, regardless of the state that another ring left it in.
         pub(super) fn renew(&mut self) {
             self.state = AtomicUsize::new(state(0, Status::Free));
             self.finished = AtomicUsize::new(0);
@@ -81,7 +82,8 @@ impl<T> Slot<T> {
 
     const HALF: u32 = usize::BITS / 2;
 
-    /// Counts `count` more parts as finished; once all `parts` are, whether any of them failed.
+    /// Counts `count` more parts as finished. If all `parts` are finished then, returns whether any of them failed;
+    /// otherwise returns `None`.
     #[inline]
     pub(super) fn finish(&self, count: usize, parts: usize, failed: bool) -> Option<bool> {
         if count == parts {

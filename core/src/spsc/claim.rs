@@ -8,32 +8,33 @@ use super::ring::{AnyRing, ring};
 use super::{Item, Producer};
 use crate::handle::Handle;
 
-/// The producer's exclusive access to the next free slot, which it derefs to.
+/// The producer's exclusive access to the next free slot. It dereferences to the slot's value.
 ///
-/// The value is what the consumer left there a lap ago, or the slot's first one. Dropped without
-/// [`publish`](Self::publish), the claim is void: the slot keeps what was written, and the next claim gets it again.
+/// The value is what the consumer left there a lap ago, or the slot's initial value. If a claim is dropped without
+/// [`publish`](Self::publish), nothing is published: the slot keeps what was written, and the next claim returns it
+/// again.
 #[must_use = "a claim that is dropped is not published"]
 pub struct Claim<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
-    /// For `Send` and `Sync`, as of the `&mut` that this stands for. (It isn't one, as it would live too long: until
-    /// after the slot is the consumer's.)
+    /// Makes the claim `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a reference, which
+    /// would live for too long: until after the slot belongs to the consumer.)
     item: PhantomData<&'a mut Item<R>>,
 }
 
 impl<'a, R: Handle<Target: AnyRing>> Claim<'a, R> {
-    /// The producer has at least one slot available.
+    /// Creates a claim. The producer must have at least one slot available.
     #[inline]
     pub(super) fn new(producer: &'a mut Producer<R>) -> Self {
         Self { producer, item: PhantomData }
     }
 
-    /// The item's number, counted from 0 and wrapping: slot `number mod capacity`.
+    /// Returns the item's number, counted from 0 and wrapping. Its slot is `number mod capacity`.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.producer.cursor.ticket()
     }
 
-    /// Gives the slot to the consumer as the next item.
+    /// Publishes the slot as the next item for the consumer.
     #[inline]
     pub fn publish(self) {
         #[cfg(loom)]
@@ -52,7 +53,8 @@ impl<R: Handle<Target: AnyRing>> Deref for Claim<'_, R> {
 
     #[inline]
     fn deref(&self) -> &Item<R> {
-        // SAFETY: item `number` is the producer's (I2) until `publish` takes this claim, which is the only one (I4).
+        // SAFETY: item `number` belongs to the producer (I2) until `publish` consumes this claim, which is the only one
+        // (I4).
         unsafe { &*self.value() }
     }
 }
@@ -71,10 +73,11 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Claim<'_, R> {
     }
 }
 
-/// The producer's exclusive access to a run of free slots.
+/// The producer's exclusive access to several consecutive free slots.
 ///
-/// The run is two slices, as it may go over the end of the ring: items in order in the first one, then in the second
-/// one. Dropped without being published, it is void, as a [`Claim`] is.
+/// The slots are given as two slices, as they may wrap around the end of the ring: the items are in order in the first
+/// slice and then in the second one. If the chunk is dropped without being published, nothing is published, as with a
+/// [`Claim`].
 ///
 /// ```
 /// use slotline_core::spsc::{Ring, Slot};
@@ -93,47 +96,47 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Claim<'_, R> {
 #[must_use = "a chunk that is dropped is not published"]
 pub struct ClaimChunk<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
-    /// How many items, `0 ..= available`.
+    /// The number of items, in `0 ..= available`.
     len: usize,
     /// As in [`Claim`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 
 impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
-    /// The producer has at least `len` slots available.
+    /// Creates a chunk. The producer must have at least `len` slots available.
     #[inline]
     pub(super) fn new(producer: &'a mut Producer<R>, len: usize) -> Self {
         Self { producer, len, items: PhantomData }
     }
 
-    /// The number of the first item, counted from 0 and wrapping; the others follow.
+    /// Returns the number of the first item, counted from 0 and wrapping; the others follow.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.producer.cursor.ticket()
     }
 
-    /// How many items the run has.
+    /// Returns the number of items in the chunk.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the run has no items, as only one of at most 0 has.
+    /// Whether the chunk has no items, which is so only if at most 0 were asked for.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The items.
+    /// Returns the items.
     #[inline]
     pub fn as_slices(&self) -> (&[Item<R>], &[Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: items `number .. number + len` are the producer's (I2) until the publish that takes this chunk, which
+        // SAFETY: items `number .. number + len` belong to the producer (I2) until `publish` consumes this chunk, which
         // is the only one (I4).
         unsafe { (&*first, &*second) }
     }
 
-    /// The items, to be written.
+    /// Returns the items for writing.
     #[inline]
     pub fn as_mut_slices(&mut self) -> (&mut [Item<R>], &mut [Item<R>]) {
         let (first, second) = self.values();
@@ -141,14 +144,14 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
         unsafe { (&mut *first, &mut *second) }
     }
 
-    /// Gives the first `n` items to the consumer; the other slots stay the producer's.
+    /// Publishes the first `n` items; the other slots stay with the producer.
     ///
     /// # Panics
     ///
-    /// If there aren't as many.
+    /// If the chunk has fewer than `n` items.
     #[inline]
     pub fn publish(self, n: usize) {
-        assert!(n <= self.len, "can't publish {n} items of {}", self.len);
+        assert!(n <= self.len, "cannot publish {n} items of a chunk of {}", self.len);
         #[cfg(loom)]
         self.values();
         if n > 0 {
@@ -156,7 +159,7 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
         }
     }
 
-    /// Gives all items to the consumer.
+    /// Publishes all items.
     #[inline]
     pub fn publish_all(self) {
         let len = self.len;

@@ -1,4 +1,4 @@
-//! The side that reads.
+//! The consumer: the side that reads.
 
 use core::fmt;
 
@@ -12,23 +12,23 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The one consumer of a [`Ring`](super::Ring), which it reaches through the handle `R`.
+/// The consumer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one consumer.
 ///
-/// Each operation comes in three forms: `try_x` doesn't wait, `x` waits for as long as it takes, `x_until` waits up
-/// to a deadline. Once the consumer is dropped, the producer gets [`ClaimError::Closed`](super::ClaimError::Closed).
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
+/// a deadline. Once the consumer is dropped, the producer gets [`ClaimError::Closed`](super::ClaimError::Closed).
 pub struct Consumer<R: Handle<Target: AnyRing>> {
-    /// The way to the ring.
+    /// The handle of the ring.
     pub(super) handle: R,
-    /// Item to read next; its limit is `tail` as last seen.
+    /// The item to read next; its limit is `tail` as last seen.
     pub(super) cursor: Cursor,
-    /// How it waits.
+    /// How long it pauses when it has caught up with the other side.
     pace: Pace,
-    /// Takes no space, but keeps other data, such as the other side, off this one's cache line.
+    /// Keeps other data, such as the other side, off this one's cache line, and takes no space.
     _alone: CachePadded<()>,
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// Takes the consumer's side of the ring behind `handle`; `None` if it was taken already.
+    /// Takes the consumer's side of the ring behind `handle`. Returns `None` if it was taken already.
     ///
     /// # Panics
     ///
@@ -38,13 +38,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if !ring.take(CONSUMER_TAKEN) {
             return None;
         }
-        // Not moved since the (re)start, which `take` has seen.
+        // The position has not moved since the (re)start, which `take` has acquired.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
     }
 
-    /// The next item, if there is one now.
+    /// Leases the next item, if there is one now.
     ///
     /// # Errors
     ///
@@ -55,18 +55,18 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease::new(self))
     }
 
-    /// The next item, once there is one.
+    /// Leases the next item, waiting until there is one.
     ///
     /// # Errors
     ///
     /// [`NextError::Ended`] or [`NextError::Closed`].
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "an iterator's items can't borrow it, as a lease does")]
+    #[expect(clippy::should_implement_trait, reason = "an iterator's items cannot borrow from it, as a lease does")]
     pub fn next(&mut self) -> Result<Lease<'_, R>, NextError> {
         self.next_until(&Never)
     }
 
-    /// The next item, once there is one, or [`NextError::Empty`] at the deadline.
+    /// Leases the next item, waiting until there is one, or returns [`NextError::Empty`] at the deadline.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease::new(self))
     }
 
-    /// The next items: all that there are now, up to `max`, and at least one (unless `max` is 0).
+    /// Leases the next items: all that are ready now, up to `max`, and at least one (unless `max` is 0).
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(LeaseChunk::new(self, len))
     }
 
-    /// The next items, up to `max`, once there is at least one.
+    /// Leases the next items, up to `max`, waiting until there is at least one.
     ///
     /// # Errors
     ///
@@ -98,7 +98,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.chunk_until(max, &Never)
     }
 
-    /// The next items, up to `max`, once there is at least one, or [`NextError::Empty`] at the deadline.
+    /// Leases the next items, up to `max`, waiting until there is at least one, or returns [`NextError::Empty`] at the
+    /// deadline.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(LeaseChunk::new(self, len))
     }
 
-    /// A look at the next item, which stays in the ring.
+    /// Returns a reference to the next item, which stays in the ring.
     ///
     /// # Errors
     ///
@@ -117,11 +118,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[inline]
     pub fn peek(&mut self) -> Result<&Item<R>, NextError> {
         self.poll(1)?;
-        // SAFETY: item `number` is the consumer's (I2) until it is released, for which this borrow must have ended.
+        // SAFETY: item `number` belongs to the consumer (I2) until it is released, and this borrow must have ended
+        // before that.
         Ok(unsafe { &*ring(&self.handle).value(self.cursor.index()) })
     }
 
-    /// A look at the next item, which stays in the ring, once there is one, or [`NextError::Empty`] at the deadline.
+    /// Returns a reference to the next item, which stays in the ring, waiting until there is one, or returns
+    /// [`NextError::Empty`] at the deadline.
     ///
     /// # Errors
     ///
@@ -132,33 +135,33 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.peek()
     }
 
-    /// The way to the ring.
+    /// Returns the handle of the ring.
     pub fn ring(&self) -> &R {
         &self.handle
     }
 
-    /// Ends everything for both sides (see [`Ring::close`](super::Ring::close)).
+    /// Closes the ring for both sides (see [`Ring::close`](super::Ring::close)).
     pub fn close(&self) {
         ring(&self.handle).close();
     }
 
-    /// Whether no item will come besides those that are [`ready`](Self::ready) (none of these either, if the ring was
-    /// closed).
+    /// Whether no more items will come than those that are [`ready`](Self::ready). (If the ring was closed, these are
+    /// not delivered either.)
     pub fn is_ended(&self) -> bool {
         ring(&self.handle).state.load(Ordering::Acquire) & (CLOSED | PRODUCER_GONE) != 0
     }
 
-    /// The number of the next item to be released, counted from 0 and wrapping.
+    /// Returns the number of the next item to be released, counted from 0 and wrapping.
     pub fn ticket(&self) -> usize {
         self.cursor.ticket()
     }
 
-    /// How many items are ready, at least: the producer may be publishing more.
+    /// Returns how many items are ready, at least: the producer may be publishing more.
     pub fn ready(&self) -> usize {
         ring(&self.handle).tail.load(Ordering::Relaxed).wrapping_sub(self.cursor.ticket())
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> usize {
         self.cursor.capacity()
     }
@@ -168,7 +171,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         poll(&self.handle, &mut self.cursor, max)
     }
 
-    /// As [`poll`], but waits for the first item.
+    /// Like [`poll`], but waits for the first item.
     #[inline]
     fn poll_until(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
         match self.poll(max) {
@@ -180,7 +183,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Runs of items move few lines as it is.
+        // Chunks already move few cache lines.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -192,31 +195,31 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         outcome
     }
 
-    /// Gives the slots of the next `n` items back to the producer.
+    /// Releases the slots of the next `n` items to the producer.
     #[inline]
     pub(super) fn release(&mut self, n: usize) {
         let first = self.cursor.ticket();
         let head = self.cursor.advance(n);
         let capacity = self.cursor.capacity();
         let ring = ring(&self.handle);
-        // I3: the values were used before.
+        // I3: the values were used before this store.
         ring.head.store(head, Ordering::Release);
         // The producer can sleep only while the ring is full ("No lost wake-up" in the module's proof).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }
 
-/// How many items there are to read, up to `max`; looks for more only if fewer than that are known of.
+/// Returns how many items can be read, up to `max`. Looks for more only if fewer than that are known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, NextError> {
     let ring = ring(handle);
     if cursor.available() < max {
-        // Before the tail, and Acquire, so that a producer that is gone here has a final tail below.
+        // Loaded before the tail, and with Acquire: if the producer is gone here, the tail below is final.
         let state = ring.state.load(Ordering::Acquire);
         if state & CLOSED != 0 {
             return Err(NextError::Closed);
         }
-        // I3: what the producer published, it will not touch any more.
+        // I3: the producer no longer accesses what it has published.
         cursor.set_limit(ring.tail.load(Ordering::Acquire));
         if cursor.available() == 0 {
             return Err(if state & PRODUCER_GONE != 0 { NextError::Ended } else { NextError::Empty });

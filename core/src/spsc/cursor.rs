@@ -7,18 +7,19 @@ use core::ops::Range;
 pub(super) struct Cursor {
     /// The number of this side's next item. Any value, wrapping; equal to the side's shared position.
     number: usize,
-    /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. That the slot is told by a
-    /// difference, and not kept, saves a store per item, which counts while the stores to a slot wait for its line.
+    /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. The slot is computed as a
+    /// difference and not stored: that saves a store per item, which matters while the stores to a slot wait for its
+    /// cache line.
     lap: usize,
-    /// The first number that this side can't have yet, `0 ..= capacity` ahead of `number`. May be late: the other
-    /// side has perhaps moved on since.
+    /// The first number that this side cannot use yet, `0 ..= capacity` ahead of `number`. May be outdated: the other
+    /// side may have advanced since.
     limit: usize,
-    /// How many slots there are, in `1 ..= isize::MAX`. Never changes.
+    /// The number of slots, in `1 ..= isize::MAX`. Never changes.
     capacity: usize,
 }
 
 impl Cursor {
-    /// Starts at item `number` with nothing to have, as far as is known.
+    /// Creates a cursor at item `number`, with no items known to be available.
     pub(super) fn new(number: usize, capacity: usize) -> Self {
         Self { number, lap: number - number % capacity, limit: number, capacity }
     }
@@ -38,13 +39,13 @@ impl Cursor {
         self.capacity
     }
 
-    /// How many items this side can have for all it knows, in `0 ..= capacity`.
+    /// Returns how many items are known to be available to this side, in `0 ..= capacity`.
     #[inline]
     pub(super) fn available(&self) -> usize {
         self.limit.wrapping_sub(self.number)
     }
 
-    /// Notes news of the other side.
+    /// Records what is known of the other side's position.
     #[inline]
     pub(super) fn set_limit(&mut self, limit: usize) {
         debug_assert!(limit.wrapping_sub(self.number) <= self.capacity);
@@ -52,7 +53,7 @@ impl Cursor {
         self.limit = limit;
     }
 
-    /// Moves on by `n` items, at most [`available`](Self::available), and returns the new number.
+    /// Advances by `n` items, at most [`available`](Self::available), and returns the new number.
     #[inline]
     pub(super) fn advance(&mut self, n: usize) -> usize {
         debug_assert!(n <= self.available());
@@ -63,7 +64,7 @@ impl Cursor {
         self.number
     }
 
-    /// The slots of the next `n` items, `n <= capacity`: up to the last slot, and from slot 0 on.
+    /// Returns the slots of the next `n` items, `n <= capacity`: those up to the last slot, and those from slot 0 on.
     #[inline]
     pub(super) fn slots(&self, n: usize) -> (Range<usize>, Range<usize>) {
         debug_assert!(n <= self.capacity);

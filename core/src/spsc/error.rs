@@ -1,4 +1,4 @@
-//! Why a side gets nothing.
+//! The errors of the two sides: why there is no slot or no item.
 
 use core::error::Error;
 use core::fmt;
@@ -6,9 +6,10 @@ use core::fmt;
 /// Why there is no slot to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
-    /// Every slot holds an item that the consumer hasn't released; from an `_until` form: still so at the deadline.
+    /// Every slot holds an item that the consumer has not released. From an `_until` method: this was still so at the
+    /// deadline.
     Full,
-    /// The consumer is gone or the ring was closed; nothing that is published now will be read.
+    /// The consumer was dropped or the ring was closed; items that are published now will not be read.
     Closed,
 }
 
@@ -16,7 +17,7 @@ impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "the ring is full",
-            Self::Closed => "the ring is closed: its consumer is gone, or somebody closed it",
+            Self::Closed => "the ring is closed, or its consumer was dropped",
         })
     }
 }
@@ -26,9 +27,9 @@ impl Error for ClaimError {}
 /// Why there is no item to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
-    /// Every item published so far was released; from an `_until` form: still so at the deadline.
+    /// Every item published so far was released. From an `_until` method: this was still so at the deadline.
     Empty,
-    /// The producer is gone, and every item was released.
+    /// The producer was dropped, and every item was released.
     Ended,
     /// The ring was closed.
     Closed,
@@ -46,12 +47,12 @@ impl fmt::Display for NextError {
 
 impl Error for NextError {}
 
-/// A value that was not pushed, and why.
+/// A value that was not pushed, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushError<T> {
-    /// The value, untouched.
+    /// The value, unchanged.
     pub value: T,
-    /// Why there was no slot for it.
+    /// The reason why there was no slot for it.
     pub reason: ClaimError,
 }
 
@@ -61,5 +62,5 @@ impl<T> fmt::Display for PushError<T> {
     }
 }
 
-// The reason is told by `Display` already, so it is not the source as well.
+// `Display` already shows the reason, so it is not the source.
 impl<T: fmt::Debug> Error for PushError<T> {}

@@ -1,4 +1,4 @@
-//! What the consumer holds and has not released yet.
+//! What the consumer has leased and not released yet.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -8,14 +8,15 @@ use super::ring::{AnyRing, ring};
 use super::{Consumer, Item};
 use crate::handle::Handle;
 
-/// The consumer's exclusive access to the next item, which it derefs to; dropped, it gives the slot back.
+/// The consumer's exclusive access to the next item. It dereferences to the item, and releases the slot when it is
+/// dropped.
 ///
-/// What is written through it (a buffer that is cleared, say) is what the producer finds there a lap later.
-#[must_use = "a lease that is dropped gives its item back unread"]
+/// What is written through it (clearing a buffer, for example) is what the producer finds there a lap later.
+#[must_use = "dropping a lease releases its item unread"]
 pub struct Lease<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
-    /// For `Send` and `Sync`, as of the `&mut` that this stands for. (It isn't one, as it would live too long: until
-    /// after the slot is the producer's.)
+    /// Makes the lease `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a reference, which
+    /// would live for too long: until after the slot belongs to the producer.)
     ///
     /// ```compile_fail,E0277
     /// use slotline_core::spsc::{Lease, Ring, Slot};
@@ -27,19 +28,19 @@ pub struct Lease<'a, R: Handle<Target: AnyRing>> {
 }
 
 impl<'a, R: Handle<Target: AnyRing>> Lease<'a, R> {
-    /// The consumer has at least one item available.
+    /// Creates a lease. The consumer must have at least one item available.
     #[inline]
     pub(super) fn new(consumer: &'a mut Consumer<R>) -> Self {
         Self { consumer, item: PhantomData }
     }
 
-    /// The item's number, counted from 0 and wrapping: slot `number mod capacity`.
+    /// Returns the item's number, counted from 0 and wrapping. Its slot is `number mod capacity`.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.consumer.cursor.ticket()
     }
 
-    /// Gives the slot back; the same as dropping the lease.
+    /// Releases the slot; the same as dropping the lease.
     #[inline]
     pub fn release(self) {}
 
@@ -54,7 +55,7 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<'_, R> {
 
     #[inline]
     fn deref(&self) -> &Item<R> {
-        // SAFETY: item `number` is the consumer's (I2) until this lease, the only one (I4), is dropped.
+        // SAFETY: item `number` belongs to the consumer (I2) until this lease, the only one (I4), is dropped.
         unsafe { &*self.value() }
     }
 }
@@ -82,54 +83,54 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<'_, R> {
     }
 }
 
-/// The consumer's exclusive access to a run of items; dropped, it gives all of them back.
+/// The consumer's exclusive access to several consecutive items. It releases all of them when it is dropped.
 ///
-/// The run is two slices, as it may go over the end of the ring: items in order in the first one, then in the second
-/// one.
-#[must_use = "a chunk that is dropped gives its items back unread"]
+/// The items are given as two slices, as they may wrap around the end of the ring: they are in order in the first slice
+/// and then in the second one.
+#[must_use = "dropping a chunk releases its items unread"]
 pub struct LeaseChunk<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
-    /// How many items are given back at the end, `0 ..= available`.
+    /// The number of items to release on drop, in `0 ..= available`.
     len: usize,
     /// As in [`Lease`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 
 impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
-    /// The consumer has at least `len` items available.
+    /// Creates a chunk. The consumer must have at least `len` items available.
     #[inline]
     pub(super) fn new(consumer: &'a mut Consumer<R>, len: usize) -> Self {
         Self { consumer, len, items: PhantomData }
     }
 
-    /// The number of the first item, counted from 0 and wrapping; the others follow.
+    /// Returns the number of the first item, counted from 0 and wrapping; the others follow.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.consumer.cursor.ticket()
     }
 
-    /// How many items the run has.
+    /// Returns the number of items in the chunk.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the run has no items, as only one of at most 0 has.
+    /// Whether the chunk has no items, which is so only if at most 0 were asked for.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The items.
+    /// Returns the items.
     #[inline]
     pub fn as_slices(&self) -> (&[Item<R>], &[Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: items `number .. number + len` are the consumer's (I2) until this chunk, the only one (I4), is
+        // SAFETY: items `number .. number + len` belong to the consumer (I2) until this chunk, the only one (I4), is
         // dropped.
         unsafe { (&*first, &*second) }
     }
 
-    /// The items, to be changed.
+    /// Returns the items for writing.
     #[inline]
     pub fn as_mut_slices(&mut self) -> (&mut [Item<R>], &mut [Item<R>]) {
         let (first, second) = self.values();
@@ -137,14 +138,14 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
         unsafe { (&mut *first, &mut *second) }
     }
 
-    /// Gives the first `n` items back; the others come again with the next call.
+    /// Releases the first `n` items; the next call returns the others again.
     ///
     /// # Panics
     ///
-    /// If there aren't as many (all are given back then, as in any drop).
+    /// If the chunk has fewer than `n` items. (All of them are released then, as on any drop.)
     #[inline]
     pub fn release(mut self, n: usize) {
-        assert!(n <= self.len, "can't release {n} items of {}", self.len);
+        assert!(n <= self.len, "cannot release {n} items of a chunk of {}", self.len);
         self.len = n;
     }
 

@@ -1,32 +1,34 @@
-//! How long a side that has caught up leaves the other one alone.
+//! How long a side that has caught up pauses before it looks at the other one's position again.
 
 use crate::sync::spin_hint;
 
-/// One side's memory of when it caught up.
+/// Decides how long a side pauses when it has caught up with the other one.
 ///
-/// A side that looks at the other one's position takes its cache line, and the other one, about to write, has to fetch
-/// it back. In a stream of items that take nanoseconds each, one who looks again at once finds few of them each time,
-/// and both sides do little else than move that line. So in a stream, told by many items since it last caught up, a
-/// side pauses before it looks again, and longer the next time. Where items come one by one, it looks at once.
+/// A side that reads the other one's position takes its cache line, and the other one must fetch the line back before
+/// its next write. In a stream of items that take nanoseconds each, a side that looks again at once finds only a few
+/// items each time, and both sides mostly move that line back and forth. So in a stream, which is recognised by many
+/// items since the side last caught up, the side pauses before it looks again, longer each time. Where items come one
+/// by one, it looks again at once.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// The side's number when it last caught up.
     caught_up: usize,
-    /// For how many spins it paused then.
+    /// The number of spins that it paused for then.
     spins: usize,
-    /// The longest pause: a microsecond or two, but in a short ring no longer than until it is full, or empty.
+    /// The longest pause, in spins: a microsecond or two, but in a short ring no longer than it takes to become full,
+    /// or empty.
     longest: usize,
 }
 
 impl Pace {
-    /// So many items since it last caught up are a stream.
+    /// This many items since a side last caught up make a stream.
     const STREAM: usize = 16;
 
     pub(super) fn new(number: usize, capacity: usize) -> Self {
         Self { caught_up: number, spins: 0, longest: (capacity / 16).min(64) }
     }
 
-    /// Notes that the side has caught up with the other one at `number`, and pauses in a stream.
+    /// Records that the side has caught up with the other one at `number`, and pauses in a stream.
     pub(super) fn pause(&mut self, number: usize) {
         let stream = number.wrapping_sub(self.caught_up) >= Self::STREAM;
         self.caught_up = number;
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_pauses_longer_and_longer_in_a_stream_and_not_at_all_after_it() {
+    fn pauses_grow_in_a_stream_and_end_with_it() {
         let mut pace = Pace::new(usize::MAX, 64);
         let mut spins_at = |number| {
             pace.pause(number);
@@ -51,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_no_longer_than_a_ring_of_any_size_can_make_use_of() {
+    fn the_capacity_limits_the_pause() {
         for (capacity, longest) in [(1, 0), (15, 0), (100, 6), (usize::MAX, 64)] {
             let mut pace = Pace::new(0, capacity);
             (1..20).for_each(|round| pace.pause(round * Pace::STREAM));

@@ -1,4 +1,4 @@
-//! The side that writes.
+//! The producer: the side that writes.
 
 use core::fmt;
 
@@ -12,24 +12,24 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The one producer of a [`Ring`](super::Ring), which it reaches through the handle `R`.
+/// The producer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one producer.
 ///
-/// Each operation comes in three forms: `try_x` doesn't wait, `x` waits for as long as it takes, `x_until` waits up
-/// to a deadline. Dropping the producer ends the stream: the consumer gets what was published and then
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
+/// a deadline. Dropping the producer ends the stream: the consumer gets what was published and then
 /// [`NextError::Ended`](super::NextError::Ended).
 pub struct Producer<R: Handle<Target: AnyRing>> {
-    /// The way to the ring.
+    /// The handle of the ring.
     pub(super) handle: R,
-    /// Item to write next; its limit is `head + capacity` as last seen.
+    /// The item to write next; its limit is `head + capacity` as last seen.
     pub(super) cursor: Cursor,
-    /// How it waits.
+    /// How long it pauses when it has caught up with the other side.
     pace: Pace,
-    /// Takes no space, but keeps other data, such as the other side, off this one's cache line.
+    /// Keeps other data, such as the other side, off this one's cache line, and takes no space.
     _alone: CachePadded<()>,
 }
 
 impl<R: Handle<Target: AnyRing>> Producer<R> {
-    /// Takes the producer's side of the ring behind `handle`; `None` if it was taken already.
+    /// Takes the producer's side of the ring behind `handle`. Returns `None` if it was taken already.
     ///
     /// # Panics
     ///
@@ -39,13 +39,13 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         if !ring.take(PRODUCER_TAKEN) {
             return None;
         }
-        // Not moved since the (re)start, which `take` has seen.
+        // The position has not moved since the (re)start, which `take` has acquired.
         let cursor = Cursor::new(ring.tail.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
     }
 
-    /// The next free slot, if there is one now.
+    /// Claims the next free slot, if there is one now.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(Claim::new(self))
     }
 
-    /// The next free slot, once there is one.
+    /// Claims the next free slot, waiting until there is one.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_until(&Never)
     }
 
-    /// The next free slot, once there is one, or [`ClaimError::Full`] at the deadline.
+    /// Claims the next free slot, waiting until there is one, or returns [`ClaimError::Full`] at the deadline.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(Claim::new(self))
     }
 
-    /// The next free slots: all that there are now, up to `max`, and at least one (unless `max` is 0).
+    /// Claims the next free slots: all that are free now, up to `max`, and at least one (unless `max` is 0).
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(ClaimChunk::new(self, len))
     }
 
-    /// The next free slots, up to `max`, once there is at least one.
+    /// Claims the next free slots, up to `max`, waiting until there is at least one.
     ///
     /// # Errors
     ///
@@ -98,7 +98,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_chunk_until(max, &Never)
     }
 
-    /// The next free slots, up to `max`, once there is at least one, or [`ClaimError::Full`] at the deadline.
+    /// Claims the next free slots, up to `max`, waiting until there is at least one, or returns [`ClaimError::Full`] at
+    /// the deadline.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(ClaimChunk::new(self, len))
     }
 
-    /// Puts `value` into the next free slot in place of what was there, and publishes it.
+    /// Writes `value` into the next free slot, where it replaces what was there, and publishes it.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         fill(self.try_claim(), value)
     }
 
-    /// Puts `value` into the next free slot, once there is one, and publishes it.
+    /// Writes `value` into the next free slot, waiting until there is one, and publishes it.
     ///
     /// # Errors
     ///
@@ -129,7 +130,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         fill(self.claim(), value)
     }
 
-    /// Puts `value` into the next free slot, once there is one, and publishes it; gives it back at the deadline.
+    /// Writes `value` into the next free slot, waiting until there is one, and publishes it. Returns the value at the
+    /// deadline.
     ///
     /// # Errors
     ///
@@ -142,33 +144,33 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     /// Ends the stream; the same as dropping the producer.
     pub fn finish(self) {}
 
-    /// The way to the ring.
+    /// Returns the handle of the ring.
     pub fn ring(&self) -> &R {
         &self.handle
     }
 
-    /// Ends everything for both sides (see [`Ring::close`](super::Ring::close)).
+    /// Closes the ring for both sides (see [`Ring::close`](super::Ring::close)).
     pub fn close(&self) {
         ring(&self.handle).close();
     }
 
-    /// Whether nothing that is published now will be read.
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
     pub fn is_closed(&self) -> bool {
         ring(&self.handle).state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
     }
 
-    /// The number of the next item to be published, counted from 0 and wrapping.
+    /// Returns the number of the next item to be published, counted from 0 and wrapping.
     pub fn ticket(&self) -> usize {
         self.cursor.ticket()
     }
 
-    /// How many slots are free, at least: the consumer may be releasing more.
+    /// Returns how many slots are free, at least: the consumer may be releasing more.
     pub fn free(&self) -> usize {
         let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Relaxed));
         self.cursor.capacity() - used
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> usize {
         self.cursor.capacity()
     }
@@ -178,7 +180,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         poll(&self.handle, &mut self.cursor, max)
     }
 
-    /// As [`poll`], but waits for the first slot.
+    /// Like [`poll`], but waits for the first slot.
     #[inline]
     fn poll_until(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
         match self.poll(max) {
@@ -190,7 +192,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Runs of items move few lines as it is.
+        // Chunks already move few cache lines.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -202,20 +204,20 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         outcome
     }
 
-    /// Gives the next `n` items to the consumer.
+    /// Publishes the next `n` items.
     #[inline]
     pub(super) fn publish(&mut self, n: usize) {
         let first = self.cursor.ticket();
         let tail = self.cursor.advance(n);
         let ring = ring(&self.handle);
-        // I3: the values were written before.
+        // I3: the values were written before this store.
         ring.tail.store(tail, Ordering::Release);
         // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's proof).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }
 
-/// How many slots there are to claim, up to `max`; looks for more only if fewer than that are known of.
+/// Returns how many slots can be claimed, up to `max`. Looks for more only if fewer than that are known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, ClaimError> {
     let ring = ring(handle);
@@ -223,7 +225,7 @@ fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize)
         if ring.state.load(Ordering::Acquire) & (CLOSED | CONSUMER_GONE) != 0 {
             return Err(ClaimError::Closed);
         }
-        // I3: what the consumer released, it will not touch any more.
+        // I3: the consumer no longer accesses what it has released.
         cursor.set_limit(ring.head.load(Ordering::Acquire).wrapping_add(cursor.capacity()));
         if cursor.available() == 0 {
             return Err(ClaimError::Full);
@@ -232,7 +234,7 @@ fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize)
     Ok(cursor.available().min(max))
 }
 
-/// Assigns and publishes.
+/// Writes `value` into the claimed slot and publishes it.
 #[inline]
 fn fill<R: Handle<Target: AnyRing>>(
     claim: Result<Claim<'_, R>, ClaimError>,

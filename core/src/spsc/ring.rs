@@ -1,4 +1,4 @@
-//! The ring itself: slots, the two positions, and who is there.
+//! The ring: its slots, the two positions, and which sides were taken or dropped.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -19,7 +19,7 @@ pub(super) const PRODUCER_GONE: u32 = 1 << 1;
 pub(super) const CONSUMER_TAKEN: u32 = 1 << 2;
 /// The consumer was dropped.
 pub(super) const CONSUMER_GONE: u32 = 1 << 3;
-/// Somebody called [`Ring::close`].
+/// [`Ring::close`] was called.
 pub(super) const CLOSED: u32 = 1 << 4;
 
 /// A place for one item.
@@ -31,22 +31,22 @@ pub struct Slot<T>(UnsafeCell<T>);
 /// fn shared<T: Sync>() {}
 /// shared::<slotline_core::spsc::Slot<std::rc::Rc<u8>>>();
 /// ```
-// SAFETY: a shared slot gives no access to its value but through a ring, which gives it to one thread at a time
-// (I2, I3 of the module's proof). That is sending it to and fro, so `T: Send` is enough.
+// SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread at a time (I2, I3
+// of the module's proof). This only sends the value between threads, so `T: Send` is enough.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
-    /// A slot that starts with `value`.
+    /// Creates a slot that starts with `value`.
     pub const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
-    /// The value, while no ring has the slot.
+    /// Returns the value, while no ring has the slot.
     pub const fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 
-    /// The value, taken out of the slot.
+    /// Takes the value out of the slot.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -58,40 +58,40 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the
-/// [module](super)).
+/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the [module
+/// documentation](super)).
 pub struct Ring<B, W = Spin> {
-    /// How many items were published: written by the producer, read by the consumer when it runs dry. Any value,
-    /// wrapping, `0 ..= capacity` ahead of `head`.
+    /// The number of items that were published: written by the producer, read by the consumer when it runs out of
+    /// items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
     pub(super) tail: CachePadded<AtomicUsize>,
-    /// How many items were released: written by the consumer, read by the producer when it runs full. Any value,
-    /// wrapping.
+    /// The number of items that were released: written by the consumer, read by the producer when it runs out of slots.
+    /// Any value, wrapping.
     pub(super) head: CachePadded<AtomicUsize>,
-    /// Who was taken, who is gone, and whether the ring was closed: the bits above. Changes a handful of times, so
-    /// both sides have its line at hand.
+    /// Which sides were taken, which were dropped, and whether the ring was closed: the bits above. It changes only a
+    /// few times, so both sides usually have its line in their caches.
     pub(super) state: CachePadded<AtomicU32>,
     /// Where the consumer waits for items.
     pub(super) items: CachePadded<W>,
     /// Where the producer waits for space.
     pub(super) space: CachePadded<W>,
-    /// The slots. They share no line with the fields above, all of which fill theirs.
+    /// The slots. They share no cache line with the fields above, all of which fill theirs.
     storage: B,
-    /// Stands in for the slots' values where loom checks for races: slices can't be made of loom's cells.
+    /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's cells.
     #[cfg(loom)]
     shadow: Shadow,
 }
 
-/// A cell per slot, in whose place loom takes note of accesses.
+/// A cell for each slot, on which loom records the accesses to the slot.
 #[cfg(loom)]
 struct Shadow(Vec<crate::sync::Cell<()>>);
 
-// SAFETY: there is nothing in the cells, and to find accesses that race is what they are for.
+// SAFETY: the cells hold no data; they exist so that loom finds racing accesses.
 #[cfg(loom)]
 unsafe impl Sync for Shadow {}
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
     const_unless_modelled! {
-        /// An open, empty ring over `storage`, whose sides wait by [`Spin`].
+        /// Creates an open, empty ring over `storage`, whose sides wait by [`Spin`].
         ///
         /// ```
         /// use slotline_core::spsc::{Ring, Slot};
@@ -112,7 +112,7 @@ impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
 
 #[cfg(feature = "alloc")]
 impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
-    /// An open, empty ring of `capacity` slots on the heap, where slot `i` starts with `init(i)`.
+    /// Creates an open, empty ring of `capacity` slots on the heap, where slot `i` starts with `init(i)`.
     ///
     /// # Panics
     ///
@@ -125,14 +125,16 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     const_unless_modelled! {
-        /// An open, empty ring over `storage`, whose consumer waits by `items` and whose producer waits by `space`.
+        /// Creates an open, empty ring over `storage`, whose consumer waits by `items` and whose producer waits by
+        /// `space`.
         pub fn with_wait(storage: B, items: W, space: W) -> Self {
             Self::starting_at(storage, items, space, 0)
         }
     }
 
     const_unless_modelled! {
-        /// The same, but items are numbered from `start`, so that tests reach the wrap of the numbers.
+        /// Like [`with_wait`](Self::with_wait), but numbers the items from `start`, so that tests reach the wrap of the
+        /// numbers.
         #[doc(hidden)]
         pub fn starting_at(storage: B, items: W, space: W, start: usize) -> Self {
             Self {
@@ -148,12 +150,12 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> usize {
         self.storage.slots().len()
     }
 
-    /// The producer of this ring, or `None` if it was taken already ([`Producer::new`] for other handles).
+    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`] for other handles.
     ///
     /// # Panics
     ///
@@ -162,7 +164,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Producer::new(self)
     }
 
-    /// The consumer of this ring, or `None` if it was taken already ([`Consumer::new`] for other handles).
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
     ///
     /// # Panics
     ///
@@ -171,7 +173,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Consumer::new(self)
     }
 
-    /// Both sides of this ring, which is restarted first if it was in use: `&mut` shows that nobody uses it any more.
+    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut` guarantees that no side uses
+    /// it any more.
     ///
     /// # Panics
     ///
@@ -180,18 +183,18 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.renew();
         match (self.producer(), self.consumer()) {
             (Some(producer), Some(consumer)) => (producer, consumer),
-            _ => unreachable!("nobody else can have taken a side during `&mut self`"),
+            _ => unreachable!("no other code can take a side during `&mut self`"),
         }
     }
 
-    /// Both sides of this ring, which lives until the later one of them is dropped.
+    /// Returns both sides of this ring, which lives until the second one of them is dropped.
     ///
     /// ```
     /// use slotline_core::spsc::Ring;
     ///
     /// let (mut producer, mut consumer) = Ring::boxed(4, |_| String::with_capacity(80)).into_split();
     /// std::thread::spawn(move || {
-    ///     let mut line = producer.claim().expect("the consumer is there");
+    ///     let mut line = producer.claim().expect("the consumer was not dropped");
     ///     line.push_str("written where it is read");
     ///     line.publish();
     /// });
@@ -208,29 +211,29 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let ring = alloc::sync::Arc::new(self);
         match (Producer::new(alloc::sync::Arc::clone(&ring)), Consumer::new(ring)) {
             (Some(producer), Some(consumer)) => (producer, consumer),
-            _ => unreachable!("nobody else has the ring"),
+            _ => unreachable!("no other code has the ring"),
         }
     }
 
-    /// Ends everything for both sides, from any thread: a side that waits gets `Closed` at once, one that doesn't after
-    /// `capacity` items at the latest (see the [module](super)).
+    /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a side that does not
+    /// gets it after `capacity` items at the latest (see the [module documentation](super)).
     ///
-    /// What is claimed or leased at this moment stays so and can still be published or released.
+    /// Existing claims and leases stay valid and can still be published or released.
     pub fn close(&self) {
         self.state.fetch_or(CLOSED, Ordering::Release);
         self.items.notify(|| true);
         self.space.notify(|| true);
     }
 
-    /// Takes the side whose bit is `taken`, unless it was taken before.
+    /// Takes the side whose bit is `taken`. Returns `false` if it was taken before.
     pub(super) fn take(&self, taken: u32) -> bool {
         assert!(self.capacity() > 0, "a ring needs at least one slot");
-        // Slots without size can be more.
+        // There can be more slots than that if they are zero-sized.
         assert!(isize::try_from(self.capacity()).is_ok(), "a ring has at most isize::MAX slots");
         self.state.fetch_or(taken, Ordering::Acquire) & taken == 0
     }
 
-    /// Marks the side whose bit is `gone` as gone; `other` is the other side's.
+    /// Marks the side whose bit is `gone` as dropped; `other` is the bit of the other side.
     pub(super) fn leave(&self, gone: u32, other: u32) {
         if self.state.fetch_or(gone, Ordering::AcqRel) & other != 0 {
             // "Restart" in the module's proof.
@@ -248,31 +251,35 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Makes the ring as new, but for the slots' values. The caller is alone with it.
+    /// Resets the ring to its initial state, except for the slots' values. The caller must have exclusive access to it.
     fn restart(&self) {
         self.tail.store(0, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);
         self.state.store(0, Ordering::Release);
     }
 
-    /// The value in slot `index`, which is less than the capacity. Under loom this counts as a write to it.
+    /// Returns a pointer to the value in slot `index`, which must be less than the capacity. Under loom this counts as
+    /// a write to it.
     #[inline]
     pub(super) fn value(&self, index: usize) -> *mut T {
         let slots = self.storage.slots();
         debug_assert!(index < slots.len());
         #[cfg(loom)]
         self.shadow.0[index].write_ptr();
-        // SAFETY: the callers' index comes from a `Cursor` over as many slots, and their number never changes.
+        // SAFETY: the callers take the index from a `Cursor` over the same number of slots, and that number never
+        // changes.
         unsafe { slots.get_unchecked(index) }.0.get()
     }
 
-    /// The values in the slots of `range`, which ends at the capacity or before. Under loom this counts as a write.
+    /// Returns a pointer to the values in the slots of `range`, which must end at the capacity or before. Under loom
+    /// this counts as a write.
     #[inline]
     pub(super) fn values(&self, range: core::ops::Range<usize>) -> *mut [T] {
         #[cfg(loom)]
         self.shadow.0[range.clone()].iter().for_each(|cell| _ = cell.write_ptr());
-        // Within bounds by the cursor; a check costs nothing beside a run of items. `Slot<T>` has the layout of `T`,
-        // and as the pointer comes from a shared borrow of cells, it may be written through.
+        // The cursor keeps the range within bounds; for several items at once, the check costs nothing noticeable.
+        // `Slot<T>` has the layout of `T`, and as the pointer comes from a shared borrow of cells, it may be written
+        // through.
         let slots: &[Slot<T>] = &self.storage.slots()[range];
         core::ptr::slice_from_raw_parts_mut(slots.as_ptr().cast::<T>().cast_mut(), slots.len())
     }
@@ -289,16 +296,16 @@ impl<B, W> fmt::Debug for Ring<B, W> {
 }
 
 mod sealed {
-    /// Keeps [`AnyRing`](super::AnyRing) to this module.
+    /// Prevents implementations of [`AnyRing`](super::AnyRing) outside of this module.
     pub trait Sealed {}
     impl<B, W> Sealed for super::Ring<B, W> {}
 }
 
-/// Every [`Ring`], whatever its storage and way of waiting; so a side needs to name its [`Handle`] only.
+/// Every [`Ring`], with any storage and any way of waiting, so that a side only has to name its [`Handle`].
 pub trait AnyRing: sealed::Sealed {
-    /// What a slot holds.
+    /// The type of a slot's value.
     type Item;
-    /// Where the slots live.
+    /// The storage of the slots.
     type Storage: Storage<Slot = Slot<Self::Item>>;
     /// How the sides wait.
     type Wait: Wait;
@@ -318,7 +325,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> AnyRing for Ring<B, W> {
     }
 }
 
-/// The ring behind a handle.
+/// Returns the ring behind a handle.
 #[inline]
 pub(super) fn ring<R: Handle<Target: AnyRing>>(
     handle: &R,

@@ -1,4 +1,4 @@
-//! Everything that one thread can see of the ring.
+//! Tests of everything about the ring that a single thread can observe.
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::*;
 use crate::wait::{Backoff, Deadline, Spin};
 
-/// Passes after a few looks.
+/// A deadline that passes after a few checks.
 struct Looks(Cell<u32>);
 
 impl Deadline for Looks {
@@ -45,7 +45,7 @@ fn slots_are_taken_in_turn_for_any_capacity() {
 }
 
 #[test]
-fn a_full_ring_refuses_and_an_empty_one_has_nothing() {
+fn a_full_ring_refuses_claims_and_an_empty_one_has_no_items() {
     let (mut producer, mut consumer) = Ring::boxed(2, |_| 0).into_split();
     assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
     assert_eq!(consumer.peek().unwrap_err(), NextError::Empty);
@@ -62,7 +62,7 @@ fn a_full_ring_refuses_and_an_empty_one_has_nothing() {
 }
 
 #[test]
-fn an_unpublished_claim_and_a_leaked_lease_come_again() {
+fn unpublished_claims_and_leaked_leases_are_returned_again() {
     let (mut producer, mut consumer) = Ring::boxed(3, |_| 0).into_split();
     *producer.try_claim().unwrap() = 7;
     let claim = producer.try_claim().unwrap();
@@ -74,7 +74,7 @@ fn an_unpublished_claim_and_a_leaked_lease_come_again() {
 }
 
 #[test]
-fn what_the_consumer_writes_is_what_the_producer_finds() {
+fn the_producer_finds_what_the_consumer_wrote() {
     let (mut producer, mut consumer) = Ring::boxed(1, |_| 0).into_split();
     producer.try_push(1).unwrap();
     *consumer.try_next().unwrap() = 5;
@@ -82,7 +82,7 @@ fn what_the_consumer_writes_is_what_the_producer_finds() {
 }
 
 #[test]
-fn a_part_of_a_chunk_is_published_and_a_part_released() {
+fn chunks_can_be_published_and_released_in_part() {
     let mut ring = Ring::new([const { Slot::new(0) }; 5]);
     let (mut producer, mut consumer) = ring.split();
     let mut chunk = producer.try_claim_chunk(4).unwrap();
@@ -102,14 +102,14 @@ fn a_part_of_a_chunk_is_published_and_a_part_released() {
 }
 
 #[test]
-#[should_panic(expected = "can't publish 3 items of 2")]
+#[should_panic(expected = "cannot publish 3 items of a chunk of 2")]
 fn publishing_more_than_was_claimed_panics() {
     let (mut producer, _consumer) = Ring::boxed(2, |_| 0).into_split();
     producer.try_claim_chunk(9).unwrap().publish(3);
 }
 
 #[test]
-#[should_panic(expected = "can't release 2 items of 1")]
+#[should_panic(expected = "cannot release 2 items of a chunk of 1")]
 fn releasing_more_than_was_leased_panics() {
     let (mut producer, mut consumer) = Ring::boxed(2, |_| 0).into_split();
     producer.try_push(1).unwrap();
@@ -118,7 +118,7 @@ fn releasing_more_than_was_leased_panics() {
 
 #[test]
 #[should_panic(expected = "at least one slot")]
-fn a_ring_of_no_slots_panics() {
+fn a_ring_without_slots_panics() {
     Ring::new(&mut [] as &mut [Slot<u8>]).producer();
 }
 
@@ -136,7 +136,7 @@ fn a_deadline_ends_each_kind_of_wait() {
 }
 
 #[test]
-fn a_finished_producer_leaves_its_items_and_then_the_end() {
+fn the_items_of_a_finished_producer_come_before_the_end() {
     let (mut producer, mut consumer) = Ring::boxed(4, |_| 0).into_split();
     producer.try_push(1).unwrap();
     producer.try_push(2).unwrap();
@@ -158,27 +158,27 @@ fn a_dropped_consumer_closes_the_ring_for_the_producer() {
 }
 
 #[test]
-fn closing_ends_both_sides_once_they_have_used_up_what_they_knew_of() {
+fn closing_ends_both_sides_after_the_items_they_know_of() {
     let (mut producer, mut consumer) = Ring::boxed(2, |_| 0).into_split();
     let claim = producer.try_claim().unwrap();
     consumer.close();
     claim.publish();
     producer.push(2).unwrap();
     assert_eq!(producer.claim().unwrap_err(), ClaimError::Closed);
-    assert_eq!(consumer.next().unwrap_err(), NextError::Closed, "items are left, but it knew of none");
+    assert_eq!(consumer.next().unwrap_err(), NextError::Closed, "items are left, but the consumer knew of none");
     assert_eq!(consumer.peek().unwrap_err(), NextError::Closed);
     assert!(producer.is_closed() && consumer.is_ended());
 }
 
 #[test]
-fn each_side_is_taken_once_until_both_are_gone() {
+fn each_side_is_taken_once_until_both_are_dropped() {
     static RING: Ring<[Slot<u8>; 3]> = Ring::new([const { Slot::new(0) }; 3]);
     for _ in 0..3 {
         let mut producer = RING.producer().unwrap();
         assert!(RING.producer().is_none());
         producer.try_push(1).unwrap();
         drop(producer);
-        assert!(RING.producer().is_none(), "its items are still to be read");
+        assert!(RING.producer().is_none(), "its items have not been read yet");
         let mut consumer = RING.consumer().unwrap();
         assert!(RING.consumer().is_none());
         assert_eq!(consumer.ticket(), 0);
@@ -192,7 +192,7 @@ fn each_side_is_taken_once_until_both_are_gone() {
 }
 
 #[test]
-fn splitting_a_ring_with_leaked_sides_starts_it_anew() {
+fn split_restarts_a_ring_with_leaked_sides() {
     let mut slots = [0, 0].map(Slot::new);
     let mut ring = Ring::with_wait(&mut slots[..], Backoff, Backoff);
     let (mut producer, consumer) = ring.split();
@@ -207,7 +207,7 @@ fn splitting_a_ring_with_leaked_sides_starts_it_anew() {
 }
 
 #[test]
-fn numbers_wrap_and_slots_go_on_in_turn() {
+fn numbers_wrap_and_slots_continue_in_turn() {
     for capacity in [1, 2, 3, 5, 8] {
         for before in 0..2 * capacity {
             let start = usize::MAX - before;
@@ -230,7 +230,7 @@ fn values_are_dropped_once_each() {
     assert_eq!(Arc::strong_count(&count), 4);
     for _ in 0..5 {
         producer.try_push(Some(Arc::clone(&count))).unwrap();
-        assert_eq!(Arc::strong_count(&count), 4, "the one in the slot gave way");
+        assert_eq!(Arc::strong_count(&count), 4, "the value that was in the slot is dropped");
         drop(consumer.try_next().unwrap());
     }
     *producer.try_claim().unwrap() = None;
@@ -240,16 +240,16 @@ fn values_are_dropped_once_each() {
 }
 
 #[test]
-fn items_without_size_are_counted_all_the_same() {
+fn zero_sized_items_are_counted() {
     let (mut producer, mut consumer) = Ring::boxed(3, |_| ()).into_split();
     assert_eq!(producer.try_claim_chunk(9).unwrap().len(), 3);
     producer.try_push(()).unwrap();
     assert_eq!(consumer.try_chunk(9).unwrap().len(), 1);
 }
 
-/// Random operations beside a queue that does the same the plain way.
+/// Performs random operations on a ring and on a queue, which must agree.
 #[test]
-fn any_run_of_operations_agrees_with_a_queue() {
+fn random_operations_agree_with_a_queue() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -302,7 +302,7 @@ fn sides_and_guards_are_send_and_sync_as_their_items_allow() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
     type Handle<T> = Arc<Ring<Box<[Slot<T>]>>>;
-    // Items that are `Send` only. (What must not compile is in the docs of `Slot`'s `Sync` and of `Lease`'s field.)
+    // Items that are only `Send`. (The docs of `Slot`'s `Sync` and of `Lease`'s field show what must not compile.)
     send::<Producer<Handle<Cell<u8>>>>();
     send::<Consumer<Handle<Cell<u8>>>>();
     send::<Claim<'_, Handle<Cell<u8>>>>();

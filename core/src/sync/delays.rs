@@ -1,35 +1,35 @@
-//! Random delays, before each operation of an atomic, for the stress tests.
+//! Random delays before each operation of an atomic, for the stress tests.
 //!
-//! Nothing here is shared by threads but what is only read, and counts of delays that are long anyway: else it would order
-//! what is to be shaken up.
+//! Threads share only what is only read here, and counts of delays that are long anyway. Anything else would order the
+//! operations that the delays are meant to shake up.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What delays are like: see [`shake`].
+/// Selects the kind of delays: see [`shake`].
 static SEED: AtomicU64 = AtomicU64::new(1);
-/// Yields and sleeps so far.
+/// The number of yields and sleeps so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static THREADS: AtomicU64 = AtomicU64::new(1);
 
 std::thread_local! {
     static NUMBER: u64 = THREADS.fetch_add(1, Relaxed);
-    /// The seed it began with, and where it is.
+    /// The seed that the thread's random sequence began with, and its current state.
     static STATE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Begins another kind of delays: rare and long, frequent and short, or such that some threads lag behind.
+/// Switches to another kind of delays: rare and long, frequent and short, or such that some threads lag behind.
 pub fn shake(seed: u64) {
     SEED.store(seed | 1, Relaxed);
 }
 
-/// How often a thread has yielded or slept so far.
+/// Returns how often threads have yielded or slept so far.
 pub fn count() -> u64 {
     COUNT.load(Relaxed)
 }
 
-/// Now and then spins, yields or sleeps a little.
+/// Occasionally spins, yields or sleeps for a short time.
 pub fn delay() {
     let seed = SEED.load(Relaxed);
     let (begun, mut x) = STATE.get();
@@ -40,7 +40,7 @@ pub fn delay() {
     x ^= x >> 7;
     x ^= x << 17;
     STATE.set((seed, x));
-    // Of 4096 operations: how many sleep, and how long at most in nanoseconds; how many yield; how many spin.
+    // Of 4096 operations: how many sleep, and for how long at most, in nanoseconds; how many yield; how many spin.
     let lags = NUMBER.with(|number| *number % 3) == seed >> 8 & 3;
     let (sleeps, longest, yields, spins) = match seed >> 4 & 3 {
         0 => (4, 1_000_000, 16, 64),

@@ -1,11 +1,12 @@
-//! The one place that swaps core's atomics for those of a model checker.
+//! The only place that replaces the atomics of `core` by those of a model checker.
 //!
-//! In a plain build every atomic and cell of the rings is core's own, and this module costs nothing. Three ways to build
-//! replace them by [watched](self::watched) ones, whose every operation can be stepped in upon:
+//! In a normal build, the atomics and cells of the rings are those of `core`, and this module costs nothing. Three
+//! build configurations replace them by [watched](self::watched) ones, each operation of which can be intercepted:
 //!
-//! - `--cfg loom`: loom's, so that the models in `tests/` explore their interleavings, and mutants weaken an ordering;
-//! - `--cfg shuttle`: shuttle's, for random schedules of whole loaders;
-//! - `--cfg delays`: core's own, with a random delay before each.
+//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and mutants weaken an
+//!   ordering;
+//! - `--cfg shuttle`: shuttle's atomics, for random schedules of whole loaders;
+//! - `--cfg delays`: those of `core`, with a random delay before each operation.
 
 #[cfg(delays)]
 pub mod delays;
@@ -45,7 +46,7 @@ impl<T> Cell<T> {
         Self(loom::cell::UnsafeCell::new(value))
     }
 
-    /// A pointer for reading: under loom this moment counts as a read.
+    /// Returns a pointer for reading. Under loom, this call counts as a read.
     #[inline]
     pub(crate) fn read_ptr(&self) -> *const T {
         #[cfg(not(loom))]
@@ -54,7 +55,7 @@ impl<T> Cell<T> {
         return self.0.with(|p| p);
     }
 
-    /// A pointer for writing: under loom this moment counts as a write.
+    /// Returns a pointer for writing. Under loom, this call counts as a write.
     #[inline]
     pub(crate) fn write_ptr(&self) -> *mut T {
         #[cfg(not(loom))]
@@ -64,7 +65,8 @@ impl<T> Cell<T> {
     }
 }
 
-/// Declares a constructor that is `const` unless the atomics are a model checker's, which cannot be made or dropped in a `const`.
+/// Declares a constructor that is `const`, except with the atomics of a model checker, which cannot be made or dropped
+/// in a `const`.
 macro_rules! const_unless_modelled {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
         #[cfg(not(any(loom, shuttle)))]

@@ -1,10 +1,11 @@
-//! Mutants of the rings, for models that must notice them: one operation with a weaker ordering, or left out.
+//! Mutants of the rings, which the models must detect: one operation with a weaker ordering, or left out.
 //!
-//! The harness (`tests/models/mutants.rs`) runs a model in a process of its own, whose environment says what is wanted:
+//! The harness (`tests/models/mutants.rs`) runs a model in a separate process and configures it by environment
+//! variables:
 //!
 //! - `SLOTLINE_MUTANT="FILE:LINE:COLUMN|OPERATION|WEAKER"`: that operation is done with the ordering `WEAKER`
-//!   (`Relaxed`, `Acquire`, `Release`, `AcqRel`), or, if that is `nothing`, left out.
-//! - `SLOTLINE_SITES=FILE`: each operation that the model comes by is written to that file, with its ordering.
+//!   (`Relaxed`, `Acquire`, `Release`, `AcqRel`), or left out if `WEAKER` is `nothing`.
+//! - `SLOTLINE_SITES=FILE`: each operation that the model executes is written to that file, with its ordering.
 
 use core::panic::Location;
 use std::collections::HashSet;
@@ -14,18 +15,19 @@ use std::sync::{LazyLock, Mutex};
 
 use super::watched::Ordering;
 
-/// The mutant in force.
+/// The active mutant.
 struct Mutant {
     file: String,
     line: u32,
     column: u32,
     operation: String,
-    /// `None`: left out.
+    /// `None` if the operation is left out.
     weaker: Option<Ordering>,
 }
 
 impl Mutant {
-    /// Panics if there is no sense in `text`: a check by a mutant that isn't there would be worth nothing.
+    /// Parses the value of `SLOTLINE_MUTANT`. Panics if it is malformed: a check with a mutant that does not exist
+    /// would prove nothing.
     fn parse(text: &str) -> Self {
         let parse = || {
             let [place, operation, weaker] = *text.split('|').collect::<Vec<_>>() else { return None };
@@ -41,7 +43,7 @@ impl Mutant {
             let (line, column) = (line.parse().ok()?, column.parse().ok()?);
             Some(Self { file: file.to_owned(), line, column, operation: operation.to_owned(), weaker })
         };
-        parse().unwrap_or_else(|| panic!("SLOTLINE_MUTANT is no mutant: {text}"))
+        parse().unwrap_or_else(|| panic!("SLOTLINE_MUTANT is malformed: {text}"))
     }
 
     fn is_at(&self, operation: &str, place: &Location<'_>) -> bool {
@@ -54,7 +56,7 @@ impl Mutant {
 static MUTANT: LazyLock<Option<Mutant>> =
     LazyLock::new(|| std::env::var("SLOTLINE_MUTANT").ok().map(|text| Mutant::parse(&text)));
 
-/// The sites that were come by.
+/// The operations that the model has executed so far.
 struct Sites {
     file: File,
     known: HashSet<String>,
@@ -62,7 +64,7 @@ struct Sites {
 
 static SITES: LazyLock<Option<Mutex<Sites>>> = LazyLock::new(|| {
     let path = std::env::var_os("SLOTLINE_SITES")?;
-    let file = File::create(path).expect("SLOTLINE_SITES is a file that can be written");
+    let file = File::create(path).expect("SLOTLINE_SITES must be a file that can be written");
     Some(Mutex::new(Sites { file, known: HashSet::new() }))
 });
 
@@ -70,9 +72,9 @@ fn note(operation: &str, order: Option<Ordering>, place: &Location<'_>) {
     if let Some(sites) = &*SITES {
         let order = order.map_or_else(String::new, |order| format!("{order:?}"));
         let site = format!("{place}|{operation}|{order}");
-        let mut sites = sites.lock().expect("nobody panics with the sites");
+        let mut sites = sites.lock().expect("no thread panics while it holds the lock");
         if !sites.known.contains(&site) {
-            writeln!(sites.file, "{site}").expect("SLOTLINE_SITES is a file that can be written");
+            writeln!(sites.file, "{site}").expect("SLOTLINE_SITES must be a file that can be written");
             sites.known.insert(site);
         }
     }
@@ -82,13 +84,13 @@ fn mutant_at(operation: &str, place: &Location<'_>) -> Option<&'static Mutant> {
     MUTANT.as_ref().filter(|mutant| mutant.is_at(operation, place))
 }
 
-/// The ordering to use for an operation that asks for `order`.
+/// Returns the ordering to use for an operation that asks for `order`.
 pub fn weaken(operation: &str, order: Ordering, place: &Location<'_>) -> Ordering {
     note(operation, Some(order), place);
     mutant_at(operation, place).and_then(|mutant| mutant.weaker).unwrap_or(order)
 }
 
-/// Whether a step of the protocol, which has no ordering of its own, is to be left out.
+/// Whether the active mutant leaves out a step of the protocol that has no ordering.
 pub fn leaves_out(operation: &str, place: &Location<'_>) -> bool {
     note(operation, None, place);
     mutant_at(operation, place).is_some()

@@ -1,6 +1,6 @@
-//! Atomics that are stepped in upon before each operation: see the [module above](super).
+//! Atomics whose operations can be intercepted: see the [parent module](super).
 //!
-//! They have the names and methods of core's, as far as slotline uses them.
+//! They have the names and methods of those in `core`, as far as slotline uses them.
 
 use core::panic::Location;
 
@@ -13,7 +13,7 @@ use shuttle::sync::atomic as real;
 
 pub use core::sync::atomic::Ordering;
 
-/// Called before each operation, with the place in the source where it stands; gives the ordering to use.
+/// Called before each operation, with its place in the source. Returns the ordering to use.
 #[inline]
 fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'static>) -> Ordering {
     #[cfg(delays)]
@@ -25,7 +25,7 @@ fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'st
 
 macro_rules! watched {
     ($name:ident, $value:ty) => {
-        /// As core's type of this name.
+        /// Like the type of this name in `core`.
         #[derive(Debug)]
         pub struct $name(real::$name);
 
@@ -128,7 +128,7 @@ macro_rules! watched_integer {
                 self.0.fetch_max(value, step("fetch_max", order, Location::caller()))
             }
 
-            /// The word's address, for a futex.
+            /// Returns the word's address, for a futex.
             #[cfg(delays)]
             pub const fn as_ptr(&self) -> *mut $value {
                 self.0.as_ptr()

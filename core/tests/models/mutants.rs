@@ -1,5 +1,5 @@
-//! Mutants: each ordering of the rings and of `Park` weakened, each fence and each `notify` left out, one at a time. A model
-//! must notice, or a sentence must say why there is nothing to notice.
+//! Mutants: each ordering of the rings and of `Park` weakened, each fence and each `notify` left out, one at a time. A
+//! model must catch each of them, or the list must say why it does no harm.
 //!
 //! `mutants.txt` lists them:
 //!
@@ -10,9 +10,9 @@
 //!         OPERATION ORDERING -> WEAKER: (why it does no harm)
 //! ```
 //!
-//! The rings' sources know nothing of this. The models are run first, to see which operations they come by; each of these
-//! must be in the list, and each ordering that the sources name must be among them, so that nobody adds one without a
-//! model for it. Then each mutant runs against its model, in a process of its own.
+//! The sources of the rings contain nothing about mutants. The models are run first, to see which operations they
+//! execute. Each of these must be in the list, and each ordering that the sources name must be among them, so that no
+//! ordering can be added without a model for it. Then each mutant runs against its model, in a separate process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// How long a model may take to catch its mutant. A generous end to the wait, not a measure.
+/// The maximum time for a model to catch its mutant. It only ends the wait, and is far longer than needed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// An operation that some model comes by.
+/// An operation that a model executes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     file: String,
@@ -35,7 +35,7 @@ struct Site {
     ordering: String,
 }
 
-/// A mutant as the list names it: places may move, this stays. It may stand for several sites.
+/// A mutant as the list names it: line numbers may change, this does not. It may refer to several sites.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     file: String,
@@ -58,7 +58,7 @@ impl Name {
     }
 }
 
-/// What the list says of a mutant.
+/// What the list says about a mutant.
 #[derive(Clone, Debug)]
 enum Verdict {
     CaughtBy(String),
@@ -76,11 +76,11 @@ fn weaker(ordering: &str) -> &'static [&'static str] {
         "Acquire" | "Release" => &["Relaxed"],
         "AcqRel" => &["Acquire", "Release"],
         "SeqCst" => &["AcqRel"],
-        _ => panic!("what is weaker than {ordering}?"),
+        _ => panic!("no weaker ordering is known for {ordering}"),
     }
 }
 
-/// The sources that sites are in, by path from the workspace's root.
+/// The sources that contain sites, by path from the workspace's root.
 struct Sources(BTreeMap<String, Vec<String>>);
 
 impl Sources {
@@ -100,7 +100,7 @@ impl Sources {
         Self(sources)
     }
 
-    /// The mutants of a site.
+    /// Returns the mutants of a site.
     fn names(&self, site: &Site) -> Vec<Name> {
         let lines = &self.0[&site.file][..site.line];
         let function = lines.iter().rev().find_map(|line| {
@@ -118,7 +118,8 @@ impl Sources {
         weaker(&site.ordering).iter().map(name).collect()
     }
 
-    /// Lines of the core that name an ordering which matters, or call `notify`: where the operation's own name is.
+    /// Returns the lines of the core that name an ordering that matters, or call `notify`: the line with the
+    /// operation's own name.
     fn operations(&self) -> impl Iterator<Item = (&str, usize)> {
         let core = self.0.iter().filter(|(file, _)| file.starts_with("core/src") && !file.starts_with("core/src/sync"));
         core.flat_map(|(file, lines)| {
@@ -135,7 +136,7 @@ impl Sources {
     }
 }
 
-/// The models of this program, by name.
+/// Returns the names of all models of this program.
 fn models() -> Vec<String> {
     let output = Command::new(env::current_exe().unwrap()).args(["--list", "--skip", "mutants::"]).output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
@@ -146,7 +147,7 @@ fn models() -> Vec<String> {
 #[derive(Debug, PartialEq)]
 enum End {
     Passed,
-    /// What it said last.
+    /// The last panic message.
     Failed(String),
     OutOfTime,
 }
@@ -197,7 +198,8 @@ fn in_parallel<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
     });
 }
 
-/// The operations that the models come by within their first interleavings, with the models that do, quickest first.
+/// Returns the operations that the models execute within their first interleavings, with the models that execute them,
+/// the fastest first.
 fn sites() -> BTreeMap<Site, Vec<String>> {
     let found = Mutex::new(BTreeMap::<Site, Vec<(Duration, String)>>::new());
     in_parallel(&models(), |model| {
@@ -205,11 +207,15 @@ fn sites() -> BTreeMap<Site, Vec<String>> {
         let start = Instant::now();
         let few = [("LOOM_CHECKPOINT_INTERVAL", "300"), ("LOOM_MAX_PERMUTATIONS", "300")];
         let end = run(model, PATIENCE, &[few[0], few[1], ("SLOTLINE_SITES", path.to_str().unwrap())]);
-        assert_eq!(end, End::Passed, "{model}, without any mutant");
+        assert_eq!(end, End::Passed, "{model} fails without a mutant");
         let mut found = found.lock().unwrap();
         for line in fs::read_to_string(&path).unwrap().lines() {
-            let [place, operation, ordering] = *line.split('|').collect::<Vec<_>>() else { panic!("a site: {line}") };
-            let [column, line, file] = *place.rsplitn(3, ':').collect::<Vec<_>>() else { panic!("a place: {place}") };
+            let [place, operation, ordering] = *line.split('|').collect::<Vec<_>>() else {
+                panic!("not a site: {line}")
+            };
+            let [column, line, file] = *place.rsplitn(3, ':').collect::<Vec<_>>() else {
+                panic!("not a place: {place}")
+            };
             let site = Site {
                 file: file.to_owned(),
                 line: line.parse().unwrap(),
@@ -217,7 +223,8 @@ fn sites() -> BTreeMap<Site, Vec<String>> {
                 operation: operation.to_owned(),
                 ordering: ordering.to_owned(),
             };
-            // The models' own calls are none of the rings'; the fences of their `Futex` stand for those of any.
+            // The models' own calls are not part of the rings; the fences of their `Futex` represent those of any
+            // `Futex`.
             if !site.file.starts_with("core/src") && !operation.ends_with("fence") {
                 continue;
             }
@@ -232,7 +239,7 @@ fn sites() -> BTreeMap<Site, Vec<String>> {
     found.into_inner().unwrap().into_iter().map(|(site, models)| (site, by_time(models))).collect()
 }
 
-/// The list.
+/// Parses the list.
 fn listed() -> BTreeMap<Name, Verdict> {
     let text = include_str!("mutants.txt");
     let mut listed = BTreeMap::new();
@@ -258,16 +265,16 @@ fn listed() -> BTreeMap<Name, Verdict> {
                     };
                     Some((Name { file, function, text, operation, ordering, weaker }, verdict))
                 };
-                let (name, verdict) = parse().unwrap_or_else(|| panic!("mutants.txt: {line}"));
-                assert!(listed.insert(name, verdict).is_none(), "mutants.txt has this twice: {line}");
+                let (name, verdict) = parse().unwrap_or_else(|| panic!("mutants.txt has an invalid line: {line}"));
+                assert!(listed.insert(name, verdict).is_none(), "mutants.txt has a duplicate line: {line}");
             }
-            _ => panic!("mutants.txt: {line}"),
+            _ => panic!("mutants.txt has an invalid line: {line}"),
         }
     }
     listed
 }
 
-/// The sites of each mutant, with the models that come by.
+/// Returns the sites of each mutant, with the models that execute them.
 fn mutants(sources: &Sources, sites: &BTreeMap<Site, Vec<String>>) -> BTreeMap<Name, Vec<(Site, Vec<String>)>> {
     let mut mutants = BTreeMap::<_, Vec<_>>::new();
     for (site, models) in sites {
@@ -284,7 +291,7 @@ fn run_mutant(site: &Site, weaker: &str, model: &str, patience: Duration) -> End
 }
 
 #[test]
-#[ignore = "proof/mutants runs it: it takes a minute, and nothing else should be counted meanwhile"]
+#[ignore = "proof/mutants runs it: it takes a minute, and no other test should run at the same time"]
 fn every_mutant_is_caught() {
     let (sources, sites, listed) = (Sources::read(), sites(), listed());
     let mutants = mutants(&sources, &sites);
@@ -292,14 +299,14 @@ fn every_mutant_is_caught() {
     let fault = |text: String| faults.lock().unwrap().push(text);
     for (file, line) in sources.operations() {
         if !sites.keys().any(|site| site.file == file && site.line == line) {
-            fault(format!("no model comes by {file}:{line}: {}", sources.0[file][line - 1].trim()));
+            fault(format!("no model executes {file}:{line}: {}", sources.0[file][line - 1].trim()));
         }
     }
-    let find_anew = env::var("SLOTLINE_MUTANTS").is_ok_and(|what| what == "all");
+    let find_all = env::var("SLOTLINE_MUTANTS").is_ok_and(|what| what == "all");
     for name in listed.keys().filter(|name| !mutants.contains_key(name)) {
-        fault(format!("mutants.txt names a mutant that is not there:\n{name}"));
+        fault(format!("mutants.txt names a mutant that does not exist:\n{name}"));
     }
-    for name in mutants.keys().filter(|name| !find_anew && !listed.contains_key(name)) {
+    for name in mutants.keys().filter(|name| !find_all && !listed.contains_key(name)) {
         fault(format!("mutants.txt has no line for\n{name}"));
     }
     let found = Mutex::new(BTreeMap::<Name, String>::new());
@@ -308,8 +315,8 @@ fn every_mutant_is_caught() {
     };
     let all: Vec<_> = mutants.iter().collect();
     in_parallel(&all, |(name, sites)| match listed.get(name) {
-        Some(Verdict::Harmless(reason)) if !find_anew => note(name, format!("({reason})")),
-        Some(Verdict::CaughtBy(model)) if !find_anew => {
+        Some(Verdict::Harmless(reason)) if !find_all => note(name, format!("({reason})")),
+        Some(Verdict::CaughtBy(model)) if !find_all => {
             for (site, _) in *sites {
                 match run_mutant(site, &name.weaker, model, PATIENCE) {
                     End::Failed(_) => note(name, model.clone()),
@@ -317,7 +324,7 @@ fn every_mutant_is_caught() {
                 }
             }
         }
-        None if !find_anew => {}
+        None if !find_all => {}
         verdict => match find(sites, &name.weaker) {
             Some((model, said)) => {
                 eprintln!("{name}: {model}: {said}");
@@ -333,15 +340,15 @@ fn every_mutant_is_caught() {
         },
     });
     let (found, faults) = (found.into_inner().unwrap(), faults.into_inner().unwrap());
-    if find_anew {
+    if find_all {
         print_list(&found);
     }
     let harmless = found.values().filter(|verdict| verdict.starts_with('(')).count();
-    println!("{} mutants: {} caught, {harmless} do no harm", mutants.len(), found.len() - harmless);
+    println!("{} mutants: {} caught, {harmless} harmless", mutants.len(), found.len() - harmless);
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// A model that catches the mutant at each of its sites.
+/// Returns a model that catches the mutant at each of its sites.
 fn find(sites: &[(Site, Vec<String>)], weaker: &str) -> Option<(String, String)> {
     let common = sites[0].1.iter().filter(|&model| sites.iter().all(|(_, models)| models.contains(model)));
     for model in common {

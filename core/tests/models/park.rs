@@ -1,4 +1,4 @@
-//! Models of [`Park`](slotline_core::wait::Park) alone, whose condition says nothing but what the fences order.
+//! Models of [`Park`](slotline_core::wait::Park) alone, with a condition that is ordered only by the fences.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use slotline_core::wait::{Never, Wait};
 
 use super::support::{Looks, Parking, explore};
 
-/// What is waited for, and what is said about it: relaxed throughout, so that `Park`'s own orderings are all that counts.
+/// The conditions that are waited for, and which of them the sleeper wants. All accesses are relaxed, so that the test
+/// depends only on `Park`'s own orderings.
 #[derive(Default)]
 struct Shared {
     park: Parking,
     done: [AtomicUsize; 2],
-    wish: AtomicUsize,
+    wanted: AtomicUsize,
 }
 
 impl Shared {
@@ -54,21 +55,21 @@ fn one_change_wakes_every_sleeper() {
     });
 }
 
-/// Two changes by two threads, each of which wakes only who wishes for that one.
+/// Two threads make one change each, and wake the sleeper only if it wants that change.
 #[test]
-fn a_notifier_that_declines_sees_what_the_sleeper_wished_for() {
+fn a_notifier_that_declines_sees_what_the_sleeper_wants() {
     explore(3, || {
         let shared = Arc::new(Shared::default());
         let notifier = |index: usize| {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.finish(index);
-                shared.park.notify(|| shared.wish.load(Ordering::Relaxed) == index);
+                shared.park.notify(|| shared.wanted.load(Ordering::Relaxed) == index);
             })
         };
         let notifiers = [0, 1].map(notifier);
         for index in [1, 0] {
-            shared.wish.store(index, Ordering::Relaxed);
+            shared.wanted.store(index, Ordering::Relaxed);
             assert!(shared.park.wait_until(&Never, || shared.is_done(index)));
         }
         notifiers.into_iter().for_each(|notifier| notifier.join().unwrap());
@@ -76,7 +77,7 @@ fn a_notifier_that_declines_sees_what_the_sleeper_wished_for() {
 }
 
 #[test]
-fn a_wait_that_ends_by_its_deadline_takes_nothing_from_the_next_one() {
+fn a_wait_that_times_out_does_not_affect_the_next_one() {
     explore(3, || {
         let shared = Arc::new(Shared::default());
         let other = shared.clone();

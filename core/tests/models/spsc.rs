@@ -33,7 +33,7 @@ fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usi
     unreachable!()
 }
 
-/// Publish against the consumer's sleep, release against the producer's, the wrap of slots and numbers, and the end.
+/// Publishing against the consumer's sleep, release against the producer's, the wrap of slots and numbers, and the end.
 fn blocking(capacity: usize, items: usize) {
     explore(2, move || {
         let (mut producer, mut consumer) = sides(capacity);
@@ -59,7 +59,7 @@ fn four_items_go_through_three_slots_in_order() {
 }
 
 #[test]
-fn chunks_go_across_the_end_of_the_ring_in_order() {
+fn chunks_wrap_around_the_ring_in_order() {
     explore(2, || {
         let (mut producer, mut consumer) = sides(3);
         let writer = thread::spawn(move || {
@@ -88,9 +88,9 @@ fn chunks_go_across_the_end_of_the_ring_in_order() {
     });
 }
 
-/// No parking: the try forms only, so that the positions' own orderings are all that counts.
+/// No parking: only the `try_` methods, so that the test depends only on the orderings of the positions.
 #[test]
-fn items_that_are_polled_for_arrive_in_order() {
+fn polled_items_arrive_in_order() {
     explore(3, || {
         let (mut producer, mut consumer) = sides(2);
         let writer = thread::spawn(move || {
@@ -160,9 +160,9 @@ fn closing_wakes_the_producer() {
     });
 }
 
-/// The last side to leave starts the ring anew; whoever takes a side then finds it as new.
+/// The last side that is dropped restarts the ring; a side that is taken then finds it in its initial state.
 #[test]
-fn a_ring_that_both_sides_left_can_be_taken_anew() {
+fn a_ring_that_both_sides_left_can_be_taken_again() {
     explore(3, || {
         let ring: Arc<Model<usize>> =
             Arc::new(Ring::with_wait([Slot::new(9)].into(), Parking::default(), Parking::default()));
@@ -184,7 +184,7 @@ fn a_ring_that_both_sides_left_can_be_taken_anew() {
     });
 }
 
-/// Every value is dropped once, whoever of the two drops the ring.
+/// Every value is dropped once, regardless of which side drops the ring.
 #[test]
 fn values_are_dropped_once_each() {
     explore(3, || {
@@ -201,9 +201,9 @@ fn values_are_dropped_once_each() {
     });
 }
 
-/// A look that finds the producer gone has the last item counted.
+/// When `is_ended` returns `true`, the last item is counted as ready.
 #[test]
-fn who_sees_that_the_producer_is_gone_sees_all_its_items() {
+fn is_ended_implies_that_all_items_are_counted() {
     explore(4, || {
         let (mut producer, consumer) = sides(2);
         let reader = thread::spawn(move || {
@@ -218,9 +218,9 @@ fn who_sees_that_the_producer_is_gone_sees_all_its_items() {
     });
 }
 
-/// Whoever is told of the end, by an error, sees what was written before it was brought about.
+/// A side that gets the end, as an error, sees everything that was written before the end was caused.
 #[test]
-fn a_producer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+fn a_producer_that_gets_the_end_sees_earlier_writes() {
     for closes in [false, true] {
         explore(4, move || {
             let (mut producer, consumer) = sides(2);
@@ -238,9 +238,9 @@ fn a_producer_that_is_told_of_the_end_sees_what_was_written_before_it() {
     }
 }
 
-/// As above, of the consumer.
+/// As above, for the consumer.
 #[test]
-fn a_consumer_that_is_told_of_the_end_sees_what_was_written_before_it() {
+fn a_consumer_that_gets_the_end_sees_earlier_writes() {
     for closes in [false, true] {
         explore(4, move || {
             let (producer, mut consumer) = sides(2);
@@ -258,9 +258,9 @@ fn a_consumer_that_is_told_of_the_end_sees_what_was_written_before_it() {
     }
 }
 
-/// Chunks that are published and given back in part.
+/// Chunks that are published and released in part.
 #[test]
-fn the_rest_of_a_chunk_comes_again() {
+fn the_rest_of_a_chunk_is_returned_again() {
     explore(2, || {
         let (mut producer, mut consumer) = sides(2);
         let writer = thread::spawn(move || {
@@ -281,7 +281,7 @@ fn the_rest_of_a_chunk_comes_again() {
 }
 
 #[test]
-fn waits_that_end_by_their_deadline_lose_nothing() {
+fn waits_that_time_out_lose_nothing() {
     explore(2, || {
         let (mut producer, mut consumer) = sides(1);
         let writer = thread::spawn(move || {
@@ -303,9 +303,9 @@ fn waits_that_end_by_their_deadline_lose_nothing() {
     });
 }
 
-/// One consumer of two rings waits for whichever has something.
+/// One consumer of two rings waits for an item from either.
 #[test]
-fn two_rings_share_one_way_to_wait() {
+fn two_rings_share_one_waiter() {
     explore(2, || {
         let any = Arc::new(Parking::default());
         let (producers, mut consumers): (Vec<_>, Vec<_>) = (0..2)

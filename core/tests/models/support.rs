@@ -1,4 +1,4 @@
-//! What the models share: how they are explored, and a way to wait made of loom's mutex and condition variable.
+//! Code that the models share: how they are explored, and a futex made of loom's mutex and condition variable.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -18,7 +18,7 @@ pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'stat
     builder.check(model);
 }
 
-/// Sleeps at once (no spinning), and never by the clock, which loom does not have.
+/// A futex that sleeps at once (no spinning), and never by the clock, which loom does not have.
 #[derive(Debug, Default)]
 pub(crate) struct LoomFutex {
     lock: Mutex<()>,
@@ -26,7 +26,7 @@ pub(crate) struct LoomFutex {
 }
 
 impl Futex for LoomFutex {
-    /// With a deadline it wakes for no reason, as if the time were over.
+    /// With a deadline, returns at once, as if the time had passed.
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
         if timeout < Duration::MAX {
             return loom::thread::yield_now();
@@ -55,7 +55,7 @@ impl Futex for LoomFutex {
     }
 }
 
-/// A fence that a mutant may weaken or leave out.
+/// Executes a fence that a mutant may weaken or leave out.
 #[track_caller]
 fn mutable_fence(name: &str) {
     if !mutants::leaves_out(name, Location::caller()) {
@@ -63,7 +63,7 @@ fn mutable_fence(name: &str) {
     }
 }
 
-/// [`Park`], whose calls of `notify` a mutant may leave out.
+/// [`Park`] with calls of `notify` that a mutant may leave out.
 #[derive(Debug, Default)]
 pub(crate) struct Parking(Park<LoomFutex>);
 
@@ -80,18 +80,19 @@ impl Wait for Parking {
     }
 }
 
-/// Something written outside of the ring. Who reads it without having to have seen the write is reported by loom.
+/// Data that is written outside of the ring. Loom reports a thread that reads it without being synchronised with the
+/// write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Note(Arc<UnsafeCell<usize>>);
 
-// SAFETY: it is there to be shared, and loom reports accesses that race.
+// SAFETY: a note exists to be shared, and loom reports racing accesses.
 unsafe impl Send for Note {}
 // SAFETY: as above.
 unsafe impl Sync for Note {}
 
 impl Note {
     pub(crate) fn write(&self, value: usize) {
-        // SAFETY: loom reports accesses that race, which is what this is for.
+        // SAFETY: loom reports racing accesses, which is the purpose of this type.
         self.0.with_mut(|note| unsafe { *note = value });
     }
 
@@ -101,7 +102,7 @@ impl Note {
     }
 }
 
-/// A deadline that passes after so many looks at the time.
+/// A deadline that passes after this many checks of the remaining time.
 #[derive(Debug)]
 pub(crate) struct Looks(pub(crate) Cell<u32>);
 

@@ -1,8 +1,8 @@
-// The kernels of the check program. `check.ptx` is made of this file by `ptx.py`, two folders up.
+// The kernels of the check program. `check.ptx` is compiled from this file by `ptx.py`, two folders up.
 
 typedef unsigned long long u64;
 
-// Nanoseconds of the device's clock. On some GPUs it moves in steps of a microsecond.
+// The device's clock, in nanoseconds. On some GPUs it moves in steps of a microsecond.
 __device__ u64 now() {
     u64 time;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
@@ -14,7 +14,7 @@ __device__ void wait(u64 nanos) {
     }
 }
 
-// Takes a known time: a training step's, without its work. For one thread.
+// Runs for a known time, like a training step without its work. For one thread.
 extern "C" __global__ void spin(u64 nanos) { wait(nanos); }
 
 // The finaliser of splitmix64.
@@ -24,9 +24,9 @@ __device__ u64 mix(u64 word) {
     return word ^ (word >> 31);
 }
 
-// Reads `data`, which starts at a multiple of 8, from memory `turns` times, with a pause before each, and adds what it
-// finds to `sum`: for each word a number that depends on the word, its place and `salt`. A last word that is not whole
-// ends in zeros. For any number of threads.
+// Reads `data`, which starts at a multiple of 8, from memory `turns` times, with a pause before each turn. Adds to
+// `sum`, for each word, a number that depends on the word, its position and `salt`. An incomplete last word is padded
+// with zeros. For any number of threads.
 extern "C" __global__ void fold(const volatile unsigned char* data, u64 bytes, u64 salt, u64 turns, u64 pause, u64* sum) {
     const volatile u64* words = (const volatile u64*)data;
     u64 first = blockIdx.x * (u64)blockDim.x + threadIdx.x, step = gridDim.x * (u64)blockDim.x, total = 0;

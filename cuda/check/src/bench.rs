@@ -1,4 +1,4 @@
-//! What checks and measurements run on, and how large they are.
+//! The device that checks and measurements run on, and their sizes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,64 +11,64 @@ use slotline_cuda_fake::Fake;
 
 use crate::gpu::Gpu;
 
-/// Samples in a batch, wherever that does not matter otherwise.
+/// The number of samples in a batch, where it does not matter otherwise.
 pub(crate) const ROWS: usize = 64;
 
-/// The device and the sizes.
+/// The device and the sizes of the checks and measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) gpu: Gpu,
     pub(crate) scale: Scale,
-    /// The driver, if it is the fake one.
+    /// The fake driver, if it is in use.
     pub(crate) fake: Option<&'static Fake>,
-    /// Whether lines for people go to stderr, as stdout ends in JSON.
+    /// Whether human-readable lines go to stderr, because stdout ends in JSON.
     pub(crate) json: bool,
 }
 
 impl Bench {
-    /// A loader of this data whose batches go to the device, as measurements want it: shuffled.
+    /// Creates a shuffled loader that delivers the batches of this data on the device.
     pub(crate) fn device_loader<D: Dataset>(&self, data: D, slots: usize) -> Result<DeviceLoader> {
         let device = &self.gpu.device;
         let builder = Loader::builder(data).batch_size(ROWS).shuffle(true).seed(0).num_workers(self.scale.workers);
         Ok(DeviceLoader::with_slots(builder.hold(slots).memory(device.pinned()).build()?, device, slots)?)
     }
 
-    /// Says something to whoever looks on.
+    /// Prints a human-readable line.
     pub(crate) fn say(&self, text: impl fmt::Display) {
-        // Who looked on may be gone; the run goes on for its last line.
+        // Errors are ignored: the reader may have closed the pipe, and the run continues for its last line.
         let _ = if self.json { writeln!(io::stderr(), "{text}") } else { writeln!(io::stdout(), "{text}") };
     }
 }
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
-    /// Threads that load.
+    /// The number of worker threads.
     pub(crate) workers: usize,
-    /// How often each contender is visited.
+    /// The number of rounds in which each contender is measured.
     pub(crate) rounds: usize,
-    /// Sizes of single copies.
+    /// The sizes of single copies, in bytes.
     pub(crate) copies: Vec<usize>,
-    /// Bytes of which a bandwidth is taken, in one visit.
+    /// The number of bytes over which a bandwidth is measured in one round.
     pub(crate) copied: usize,
-    /// Bytes that are locked and freed again.
+    /// The number of bytes that are locked and freed again.
     pub(crate) locked: usize,
-    /// Bytes of batches that are fed to the device; multiples of 8 × [`ROWS`].
+    /// The sizes of the batches that are fed to the device, in bytes; multiples of 8 × [`ROWS`].
     pub(crate) batches: Vec<usize>,
-    /// Bytes of rows in memory, of which larger datasets are made.
+    /// The size of the rows in memory, in bytes, from which larger datasets are made.
     pub(crate) source: usize,
-    /// Batches of a pass that feeds, at least.
+    /// The minimum number of batches in a pass of `feed`.
     pub(crate) least: usize,
-    /// Training steps of a pass.
+    /// The number of training steps of a pass.
     pub(crate) steps: usize,
-    /// Batches that a check goes through, for each of its cases.
+    /// The number of batches that a check reads in each of its cases.
     pub(crate) checked: usize,
-    /// Nanoseconds that a slow kernel waits before it reads a batch again.
+    /// The time that a slow kernel waits before it reads a batch again, in nanoseconds.
     pub(crate) pause: u64,
 }
 
 impl Scale {
-    /// For a machine with a GPU: some minutes.
+    /// The sizes for a machine with a GPU, which take some minutes.
     pub(crate) fn full(workers: usize) -> Self {
         Self {
             workers,
@@ -86,7 +86,7 @@ impl Scale {
         }
     }
 
-    /// To see whether everything runs: no time says anything then.
+    /// The sizes to see whether everything runs; the times are then meaningless.
     pub(crate) fn quick(workers: usize) -> Self {
         Self {
             workers,

@@ -1,7 +1,8 @@
-//! What the kernel `fold` computes, on the host: for what it should find, and in its place over the fake.
+//! The computation of the kernel `fold`, on the host: for the expected results, and instead of the kernel over the
+//! fake driver.
 
-/// For each word of 8 bytes a number that depends on the word, its place and `salt`, all added up; a last word that is not
-/// whole ends in zeros.
+/// Returns the sum, over all words of 8 bytes, of a number that depends on the word, its position and `salt`. An
+/// incomplete last word is padded with zeros.
 pub(crate) fn fold(data: &[u8], salt: u64) -> u64 {
     let (words, rest) = data.as_chunks::<8>();
     let mut last = [0; 8];
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_its_place_and_the_salt_count() {
+    fn the_sum_depends_on_every_byte_its_place_and_the_salt() {
         let data: Vec<u8> = (0..29).collect();
         let whole = fold(&data, 3);
         for at in 0..data.len() {

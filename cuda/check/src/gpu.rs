@@ -1,4 +1,4 @@
-//! The device as a training program has it: through cudarc's safe layer, with streams and kernels of its own.
+//! The device as a training program uses it: through cudarc's safe layer, with its own streams and kernels.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use cudarc::driver::{
 };
 use slotline_cuda::{Device, Stream};
 
-/// Made of `check.cu` by `ptx.py`.
+/// Compiled from `check.cu` by `ptx.py`.
 const KERNELS: &str = include_str!("../kernels/check.ptx");
-/// Threads that fold a batch: few, so that it takes its time.
+/// The threads that fold a batch: few, so that it is slow.
 const FOLD: LaunchConfig = LaunchConfig { grid_dim: (4, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
 const SPIN: LaunchConfig = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
 
 /// A device and its kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
-    /// As slotline sees it.
+    /// slotline's handle of the device.
     pub(crate) device: Device,
     context: Arc<CudaContext>,
     fold: CudaFunction,
@@ -26,26 +26,26 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// The device with this number. The driver must have been probed.
+    /// Opens the device with this number. The driver must have been probed.
     pub(crate) fn new(ordinal: usize) -> Result<Self> {
         let device = Device::new(ordinal)?;
         let context = CudaContext::new(ordinal)?;
-        let module = context.load_module(KERNELS.into()).context("the driver takes no PTX of CUDA 11.8")?;
+        let module = context.load_module(KERNELS.into()).context("the driver does not accept PTX of CUDA 11.8")?;
         let (fold, spin) = (module.load_function("fold")?, module.load_function("spin")?);
         Ok(Self { device, context, fold, spin })
     }
 
-    /// A stream of the program's own.
+    /// Creates a stream that belongs to the program.
     pub(crate) fn stream(&self) -> Result<Training<'_>> {
         let own = self.context.new_stream()?;
-        // SAFETY: a stream of the device's primary context. `own` lives as long as `seen`, and whoever has batches made
-        // ready on it synchronizes it before it goes.
+        // SAFETY: the stream belongs to the device's primary context. `own` lives as long as `seen`, and code that
+        // makes batches ready on the stream synchronizes it before it is dropped.
         let seen = unsafe { Stream::from_raw(&self.device, own.cu_stream().cast::<c_void>()) };
         Ok(Training { gpu: self, own, seen })
     }
 
-    /// The legacy default stream, which waits for all others and has them wait, but for those that say otherwise, as the copy
-    /// stream does.
+    /// Returns the legacy default stream. It waits for all other streams, and they wait for it, except for streams
+    /// that opt out, as the copy stream does.
     pub(crate) fn default_stream(&self) -> Training<'_> {
         let own = self.context.default_stream();
         Training { gpu: self, seen: Stream::legacy_default(&self.device), own }
@@ -57,12 +57,12 @@ impl Gpu {
 pub(crate) struct Training<'a> {
     gpu: &'a Gpu,
     own: Arc<CudaStream>,
-    /// As slotline sees it.
+    /// slotline's handle of the stream.
     pub(crate) seen: Stream,
 }
 
 impl Training<'_> {
-    /// Keeps the stream busy for so long.
+    /// Keeps the stream busy for `nanos` nanoseconds.
     pub(crate) fn spin(&self, nanos: u64) -> Result<()> {
         // SAFETY: the kernel takes one u64 and touches no memory.
         unsafe { self.own.launch_builder(&self.gpu.spin).arg(&nanos).launch(SPIN) }?;
@@ -74,7 +74,8 @@ impl Training<'_> {
     ///
     /// # Safety
     ///
-    /// From `data` on, a multiple of 8, so many bytes must be there until the stream has come so far.
+    /// `data` must be a multiple of 8, and `bytes` bytes must be allocated there until the stream has reached this
+    /// point.
     pub(crate) unsafe fn fold(
         &self,
         (data, bytes): (u64, usize),
@@ -87,55 +88,56 @@ impl Training<'_> {
         let mut sum = sums.0.slice_mut(at..=at);
         let mut launch = self.own.launch_builder(&self.gpu.fold);
         launch.arg(&data).arg(&bytes).arg(&salt).arg(&turns).arg(&pause).arg(&mut sum);
-        // SAFETY: what the kernel takes; the data are the caller's word.
+        // SAFETY: the parameters are those of the kernel; the caller ensures that the data is there.
         unsafe { launch.launch(FOLD) }?;
         Ok(())
     }
 
-    /// So many sums, all 0.
+    /// Allocates `count` sums, all 0.
     pub(crate) fn sums(&self, count: usize) -> Result<Sums> {
         Ok(Sums(self.own.alloc_zeros(count)?))
     }
 
-    /// What the sums are once the stream has come so far.
+    /// Waits until the stream has reached this point, and returns the sums.
     pub(crate) fn read(&self, sums: &Sums) -> Result<Vec<u64>> {
         let sums = self.own.clone_dtoh(&sums.0)?;
         self.own.synchronize()?;
         Ok(sums)
     }
 
-    /// Memory of the device, with anything in it.
+    /// Allocates uninitialised device memory.
     pub(crate) fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
-        // SAFETY: it is written before it is read.
+        // SAFETY: the memory is written before it is read.
         Ok(unsafe { self.own.alloc(bytes) }?)
     }
 
-    /// Copies from the host, to where the memory begins.
+    /// Copies from the host to the start of the memory.
     ///
     /// # Safety
     ///
-    /// `from` must stay as it is until the stream has come so far.
+    /// `from` must not be written or freed until the stream has reached this point.
     pub(crate) unsafe fn copy(&self, from: &[u8], to: &CudaSlice<u8>) -> Result<()> {
-        ensure!(from.len() <= to.len(), "{} bytes have no room in {}", from.len(), to.len());
+        ensure!(from.len() <= to.len(), "{} bytes do not fit into {}", from.len(), to.len());
         let (to, _read) = to.device_ptr(&self.own);
-        // SAFETY: there is room, nobody else has this memory, and the caller keeps the source.
+        // SAFETY: there is room, nothing else uses this memory, and the caller keeps the source unchanged.
         Ok(unsafe { result::memcpy_htod_async(to, from, self.own.cu_stream()) }?)
     }
 
-    /// Copies device memory to the host, once the stream has come so far.
+    /// Copies device memory to the host, once the stream has reached this point.
     ///
     /// # Safety
     ///
-    /// From `data` on, so many bytes must be there.
+    /// `bytes` bytes must be allocated at `data`.
     pub(crate) unsafe fn fetch(&self, data: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut copy = vec![0; bytes];
-        let mut begun = Ok(());
+        let mut started = Ok(());
         if bytes > 0 {
             self.gpu.context.bind_to_thread()?;
-            // SAFETY: the caller's word, and `copy` stays until the stream was waited for, or for good.
-            begun = unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) };
+            // SAFETY: the caller ensures that the source is there. `copy` lives until the stream was waited for, and
+            // is leaked if that fails.
+            started = unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) };
         }
-        if let Err(error) = begun.and(self.own.synchronize()) {
+        if let Err(error) = started.and(self.own.synchronize()) {
             // The device may still write it.
             std::mem::forget(copy);
             return Err(error.into());
@@ -148,14 +150,14 @@ impl Training<'_> {
     }
 }
 
-/// How slowly the kernel reads.
+/// How slowly a kernel reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     pub(crate) turns: u64,
-    /// Nanoseconds.
+    /// The pause before each turn, in nanoseconds.
     pub(crate) pause: u64,
 }
 
-/// Where kernels add up what they read.
+/// Device memory in which kernels add up what they read.
 #[derive(Debug)]
 pub(crate) struct Sums(CudaSlice<u64>);

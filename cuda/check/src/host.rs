@@ -7,24 +7,25 @@ use slotline_cuda_fake::{Fake, Launch, Options};
 
 use crate::fold::fold;
 
-/// Loads the fake driver from a file, or from where cargo puts it, with two small devices.
+/// Loads the fake driver from a file, or from where cargo puts it, with two devices that have little memory.
 pub(crate) fn load(path: Option<&Path>, seed: u64) -> Result<&'static Fake> {
     let fake = Fake::load_from(&path.map_or_else(Fake::find, |path| Ok(path.to_owned()))?)?;
     fake.reset(Options { seed, devices: 2, memory_bytes: 64 << 20, ..Options::default() });
     fake.kernel("spin", |_| {});
-    // SAFETY: the parameters that `Training::fold` gives.
+    // SAFETY: the parameters are those that `Training::fold` passes.
     fake.kernel("fold", |launch| unsafe { run(launch) });
     fake.watch("fold", 0, 1, 1);
     Ok(fake)
 }
 
-/// The kernel `fold`. The host is quick: whatever the pause is.
+/// Implements the kernel `fold`. The pause is ignored.
 ///
 /// # Safety
 ///
-/// Its parameters are those of the kernel, with memory that is there.
+/// The parameters must be those of the kernel, with valid memory.
 unsafe fn run(launch: &Launch<'_>) {
-    // SAFETY: the caller's word; where there are no bytes, the pointer may be anything.
+    // SAFETY: the caller passes the kernel's parameters, with valid memory; if there are no bytes, the pointer is not
+    // used.
     unsafe {
         let (data, bytes, salt, turns) = (launch.param(0), launch.param::<u64>(1), launch.param(2), launch.param(3));
         let data: &[u8] = if bytes == 0 { &[] } else { std::slice::from_raw_parts(data, bytes as usize) };

@@ -1,4 +1,4 @@
-//! On what something was checked and measured.
+//! The machine on which the checks and measurements ran.
 
 use std::fmt;
 use std::process::Command;
@@ -6,30 +6,30 @@ use std::process::Command;
 use serde::Serialize;
 use slotline_cuda::{DeviceInfo, Driver};
 
-/// The machine, its driver and the device, and the day.
+/// The machine, its driver, the device, and the date.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     date: String,
     cpu: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     cores: usize,
     kernel: String,
-    /// Whether there is no device at all behind the driver, but the fake.
+    /// Whether the driver is the fake one, without a real device.
     fake: bool,
-    /// The newest CUDA that the driver knows.
+    /// The newest CUDA version that the driver supports.
     cuda: String,
     device: String,
     device_bytes: usize,
     compute_capability: String,
     pci_address: Option<String>,
-    /// Speed and width of the link that the device is on, from sysfs; an idle one may say less than it can.
+    /// Speed and width of the device's link, from sysfs; an idle link may report less than its maximum.
     link: String,
     numa_node: Option<u32>,
     devices: usize,
 }
 
 impl Machine {
-    /// This machine, now; what can't be found out is "unknown".
+    /// Describes this machine, now; what cannot be determined is "unknown".
     pub(crate) fn of_this_run(driver: &Driver, device: &DeviceInfo, fake: bool) -> Self {
         Self {
             date: first_line("date", &["--utc", "+%Y-%m-%d"]),
@@ -57,7 +57,7 @@ fn unknown() -> String {
     "unknown".into()
 }
 
-/// The first line of what a program prints.
+/// Returns the first line of a program's output.
 fn first_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
     let text = output.and_then(|output| String::from_utf8(output.stdout).ok());

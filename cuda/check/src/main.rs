@@ -1,5 +1,5 @@
-//! Checks slotline's way to the device, then measures it: one program, to be carried to a machine with a GPU and no
-//! toolchain. `README.md` beside it says how, and what each figure means.
+//! Checks slotline's transfers to a device, then measures them. This is a single program, made to be copied to a
+//! machine with a GPU and no toolchain. `README.md` next to it describes its use and the meaning of each figure.
 
 mod bench;
 mod check;
@@ -29,66 +29,66 @@ use crate::measure::Figures;
 #[derive(Debug, Parser)]
 #[command(name = "slotline-cuda-check", version, about = "Checks and measures slotline on a CUDA device")]
 struct Cli {
-    /// What to do
+    /// What to run
     #[arg(value_enum, default_value_t = Task::All)]
     task: Task,
 
-    /// End with one JSON object on the last line of stdout; lines for people go to stderr then
+    /// End with one JSON object on the last line of stdout, and print human-readable lines to stderr
     #[arg(long)]
     json: bool,
 
-    /// The device's number
+    /// The number of the device
     #[arg(long, default_value_t = 0)]
     device: usize,
 
-    /// Threads that load [default: as many as there are cores, up to 8]
+    /// The number of worker threads [default: the number of cores, up to 8]
     #[arg(long)]
     workers: Option<usize>,
 
-    /// Little of everything, to see whether it runs: no time says anything then
+    /// Run a small version of everything, to see whether it works; the times are then meaningless
     #[arg(long)]
     quick: bool,
 
-    /// Run over the fake driver, from this file or from where cargo put it, in the place of a real one; implies --quick
+    /// Run over the fake driver, from this file or from where cargo put it, instead of a real one; implies --quick
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
     fake: Option<Option<PathBuf>>,
 
-    /// What the fake driver's schedule is drawn from
+    /// The seed of the fake driver's schedule
     #[arg(long, default_value_t = 0, requires = "fake")]
     seed: u64,
 
-    /// Have the fake driver lie, so that one gate of the protocol is not there: the checks must notice
+    /// Make the fake driver disable one gate of the protocol: the checks must notice
     #[arg(long, value_enum, value_name = "GATE", requires = "fake")]
     without: Option<Gate>,
 }
 
-/// Who waits for what.
+/// The gates of the overlap protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Gate {
-    /// The host, for copies out of its memory
+    /// The host waits for copies out of its memory
     Host,
-    /// The copy stream, for the kernels that read the slot
+    /// The copy stream waits for the kernels that read the slot
     Copy,
-    /// The training stream, for the copy
+    /// The training stream waits for the copy
     Training,
-    /// The training stream's word that it is done with a batch
+    /// The training stream records that it is done with a batch
     Consumed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Task {
-    /// Whether it works
+    /// Check that it works
     Check,
-    /// How fast it is
+    /// Measure how fast it is
     Measure,
-    /// Both, one after the other
+    /// Check, then measure
     All,
 }
 
-/// The last line.
+/// The JSON object on the last line.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether every check was passed and everything could be measured.
+    /// Whether every check passed and everything could be measured.
     ok: bool,
     machine: Machine,
     quick: bool,
@@ -99,7 +99,7 @@ struct Report {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let ok = run(&cli)?;
-    // A check that hangs has a thread that still runs: nothing more is waited for.
+    // A hanging check leaves a running thread, so nothing more is waited for.
     std::process::exit(if ok { 0 } else { 1 });
 }
 
@@ -113,7 +113,7 @@ fn run(cli: &Cli) -> Result<bool> {
             Gate::Consumed => Skip::Consumed,
         }]);
     }
-    let driver = probe().context("no device to check (--fake runs over a driver that only pretends)")?;
+    let driver = probe().context("no device to check (--fake runs over the fake driver)")?;
     let gpu = Gpu::new(cli.device)?;
     let machine = Machine::of_this_run(&driver, gpu.device.info(), fake.is_some());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,19 +1,19 @@
-//! Datasets for measurements: batches of any size, and passes of any length, from as little memory as one likes.
+//! Datasets for measurements, which provide batches of any size and passes of any length from little memory.
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::sample::{Fields, Row, Sample};
 
-/// Rows that cost nothing to make: a worker writes the sample's number and leaves the other bytes as they are. What is left
-/// to measure is the way from the batch to the device.
+/// Rows that cost nothing to produce: a worker writes the sample's number and leaves the other bytes as they are. So
+/// only the transfer from the batch to the device is measured.
 #[derive(Debug)]
 pub(crate) struct Stamps {
     pub(crate) len: usize,
     pub(crate) row_bytes: usize,
 }
 
-/// A row of them.
+/// A row of [`Stamps`].
 #[derive(Debug)]
 pub(crate) struct Stamp {
     index: usize,
@@ -46,8 +46,8 @@ impl Sample for Stamp {
     }
 }
 
-/// Rows of bytes in memory, gathered into batches with their numbers: images that need no decoding. There are fewer in memory
-/// than the dataset has samples, so that a pass is as long as a measurement wants it.
+/// Rows of bytes in memory, gathered into batches with their numbers, like images that need no decoding. There are
+/// fewer rows in memory than samples in the dataset, so that a pass can be as long as a measurement needs.
 #[derive(Debug)]
 pub(crate) struct Rows {
     len: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// `len` samples, from as many places in memory as `in_memory`.
+    /// Creates a dataset of `len` samples that share `in_memory` rows.
     pub(crate) fn new(len: usize, row_bytes: usize, in_memory: usize) -> Self {
         Self { len, row_bytes, source: vec![7; in_memory * row_bytes] }
     }

@@ -1,4 +1,4 @@
-//! Running something that may hang or panic, on a machine where nobody can look.
+//! Runs jobs that may hang or panic, on a machine that is not supervised.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 
-/// Runs `job` on a thread of its own. A panic is an error, and so is a job that is not over after `patience`: its thread is
-/// left alone.
+/// Runs `job` on a separate thread. A panic is an error, and so is a job that has not finished after `patience`: its
+/// thread is abandoned.
 pub(crate) fn within<T: Send + 'static>(
     patience: Duration,
     job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -15,7 +15,7 @@ pub(crate) fn within<T: Send + 'static>(
     let (done, outcome) = sync_channel(1);
     std::thread::Builder::new().name("job".into()).spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(job));
-        // Nobody listens any more if it took too long.
+        // After the timeout there is no receiver any more.
         let _ = done.send(outcome);
     })?;
     match outcome.recv_timeout(patience) {
@@ -23,10 +23,12 @@ pub(crate) fn within<T: Send + 'static>(
         Ok(Err(panic)) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied());
-            Err(anyhow!("panicked: {}", text.unwrap_or("without a text")))
+            Err(anyhow!("panicked: {}", text.unwrap_or("without a message")))
         }
-        Err(RecvTimeoutError::Timeout) => bail!("not over after {} s; its thread was left alone", patience.as_secs()),
-        Err(RecvTimeoutError::Disconnected) => bail!("its thread ended without a word"),
+        Err(RecvTimeoutError::Timeout) => {
+            bail!("not finished after {} s; its thread was abandoned", patience.as_secs())
+        }
+        Err(RecvTimeoutError::Disconnected) => bail!("its thread ended without a result"),
     }
 }
 
@@ -41,6 +43,6 @@ mod tests {
         assert_eq!(panic.to_string(), "panicked: number 7");
         let (_open, never) = std::sync::mpsc::channel::<()>();
         let hang = within(Duration::from_millis(1), move || Ok(never.recv()?)).unwrap_err();
-        assert!(hang.to_string().starts_with("not over"), "{hang}");
+        assert!(hang.to_string().starts_with("not finished"), "{hang}");
     }
 }

@@ -1,4 +1,4 @@
-//! The whole program over the fake driver: what it would do on a GPU, in little.
+//! The whole program over the fake driver: a small version of a run on a GPU.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn program(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slotline-cuda-check")).args(arguments).output().unwrap()
 }
 
-/// What the last line says.
+/// Parses the last line.
 fn report(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
@@ -19,14 +19,14 @@ fn list<'a>(report: &'a Value, part: &str) -> &'a [Value] {
     report["measure"][part].as_array().unwrap_or_else(|| panic!("no {part} in {report}"))
 }
 
-/// Whether there are quartiles, in order, of numbers that are neither negative nor absurd.
+/// Whether these are ordered quartiles of numbers that are neither negative nor absurd.
 fn is_spread(value: &Value) -> bool {
     let [low, median, high] = ["low", "median", "high"].map(|name| value[name].as_f64().unwrap_or(f64::NAN));
     0.0 <= low && low <= median && median <= high && high < 1e6
 }
 
 #[test]
-fn all_checks_are_passed_and_every_figure_is_there() {
+fn all_checks_pass_and_every_figure_is_present() {
     let output = program(&["--fake", "--json", "--workers", "2"]);
     let report = report(&output);
     assert!(output.status.success() && report["ok"] == true, "{report}");
@@ -63,7 +63,7 @@ fn all_checks_are_passed_and_every_figure_is_there() {
 }
 
 #[test]
-fn checks_are_passed_whatever_the_schedule() {
+fn checks_pass_with_any_schedule() {
     for seed in 1..=8 {
         let output = program(&["check", "--fake", "--seed", &seed.to_string()]);
         assert!(output.status.success(), "seed {seed}: {output:?}");
@@ -72,18 +72,21 @@ fn checks_are_passed_whatever_the_schedule() {
 }
 
 #[test]
-fn a_gate_that_is_missing_is_noticed() {
+fn a_missing_gate_is_noticed() {
     for gate in ["host", "copy", "training", "consumed"] {
         let output = program(&["check", "--fake", "--json", "--without", gate]);
         let report = report(&output);
         assert!(!output.status.success() && report["ok"] == false, "without {gate}: {report}");
         let failed: Vec<_> = report["check"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
-        assert!(failed.iter().any(|check| check["check"] == "the fake driver saw nothing wrong"), "{gate}: {failed:?}");
+        assert!(
+            failed.iter().any(|check| check["check"] == "the fake driver found no violations"),
+            "{gate}: {failed:?}"
+        );
     }
 }
 
 #[test]
-fn a_driver_that_is_not_there_is_an_error() {
+fn a_missing_driver_is_an_error() {
     let output = program(&["--fake=/no/such/libcuda.so"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/libcuda.so"), "{output:?}");

@@ -1,22 +1,22 @@
-// A network of two layers: 64 pixels, 128 rectifiers, 10 digits. `digits.ptx` is made of this file by `ptx.py`, two
-// folders up.
+// A network of two layers: 64 pixels, 128 rectifiers, 10 digits. `digits.ptx` is compiled from this file by `ptx.py`,
+// two folders up.
 
 #define PIXELS 64
 #define HIDDEN 128
 #define DIGITS 10
 
-// From each input to all outputs, then the biases.
+// The weights from each input to all outputs, then the biases.
 struct Net {
     float hidden[PIXELS][HIDDEN], hidden_bias[HIDDEN];
     float output[HIDDEN][DIGITS], output_bias[DIGITS];
 };
 
-// What a step keeps of one sample.
+// The values of one sample that a training step keeps.
 struct Trace {
     float pixels[PIXELS];
-    float active[HIDDEN];  // what the hidden layer gave
-    float back[HIDDEN];    // the gradient of the loss by what went into it
-    float wrong[DIGITS];   // and by what went into the softmax
+    float active[HIDDEN];  // the output of the hidden layer
+    float back[HIDDEN];    // the gradient of the loss with respect to the hidden layer's input
+    float wrong[DIGITS];   // the gradient of the loss with respect to the softmax's input
 };
 
 // Sums over an epoch.
@@ -25,7 +25,7 @@ struct Score {
     unsigned int correct;
 };
 
-// Runs the network on a batch: a block for each sample, with a thread for each rectifier.
+// Runs the network on a batch: one block for each sample, with one thread for each rectifier.
 extern "C" __global__ void run(const unsigned char* images, const long long* labels, const Net* net, Trace* traces,
                                Score* score) {
     Trace* trace = traces + blockIdx.x;
@@ -62,7 +62,7 @@ extern "C" __global__ void run(const unsigned char* images, const long long* lab
     trace->back[unit] = trace->active[unit] > 0.0f ? back : 0.0f;
 }
 
-// The gradient of one weight: the sum over the samples of what went in (1 for a bias) times the gradient of what came out.
+// The gradient of one weight: the sum over the samples of the input (1 for a bias) times the gradient of the output.
 __device__ float gradient(int weight, const Trace* traces, int samples) {
     bool last = weight >= (PIXELS + 1) * HIDDEN;
     int at = last ? weight - (PIXELS + 1) * HIDDEN : weight, outputs = last ? DIGITS : HIDDEN;
@@ -75,7 +75,7 @@ __device__ float gradient(int weight, const Trace* traces, int samples) {
     return sum;
 }
 
-// A step of gradient descent with momentum: a thread for each weight.
+// A step of gradient descent with momentum: one thread for each weight.
 extern "C" __global__ void descend(float* net, float* velocity, const Trace* traces, int samples, float rate) {
     int weight = blockIdx.x * blockDim.x + threadIdx.x;
     if (weight >= sizeof(Net) / sizeof(float)) return;

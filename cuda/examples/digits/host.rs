@@ -1,4 +1,4 @@
-//! What the kernels of `digits.cu` do, on the host: for machines without a GPU, where a fake driver runs these instead.
+//! Implements the kernels of `digits.cu` on the host: on machines without a GPU, the fake driver runs these instead.
 
 use slotline_cuda_fake::{Fake, Launch, Options};
 
@@ -26,11 +26,11 @@ struct Score {
     correct: u32,
 }
 
-/// Loads the fake driver in the place of a real one.
+/// Loads the fake driver instead of a real one.
 pub(crate) fn load_fake_driver() {
     let fake = Fake::load();
     fake.reset(Options::default());
-    // SAFETY: the kernels get what `Net::test` and `Net::train` give them, in memory that the host can follow.
+    // SAFETY: the kernels get the parameters of `Net::test` and `Net::train`, in memory that the host can access.
     fake.kernel("run", |launch| unsafe { run(launch) });
     // SAFETY: as above.
     fake.kernel("descend", |launch| unsafe { descend(launch) });
@@ -38,10 +38,11 @@ pub(crate) fn load_fake_driver() {
 
 /// # Safety
 ///
-/// The parameters are those of `run`.
+/// The parameters must be those of `run`.
 unsafe fn run(launch: &Launch<'_>) {
     let samples = launch.grid[0] as usize;
-    // SAFETY: the caller's word: so many images, labels and traces, which nobody else has now.
+    // SAFETY: the caller passes the parameters of `run`: this many images, labels and traces, to which nothing else
+    // has access.
     let (images, labels, net, traces, score) = unsafe {
         (
             std::slice::from_raw_parts(launch.param::<*const [u8; PIXELS]>(0), samples),
@@ -74,9 +75,10 @@ unsafe fn run(launch: &Launch<'_>) {
 
 /// # Safety
 ///
-/// The parameters are those of `descend`.
+/// The parameters must be those of `descend`.
 unsafe fn descend(launch: &Launch<'_>) {
-    // SAFETY: the caller's word: two networks and as many traces as are said, which nobody else has now.
+    // SAFETY: the caller passes the parameters of `descend`: two networks and this many traces, to which nothing else
+    // has access.
     let (net, velocity, traces, rate) = unsafe {
         let samples = launch.param::<i32>(3) as usize;
         let traces = std::slice::from_raw_parts(launch.param::<*const Trace>(2), samples);
@@ -104,7 +106,7 @@ unsafe fn descend(launch: &Launch<'_>) {
     }
 }
 
-/// What a layer gives, before the rectifier.
+/// Returns the output of a layer, before the rectifier.
 fn forward<const IN: usize, const OUT: usize>(
     input: &[f32; IN],
     weights: &[[f32; OUT]; IN],

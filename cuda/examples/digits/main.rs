@@ -1,9 +1,9 @@
-//! A small network learns to read the bundled digits, from batches that are on the device: the network of `slotline demo`,
-//! in two kernels (`digits.cu`).
+//! Trains a small network on the bundled digits, from batches that are on the device. It is the network of `slotline
+//! demo`, in two kernels (`digits.cu`).
 //!
 //! ```sh
 //! cargo run --release -p slotline-cuda --example digits              # on a GPU
-//! cargo run --release -p slotline-cuda --example digits -- --fake    # without one: over a driver that only pretends
+//! cargo run --release -p slotline-cuda --example digits -- --fake    # without one: over the fake driver
 //! ```
 
 mod host;
@@ -18,7 +18,7 @@ use crate::net::Net;
 
 const EPOCHS: u32 = 10;
 const BATCH: usize = 64;
-/// That of the first epoch; it falls evenly to nothing after the last one.
+/// The learning rate of the first epoch; it falls linearly to 0 after the last one.
 const LEARNING_RATE: f32 = 0.2;
 
 fn main() -> Result<(), BoxError> {
@@ -27,13 +27,13 @@ fn main() -> Result<(), BoxError> {
     }
     if let Err(reason) = probe() {
         eprintln!(
-            "{reason}\nWithout a GPU, `-- --fake` at the end of the command runs this over a driver that only pretends."
+            "{reason}\nWithout a GPU, add `-- --fake` to the end of the command to run this over the fake driver."
         );
         std::process::exit(1);
     }
     let device = Device::new(0)?;
     let mut net = Net::new(&device, BATCH)?;
-    // The training loop's own stream, by its handle.
+    // The training loop's stream, by its handle.
     // SAFETY: the loaders and their batches are dropped before the network.
     let stream = unsafe { net.stream() };
 
@@ -42,7 +42,7 @@ fn main() -> Result<(), BoxError> {
     let [train, test] = <[_; 2]>::try_from(parts).expect("two lengths give two parts");
     let train = Loader::builder(train).batch_size(BATCH).shuffle(true).seed(42).num_workers(2);
     let test = Loader::builder(test).batch_size(BATCH);
-    // Three batches on their way to the device, in memory that it reads by itself.
+    // Up to three batches in transfer to the device, in memory that it reads directly.
     let mut train = DeviceLoader::new(train.hold(3).memory(device.pinned()).build()?, &device)?;
     let mut test = DeviceLoader::new(test.hold(3).memory(device.pinned()).build()?, &device)?;
 
@@ -52,9 +52,9 @@ fn main() -> Result<(), BoxError> {
         for batch in train.epoch()? {
             let batch = batch?;
             batch.ready_on(&stream)?; // the stream waits for the copy; this thread does not
-            // SAFETY: ready on the network's stream, digits, and at most as many as it was made for.
+            // SAFETY: the batch is ready on the network's stream, holds digits, and is at most `BATCH` samples long.
             unsafe { net.train(&batch, rate)? };
-        } // dropped: its memory is filled again when the stream has come this far
+        } // dropped: its memory is refilled once the stream reaches this point
         let training = net.score()?;
 
         for batch in test.epoch()? {

@@ -1,4 +1,4 @@
-//! The network, through cudarc's safe layer.
+//! The network, using cudarc's safe layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverErr
 use slotline::rng::Generator;
 use slotline_cuda::{Device, DeviceBatch, Stream};
 
-/// Made of `digits.cu` by `ptx.py`, two folders up.
+/// Compiled from `digits.cu` by `ptx.py`, two folders up.
 const KERNELS: &str = include_str!("digits.ptx");
 
-// As in `digits.cu`.
+// These constants must match `digits.cu`.
 pub(crate) const PIXELS: usize = 64;
 pub(crate) const HIDDEN: usize = 128;
 pub(crate) const DIGITS: usize = 10;
-/// Numbers of a `Net`, and of a `Trace`.
+/// The number of floats in a `Net` and in a `Trace`.
 const WEIGHTS: usize = (PIXELS + 1) * HIDDEN + (HIDDEN + 1) * DIGITS;
 const TRACE: usize = PIXELS + 2 * HIDDEN + DIGITS;
 
-/// Weights, and what a step needs beside them, on the device.
+/// The weights and the other state of a training step, on the device.
 pub(crate) struct Net {
     device: Device,
     stream: Arc<CudaStream>,
@@ -27,13 +27,13 @@ pub(crate) struct Net {
     weights: CudaSlice<f32>,
     velocity: CudaSlice<f32>,
     traces: CudaSlice<f32>,
-    /// A sum of losses, as f32, and a number of digits.
+    /// The sum of the losses, as f32, and the number of correct digits.
     score: CudaSlice<u32>,
     samples: usize,
 }
 
 impl Net {
-    /// A network with random weights, for batches of at most so many digits.
+    /// Creates a network with random weights, for batches of at most `most` digits.
     pub(crate) fn new(device: &Device, most: usize) -> Result<Self, DriverError> {
         let context = CudaContext::new(device.ordinal())?;
         let module = context.load_module(KERNELS.into())?;
@@ -51,49 +51,51 @@ impl Net {
         })
     }
 
-    /// The stream that it runs on.
+    /// Returns the stream that the network runs on.
     ///
     /// # Safety
     ///
-    /// The network must outlive what this gives, and every batch that is made ready on it.
+    /// The network must outlive the returned stream, and every batch that is made ready on it.
     pub(crate) unsafe fn stream(&self) -> Stream {
-        // SAFETY: a stream of the device's primary context, which is destroyed with the network.
+        // SAFETY: the stream belongs to the device's primary context. It is destroyed with the network, which the
+        // caller keeps longer.
         unsafe { Stream::from_raw(&self.device, self.stream.cu_stream().cast()) }
     }
 
-    /// One step on a batch of images u8 `[B, 8, 8]` and labels i64 `[B]` below 10.
+    /// Runs one training step on a batch of images u8 `[B, 8, 8]` and labels i64 `[B]` below 10.
     ///
     /// # Safety
     ///
-    /// The batch must be made ready on the [stream](Self::stream), have these fields, and no more samples than the network is for.
+    /// The batch must be made ready on the [stream](Self::stream), have these fields, and have at most as many
+    /// samples as the network was created for.
     pub(crate) unsafe fn train(&mut self, batch: &DeviceBatch, rate: f32) -> Result<(), DriverError> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of this function, which is the same for `test`.
         unsafe { self.test(batch)? };
         let samples = batch.len() as i32;
         let mut step = self.stream.launch_builder(&self.descend);
         step.arg(&mut self.weights).arg(&mut self.velocity).arg(&self.traces).arg(&samples).arg(&rate);
-        // SAFETY: the parameters of `descend`, and traces of that many samples.
+        // SAFETY: the parameters are those of `descend`, with traces of `samples` samples.
         unsafe { step.launch(LaunchConfig::for_num_elems(WEIGHTS as u32)) }?;
         Ok(())
     }
 
-    /// Runs on a batch, for the score alone.
+    /// Runs the network on a batch, only for the score.
     ///
     /// # Safety
     ///
-    /// As [`train`](Self::train).
+    /// The requirements of [`train`](Self::train) apply.
     pub(crate) unsafe fn test(&mut self, batch: &DeviceBatch) -> Result<(), DriverError> {
         let [images, labels] = [0, 1].map(|i| batch.field(i).expect("images and labels").ptr());
         let mut run = self.stream.launch_builder(&self.run);
         run.arg(&images).arg(&labels).arg(&self.weights).arg(&mut self.traces).arg(&mut self.score);
         let (grid_dim, block_dim) = ((batch.len() as u32, 1, 1), (HIDDEN as u32, 1, 1));
-        // SAFETY: the parameters of `run`; the batch is the caller's word.
+        // SAFETY: the parameters are those of `run`; the caller upholds the requirements on the batch.
         unsafe { run.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 }) }?;
         self.samples += batch.len();
         Ok(())
     }
 
-    /// How it did since this was asked last. Waits for the device.
+    /// Returns the score since the last call. Waits for the device.
     pub(crate) fn score(&mut self) -> Result<Score, DriverError> {
         let sums = self.stream.clone_dtoh(&self.score)?;
         self.stream.synchronize()?;
@@ -103,7 +105,7 @@ impl Net {
     }
 }
 
-/// Means over some digits.
+/// The mean loss and the accuracy over some digits.
 pub(crate) struct Score {
     loss: f32,
     accuracy: f32,
@@ -115,7 +117,8 @@ impl fmt::Display for Score {
     }
 }
 
-/// Weights spread evenly around 0, so that signals keep their size through a layer of rectifiers; biases of 0.
+/// Returns weights uniformly distributed around 0, so that signals keep their size through a layer of rectifiers;
+/// biases are 0.
 fn weights() -> Vec<f32> {
     let mut generator = Generator::from_seed(42);
     let mut layer = |inputs: usize, outputs: usize| {

@@ -1,4 +1,4 @@
-//! The test's side: loads the driver, sets it up, and asks it what it saw.
+//! The interface for tests: loads the fake driver, configures it, and reads what it detected.
 
 use std::ffi::{CString, OsStr, c_char, c_void};
 use std::fmt;
@@ -9,66 +9,65 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::control::{Controls, Lines, Live, Number, Options, SYMBOL, Skip, VERSION};
 
-/// The file that cargo makes of this crate.
+/// The name of the library file that cargo builds from this crate.
 const FILE: &str = "libslotline_cuda_fake.so";
 
-/// The fake driver, loaded into this process in the place of a real one.
+/// The fake driver, loaded into this process instead of a real one.
 ///
-/// There is one in a process, and all threads see the same. Tests that share a process take a
-/// [`session`](Self::session).
+/// A process has one fake driver, shared by all threads. Tests that share a process use a [`session`](Self::session).
 pub struct Fake {
     controls: &'static Controls,
     path: PathBuf,
     session: Mutex<()>,
 }
 
-/// Why the fake driver could not take a driver's place.
+/// The fake driver could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No such file near the running program.
-    #[error("no {FILE} in any of {searched:?}; `cargo build -p slotline-cuda-fake` makes it")]
+    /// The library file was not found near the running program.
+    #[error("{FILE} is in none of {searched:?}; build it with `cargo build -p slotline-cuda-fake`")]
     NotFound {
-        /// The folders that were looked into.
+        /// The folders that were searched.
         searched: Vec<PathBuf>,
     },
-    /// The system's loader refused the file.
+    /// The system's dynamic loader rejected the file.
     #[error("cannot load {}: {reason}", path.display())]
     Refused {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
-    /// The file is something else, or of another build than this program.
-    #[error("{} is no fake driver of this build; build it anew", path.display())]
+    /// The file is a different library, or comes from a different build than this program.
+    #[error("{} is not a fake driver of this build; rebuild it", path.display())]
     Foreign {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// Another `libcuda.so` was loaded before, and CUDA calls would go there.
-    #[error("this process has loaded another libcuda.so already; load the fake one before the first CUDA call")]
+    /// Another `libcuda.so` was loaded before, so CUDA calls would go to that one.
+    #[error("this process has already loaded another libcuda.so; load the fake driver before the first CUDA call")]
     TooLate,
 }
 
 impl Fake {
-    /// Loads the driver that cargo built along with the running program, on the first call. It stays until the process
-    /// ends.
+    /// Loads the fake driver that cargo built along with the running program, on the first call. It stays loaded
+    /// until the process exits.
     ///
-    /// To be called before the first CUDA call of the process.
+    /// Call this before the first CUDA call of the process.
     ///
     /// # Panics
     ///
-    /// If that fails; the message is a [`LoadError`].
+    /// Panics if the driver cannot be loaded; the message is a [`LoadError`].
     pub fn load() -> &'static Self {
         Self::find().and_then(|path| Self::load_from(&path)).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Loads the driver from this file, unless it is loaded already.
+    /// Loads the fake driver from this file, unless it is already loaded.
     ///
     /// # Errors
     ///
-    /// If that fails, or if it is too late.
+    /// Fails if the file cannot be loaded, or if another driver was loaded before.
     pub fn load_from(path: &Path) -> Result<&'static Self, LoadError> {
         static LOADED: OnceLock<Fake> = OnceLock::new();
         static LOADING: Mutex<()> = Mutex::new(());
@@ -79,12 +78,13 @@ impl Fake {
         }
     }
 
-    /// The driver's file: beside the running program, in the folders that cargo puts it in, or on the loader's path,
-    /// which cargo sets for what it runs (a documentation test is somewhere else altogether).
+    /// Returns the path of the library file. It is searched next to the running program, in the folders that cargo
+    /// puts it in, and on the loader's path, which cargo sets for the programs that it runs (documentation tests run
+    /// from an unrelated folder).
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// Fails if the file is not found.
     pub fn find() -> Result<PathBuf, LoadError> {
         let program = std::env::current_exe().unwrap_or_default();
         let beside = program.parent().unwrap_or(Path::new("."));
@@ -96,96 +96,98 @@ impl Fake {
         found.ok_or(LoadError::NotFound { searched })
     }
 
-    /// The file that it was loaded from.
+    /// Returns the path of the file that the driver was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// [`reset`](Self::reset), and no other session until this one is dropped: for tests that share a process.
+    /// Calls [`reset`](Self::reset), and blocks other sessions until this one is dropped. For tests that share a
+    /// process.
     pub fn session(&'static self, options: Options) -> Session {
         let only = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         self.reset(options);
         Session { fake: self, _only: only }
     }
 
-    /// Begins anew: everything is given back, and counters, switches, kernels, watches and violations are gone. Work in
-    /// flight never happens. Says what had not been given back.
+    /// Resets the driver: releases everything, and clears counters, switches, kernels, watches and violations. Work
+    /// in flight is discarded. Returns what was not released before.
     ///
-    /// `cuInit` stays called, as programs call it once.
+    /// The driver stays initialised, since programs call `cuInit` only once.
     pub fn reset(&self, options: Options) -> Live {
         (self.controls.reset)(&raw const options)
     }
 
-    /// How many driver calls were made, whatever came of them.
+    /// Returns the number of driver calls, including failed ones.
     pub fn calls(&self) -> u64 {
         (self.controls.number)(Number::Calls)
     }
 
-    /// How many calls were made of the driver's function of this name.
+    /// Returns the number of calls of the driver function with this name.
     pub fn count(&self, name: &str) -> u64 {
         (self.controls.count)(name.as_ptr(), name.len())
     }
 
-    /// Copies whose host memory was not page-locked.
+    /// Returns the number of copies whose host memory was not page-locked.
     pub fn pageable_copies(&self) -> u64 {
         (self.controls.number)(Number::PageableCopies)
     }
 
-    /// Copies, kernels, records and waits that are not done.
+    /// Returns the number of copies, kernels, records and waits that are not done.
     pub fn pending(&self) -> u64 {
         (self.controls.number)(Number::Pending)
     }
 
-    /// What has not been given back.
+    /// Returns the resources that have not been released.
     pub fn live(&self) -> Live {
         (self.controls.live)()
     }
 
-    /// What the detectors saw, in order; the first 1000.
+    /// Returns what the detectors found, in order; at most the first 1000.
     pub fn violations(&self) -> Vec<String> {
         self.lines(Lines::Violations)
     }
 
-    /// The calls by name, and indented between them the steps that the streams made. Empty unless [`Options::trace`].
+    /// Returns the calls by name and, indented between them, the steps of the streams. Empty unless
+    /// [`Options::trace`] is set.
     pub fn trace(&self) -> Vec<String> {
         self.lines(Lines::Trace)
     }
 
-    /// The `n`-th call from now fails with this code, and that one only. 0 is the next.
+    /// Makes only the `n`-th call from now fail with this code; 0 is the next call.
     pub fn fail_call(&self, n: u64, code: u32) {
         (self.controls.fail)(n, code, false);
     }
 
-    /// The `n`-th call from now and all that follow fail with this code, as after an error that the driver keeps.
+    /// Makes the `n`-th call from now and all later calls fail with this code, like a sticky error of a driver.
     pub fn fail_from(&self, n: u64, code: u32) {
         (self.controls.fail)(n, code, true);
     }
 
-    /// No call is made to fail any more.
+    /// Stops injecting failures.
     pub fn fail_none(&self) {
         (self.controls.fail)(u64::MAX, 0, false);
     }
 
-    /// Takes these gates away, and puts the others back.
+    /// Disables exactly these gates, and enables all others.
     pub fn skip(&self, gates: &[Skip]) {
         (self.controls.skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
     }
 
-    /// While held, no stream makes a step: queries say "not ready" of what is pending, and calls that would wait for it
-    /// fail with 702.
+    /// Sets whether streams are held. While they are, no stream makes a step: queries of pending work return "not
+    /// ready", and calls that would wait for it fail with 702.
     pub fn hold(&self, held: bool) {
         (self.controls.hold)(held);
     }
 
-    /// Makes so many steps, or fewer if nothing is left that can be done. Says how many.
+    /// Makes `steps` steps, or fewer if no stream can make one. Returns the number of steps made.
     pub fn advance(&self, steps: u64) -> u64 {
         (self.controls.advance)(steps)
     }
 
-    /// `run` is what kernels of this name do, all of it at their last step. Other kernels do nothing.
+    /// Sets the host function that runs as the kernels of this name, at their last step. Other kernels do nothing.
     ///
-    /// The parameters come from the declaration in the module's PTX. `run` must make no CUDA call and ask this driver
-    /// nothing: both would wait for it.
+    /// The parameters come from the declaration in the module's PTX. `run` must not make CUDA calls or use this
+    /// [`Fake`]: both would deadlock.
     pub fn kernel(&self, name: &str, run: impl Fn(&Launch<'_>) + Send + Sync + 'static) {
         extern "C" fn call(
             user: *mut c_void,
@@ -194,8 +196,8 @@ impl Fake {
             grid: *const u32,
             block: *const u32,
         ) {
-            // SAFETY: `user` is the box below, which is never freed; the driver gives `n` addresses and three numbers
-            // each.
+            // SAFETY: `user` is the box below, which is never freed. The driver passes `n` addresses, and three
+            // numbers for each of `grid` and `block`.
             let (run, params, grid, block) = unsafe {
                 let params: &[*mut c_void] = if n == 0 { &[] } else { std::slice::from_raw_parts(params, n) };
                 (&*user.cast::<Run>(), params, *grid.cast(), *block.cast())
@@ -207,19 +209,19 @@ impl Fake {
         (self.controls.kernel)(name.as_ptr(), name.len(), call, user.cast());
     }
 
-    /// Kernels of this name read device memory: from the address in parameter `pointer`, `unit` bytes times the number
-    /// in parameter `count`. The detectors see to it that the bytes are there when the kernel begins and stay until it
-    /// ends.
+    /// Declares that kernels of this name read device memory at the address in parameter `pointer`; the length is
+    /// `unit` bytes times the number in parameter `count`. The detectors check that the bytes are allocated when the
+    /// kernel starts and do not change until it ends.
     pub fn watch(&self, name: &str, pointer: usize, count: usize, unit: usize) {
         (self.controls.watch)(name.as_ptr(), name.len(), pointer, count, unit);
     }
 
-    /// Launches a kernel that only reads these bytes, and is watched, on the stream with this raw handle; no driver
-    /// call is made. For the default streams (0, 1, 2) the calling thread needs a current context.
+    /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle, without a driver
+    /// call. For the default streams (0, 1, 2) the calling thread needs a current context.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// Returns the driver's error code.
     pub fn read_on(&self, stream: *mut c_void, from: u64, bytes: usize) -> Result<(), u32> {
         match (self.controls.read_on)(stream, from, bytes) {
             0 => Ok(()),
@@ -229,7 +231,7 @@ impl Fake {
 
     fn lines(&self, which: Lines) -> Vec<String> {
         extern "C" fn push(to: *mut c_void, text: *const u8, len: usize) {
-            // SAFETY: `to` is the vector below, and the driver gives `len` bytes of text.
+            // SAFETY: `to` is the vector below, and the driver passes `len` bytes of text.
             let (to, text) = unsafe { (&mut *to.cast::<Vec<String>>(), std::slice::from_raw_parts(text, len)) };
             to.push(String::from_utf8_lossy(text).into_owned());
         }
@@ -245,7 +247,7 @@ impl fmt::Debug for Fake {
     }
 }
 
-/// The fake driver, for one test at a time.
+/// Exclusive use of the fake driver, for one test at a time.
 #[derive(Debug)]
 pub struct Session {
     fake: &'static Fake,
@@ -264,30 +266,30 @@ impl Deref for Session {
 #[derive(Debug)]
 pub struct Launch<'a> {
     params: &'a [*mut c_void],
-    /// Blocks in x, y and z.
+    /// The number of blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y and z.
+    /// The number of threads of a block in x, y and z.
     pub block: [u32; 3],
 }
 
 impl Launch<'_> {
-    /// The addresses of the parameters' values, as `cuLaunchKernel` gets them.
+    /// Returns the addresses of the parameters' values, as passed to `cuLaunchKernel`.
     pub fn params(&self) -> &[*mut c_void] {
         self.params
     }
 
-    /// The value of a parameter. Pointers into device memory are `u64`, or pointers: the host can follow them while the
-    /// kernel runs.
+    /// Returns the value of a parameter. Read pointers into device memory as `u64` or as a pointer type; the host can
+    /// dereference them while the kernel runs.
     ///
     /// # Safety
     ///
-    /// The kernel's parameter `i` is a `T`.
+    /// The kernel's parameter `i` must be a `T`.
     ///
     /// # Panics
     ///
-    /// If the kernel has fewer parameters.
+    /// Panics if the kernel has fewer parameters.
     pub unsafe fn param<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: the driver keeps the value there, and the caller knows its type.
+        // SAFETY: the driver keeps the value at this address, and the caller ensures that it is a `T`.
         unsafe { self.params[i].cast::<T>().read_unaligned() }
     }
 }
@@ -296,11 +298,12 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     let refused = |reason| LoadError::Refused { path: path.to_owned(), reason };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| refused(error.to_string()))?;
     let symbol = CString::new(SYMBOL).map_err(|error| refused(error.to_string()))?;
-    // SAFETY: loading runs nothing of the library; the handle is never closed, so what it gives stays.
+    // SAFETY: loading the fake driver's library runs none of its code; the handle is never closed, so its symbols
+    // stay valid.
     let (library, table) = unsafe {
         let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if library.is_null() {
-            return Err(refused(loader_says(libc::dlerror())));
+            return Err(refused(loader_message(libc::dlerror())));
         }
         (library, libc::dlsym(library, symbol.as_ptr()))
     };
@@ -308,7 +311,8 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     if table.is_null() {
         return Err(foreign);
     }
-    // SAFETY: the symbol is a function that gives a table, whose first field is the version in every build.
+    // SAFETY: the symbol is a function that returns a pointer to a table, whose first field is the version in every
+    // build.
     let controls = unsafe {
         let table = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Controls>(table)();
         if *table.cast::<u64>() != VERSION {
@@ -316,7 +320,7 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         &*table
     };
-    // SAFETY: asks who answers to the name, and loads nothing.
+    // SAFETY: the call only looks up which library has this name, and loads nothing.
     if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
         return Err(LoadError::TooLate);
     }
@@ -325,12 +329,12 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
 
 /// # Safety
 ///
-/// Null or a C string.
-unsafe fn loader_says(text: *const c_char) -> String {
+/// `text` must be null or a C string.
+unsafe fn loader_message(text: *const c_char) -> String {
     if text.is_null() {
-        return "for no reason that the loader says".to_owned();
+        return "the loader gave no reason".to_owned();
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller passes a C string if the pointer is not null.
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
     OsStr::from_bytes(text.to_bytes()).to_string_lossy().into_owned()
 }

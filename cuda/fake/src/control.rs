@@ -1,11 +1,11 @@
-//! What the client and the driver say to each other. They are two copies of this crate, one in the program and one in
-//! the library that it loaded, so nothing but plain values, addresses and C functions goes between them.
+//! The interface between the client and the driver. They are two copies of this crate, one in the program and one in
+//! the library that it loaded, so they exchange only plain values, addresses and C functions.
 
 use std::ffi::c_void;
 
-/// What the library's one function of ours is called.
+/// The name of the only function that the library exports in addition to the driver's.
 pub(crate) const SYMBOL: &str = "slotline_fake_controls";
-/// Told apart from the tables of other builds, by all that goes between the two and could differ.
+/// Distinguishes the tables of different builds, by everything in the interface that could differ.
 pub(crate) const VERSION: u64 = version(
     env!("CARGO_PKG_VERSION"),
     &[
@@ -35,32 +35,34 @@ const fn version(package: &str, layout: &[u64]) -> u64 {
     hash
 }
 
-/// How the driver behaves from a [`reset`](crate::Fake::reset) on.
+/// The behaviour of the driver from a [`reset`](crate::Fake::reset) on.
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the schedule is drawn from. The same seed and the same calls give the same schedule.
+    /// The seed of the schedule. The same seed and the same calls give the same schedule.
     pub seed: u64,
-    /// How many devices there are. With none, `cuInit` says so.
+    /// The number of devices. With 0, `cuInit` reports that there is none.
     pub devices: usize,
-    /// Memory of each device, in bytes.
+    /// The memory of each device, in bytes.
     pub memory_bytes: usize,
-    /// At each driver call the streams make 0 to this many steps first.
+    /// The maximum number of steps that the streams make at the start of each driver call; the number is drawn from 0
+    /// on.
     pub max_steps_per_call: u32,
-    /// A copy or a kernel begins 0 to this many of its stream's steps late.
+    /// The maximum delay of a copy or a kernel, in steps of its stream; the delay is drawn from 0 on.
     pub latency: u32,
-    /// How much of a copy is one step, in bytes.
+    /// The number of bytes that one step of a copy copies.
     pub piece_bytes: usize,
-    /// A kernel takes 1 to this many steps.
+    /// The maximum number of steps of a kernel; the number is drawn from 1 on.
     pub kernel_steps: u32,
-    /// A thread makes steps all the time, beside the calls: real concurrency, at the price of the same schedule.
+    /// Whether a thread makes steps all the time, in addition to the calls. This gives real concurrency, but no
+    /// reproducible schedule.
     pub ticker: bool,
-    /// While a copy is in flight, the whole pages of its host memory can only be read: an early write is a `SIGSEGV` at
-    /// the guilty instruction. For tests in a process of their own.
+    /// Whether the whole pages of a copy's host memory are read-only while the copy is in flight: an early write
+    /// raises `SIGSEGV` at the faulting instruction. For tests that run in a separate process.
     pub read_only_sources: bool,
-    /// Keep [`trace`](crate::Fake::trace).
+    /// Whether to record a [`trace`](crate::Fake::trace).
     pub trace: bool,
-    /// What `cuDriverGetVersion` says.
+    /// The version that `cuDriverGetVersion` returns.
     pub driver_version: i32,
 }
 
@@ -82,47 +84,47 @@ impl Default for Options {
     }
 }
 
-/// What the driver's user has not given back, be its context still there or not.
+/// The resources that were not released, including those whose context was destroyed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
-    /// Devices whose primary context is retained.
+    /// The number of devices whose primary context is retained.
     pub contexts: usize,
-    /// Streams that were created.
+    /// The number of created streams.
     pub streams: usize,
-    /// Events.
+    /// The number of events.
     pub events: usize,
-    /// Modules.
+    /// The number of modules.
     pub modules: usize,
-    /// Memory of all devices, in bytes.
+    /// The allocated memory of all devices, in bytes.
     pub device_bytes: usize,
-    /// Host memory that is registered, in bytes.
+    /// The registered host memory, in bytes.
     pub registered_bytes: usize,
-    /// Host memory that the driver allocated, in bytes.
+    /// The host memory allocated by the driver, in bytes.
     pub host_alloc_bytes: usize,
 }
 
-/// A gate of the overlap protocol that the driver can take away by lying.
+/// A gate of the overlap protocol that the driver can disable by returning wrong answers.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The host waits for nothing: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize` say
-    /// at once that all is done.
+    /// The host does not wait: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize`
+    /// immediately report that the work is done.
     HostWait = 1,
     /// `cuStreamWaitEvent` does nothing on streams that have carried a copy to the device.
     CopyWait = 2,
-    /// `cuStreamWaitEvent` does nothing on streams that have not.
+    /// `cuStreamWaitEvent` does nothing on streams that have not carried a copy to the device.
     TrainingWait = 4,
     /// `cuEventRecord` does nothing on streams that have not carried a copy to the device.
     Consumed = 8,
 }
 
-/// A kernel's function on the host: the user's pointer, the parameters' addresses and their number, grid, block.
+/// The host function of a kernel: the user's pointer, the parameters' addresses and their number, grid, block.
 pub(crate) type HostKernel = extern "C" fn(*mut c_void, *const *mut c_void, usize, *const u32, *const u32);
-/// Takes one line of text.
+/// Receives one line of text.
 pub(crate) type Sink = extern "C" fn(*mut c_void, *const u8, usize);
 
-/// A number that the driver tells.
+/// A number that the driver reports.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
@@ -131,7 +133,7 @@ pub(crate) enum Number {
     Pending,
 }
 
-/// Lines that the driver tells.
+/// Lines that the driver reports.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lines {
@@ -139,7 +141,7 @@ pub(crate) enum Lines {
     Trace,
 }
 
-/// The functions that the driver's library has for its client. Names are addresses and lengths of UTF-8.
+/// The functions that the driver's library provides to its client. Names are addresses and lengths of UTF-8.
 #[repr(C)]
 pub(crate) struct Controls {
     pub(crate) version: u64,
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_with_another_layout_has_another_version() {
+    fn a_different_layout_changes_the_version() {
         let sizes = [size_of::<Controls>(), size_of::<Options>(), size_of::<Live>()].map(|size| size as u64);
         let gates = [Skip::HostWait, Skip::CopyWait, Skip::TrainingWait, Skip::Consumed].map(|gate| gate as u64);
         let layout = [&sizes[..], &gates, &[Number::Pending as u64, Lines::Trace as u64]].concat();

@@ -1,8 +1,9 @@
-//! A CUDA driver over host memory that watches what is done with it, for tests without a GPU.
+//! A fake CUDA driver that runs on host memory and detects misuse, for tests without a GPU.
 //!
-//! The crate is two things. Its dynamic library has the driver's functions and is loaded under the name `libcuda.so`,
-//! so that CUDA programs take it for the real one, cudarc without a change among them. Its Rust library is the test's
-//! side: [`Fake::load`] puts the driver in place, and [`Fake`] sets it up and says what it saw.
+//! The crate has two parts. Its dynamic library implements the driver's functions and is loaded under the name
+//! `libcuda.so`, so that CUDA programs use it instead of a real driver; cudarc works unmodified. Its Rust library is
+//! the interface for tests: [`Fake::load`] installs the fake driver, and [`Fake`] configures it and reports what it
+//! detected.
 //!
 //! ```
 //! use slotline_cuda_fake::{Fake, Options};
@@ -13,35 +14,35 @@
 //! assert!(fake.violations().is_empty());
 //! ```
 //!
-//! # How it runs
+//! # Execution model
 //!
-//! Streams do their work in small steps: a copy is many pieces of [`Options::piece_bytes`], the last one first, and a
-//! kernel takes some steps too. Each driver call first makes a few steps, of streams that a generator seeded with
-//! [`Options::seed`] picks; calls that wait make steps until what they wait for is done. There is no clock and no
-//! thread, so the same calls with the same seed give the same schedule, and many seeds give many. With
-//! [`Options::ticker`] a thread makes steps as well, which is real concurrency, and no schedule comes twice.
+//! Streams work in small steps: a copy consists of many pieces of [`Options::piece_bytes`], the last one first, and a
+//! kernel also takes several steps. Each driver call first makes a few steps of streams picked by a generator that is
+//! seeded with [`Options::seed`]. Calls that wait make steps until the awaited work is done. There is no clock and no
+//! thread, so the same calls with the same seed give the same schedule, and different seeds give different schedules.
+//! With [`Options::ticker`] a thread makes steps concurrently, and schedules are not reproducible.
 //!
-//! Contexts, streams, events, memory and modules are checked as a driver checks them: codes are the driver's. Where
-//! drivers differ or are silent, this one is strict. Every call on memory, streams and events needs a current context
-//! (201); of a device only the primary context is there. Kernels' code is not run: [`Fake::kernel`] gives a function of
-//! the host in its place.
+//! Contexts, streams, events, memory and modules are checked as a real driver checks them, with the same error codes.
+//! Where drivers differ or the documentation is silent, the fake driver is strict. Every call on memory, streams and
+//! events needs a current context (201). Each device has only its primary context. The code of kernels is not run:
+//! [`Fake::kernel`] registers a host function to run instead.
 //!
-//! # What it sees
+//! # Violations
 //!
-//! [`Fake::violations`] has a line for each of these:
+//! [`Fake::violations`] returns one line for each of these:
 //!
 //! - host memory that is written while a copy from it is in flight (compared by hash, at each piece and at the end);
-//! - jobs on the same bytes, one of them writing, that nothing keeps apart: two copies, a copy and a kernel that
-//!   [reads](Fake::watch) what is copied, or memory that is freed on one stream and used on another;
-//! - bytes that change while a kernel reads them, whoever wrote them;
-//! - memory that is freed or unregistered while it is in use, or freed twice; addresses outside an allocation, or past
-//!   its end; a stream of one device with memory of another; host memory that is page-locked only in part.
+//! - unordered jobs on the same bytes, at least one of which writes: two copies, a copy and a kernel that
+//!   [reads](Fake::watch) the copied bytes, or memory that is freed on one stream and used on another;
+//! - bytes that change while a kernel reads them, regardless of the writer;
+//! - memory that is freed or unregistered while in use, or freed twice; addresses outside an allocation or past its
+//!   end; a stream of one device with memory of another; host memory that is only partly page-locked.
 //!
-//! With [`Options::read_only_sources`] an early write is a `SIGSEGV` where it happens instead. [`Fake::skip`] takes one
-//! gate of the overlap protocol away, to see that the detectors notice; [`Fake::fail_call`] lets any one call fail;
-//! [`Fake::live`] says what was not given back.
+//! With [`Options::read_only_sources`], an early write instead raises `SIGSEGV` at the faulting instruction.
+//! [`Fake::skip`] disables a gate of the overlap protocol, to verify that the detectors notice; [`Fake::fail_call`]
+//! makes any single call fail; [`Fake::live`] reports resources that were not released.
 //!
-//! It says nothing about bandwidth or about the habits of real drivers.
+//! The fake driver does not model bandwidth or the behaviour of particular real drivers.
 
 mod client;
 mod control;

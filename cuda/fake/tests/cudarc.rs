@@ -1,4 +1,4 @@
-//! Unmodified cudarc over the fake driver: what its safe layer does works, and its data arrive.
+//! Unmodified cudarc over the fake driver: its safe layer works, and its data arrives.
 
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_OUT_OF_MEMORY};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
@@ -13,7 +13,7 @@ const PTX: &str = "
 ";
 
 #[test]
-fn bytes_go_to_the_device_and_come_back() {
+fn bytes_survive_a_round_trip_to_the_device() {
     for seed in 0..20 {
         let fake = Fake::load().session(Options { seed, ..Options::default() });
         let context = CudaContext::new(0).unwrap();
@@ -37,7 +37,7 @@ fn a_launch_runs_the_host_function_with_its_parameters() {
     let fake = Fake::load().session(Options::default());
     fake.watch("scale", 0, 1, 4);
     fake.kernel("scale", |launch| {
-        // SAFETY: as the PTX declares them; the kernel reads and writes `n` values of the device's memory.
+        // SAFETY: the types are those that the PTX declares; the kernel reads and writes `n` values of device memory.
         unsafe {
             let (values, n, by) = (launch.param::<*mut f32>(0), launch.param::<u32>(1), launch.param::<f32>(2));
             std::slice::from_raw_parts_mut(values, n as usize).iter_mut().for_each(|value| *value *= by);
@@ -60,7 +60,7 @@ fn a_launch_runs_the_host_function_with_its_parameters() {
 }
 
 #[test]
-fn two_devices_have_contexts_and_memory_of_their_own() {
+fn two_devices_have_separate_contexts_and_memory() {
     let fake = Fake::load().session(Options { devices: 2, memory_bytes: 1 << 20, ..Options::default() });
     let contexts = [CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap()];
     assert_ne!(contexts[0], contexts[1]);
@@ -80,7 +80,7 @@ fn two_devices_have_contexts_and_memory_of_their_own() {
 }
 
 #[test]
-fn an_error_that_stays_is_every_calls_error() {
+fn every_call_returns_a_sticky_error() {
     let fake = Fake::load().session(Options::default());
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
@@ -88,5 +88,5 @@ fn an_error_that_stays_is_every_calls_error() {
     assert_eq!(stream.synchronize(), Err(DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)));
     assert_eq!(stream.clone_htod(&[1u8]).map(drop), Err(DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)));
     drop((stream, context));
-    assert_eq!((fake.live().streams, fake.live().contexts), (1, 1), "what could not be given back");
+    assert_eq!((fake.live().streams, fake.live().contexts), (1, 1), "a sticky error prevents the release");
 }

@@ -1,5 +1,5 @@
-//! The overlap protocol with nothing but driver calls: with all its gates it is clean under every seed, and each gate
-//! that is taken away is noticed.
+//! The overlap protocol in plain driver calls: with all gates it is clean under every seed, and each missing gate is
+//! noticed.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::*;
 const BATCHES: usize = 20;
 const SLOTS: usize = 2;
 const BYTES: usize = 64 << 10;
-/// Schedules without a gate: not every one is unlucky.
+/// The number of schedules without a gate; not every one of them shows a violation.
 const SEEDS: usize = 100;
 
 /// Copies batches through two host slots and two device slots, and reads each on another stream.
@@ -39,7 +39,7 @@ fn session(seed: u64) -> Session {
 }
 
 #[test]
-fn with_every_gate_each_of_a_thousand_schedules_is_clean() {
+fn a_thousand_schedules_with_all_gates_are_clean() {
     for seed in 0..1000 {
         let fake = session(seed);
         run_protocol();
@@ -48,15 +48,15 @@ fn with_every_gate_each_of_a_thousand_schedules_is_clean() {
     }
 }
 
-/// How many of these seeds' schedules had a violation that says this.
-fn schedules_that_say(gate: Skip, what: &str) -> usize {
-    let says = |seed: &u64| {
+/// Returns how many of the schedules had a violation that contains `what`.
+fn schedules_with(gate: Skip, what: &str) -> usize {
+    let has_it = |seed: &u64| {
         let fake = session(*seed);
         fake.skip(&[gate]);
         run_protocol();
         fake.violations().iter().any(|violation| violation.contains(what))
     };
-    (0..SEEDS as u64).filter(says).count()
+    (0..SEEDS as u64).filter(has_it).count()
 }
 
 fn assert_most(schedules: usize) {
@@ -65,26 +65,26 @@ fn assert_most(schedules: usize) {
 
 #[test]
 fn a_host_that_does_not_wait_for_the_copy_is_noticed() {
-    assert_most(schedules_that_say(Skip::HostWait, "were written while in flight"));
+    assert_most(schedules_with(Skip::HostWait, "were written while in flight"));
 }
 
 #[test]
 fn a_copy_that_does_not_wait_for_the_training_is_noticed() {
-    assert_most(schedules_that_say(Skip::CopyWait, "begins before kernel reader"));
+    assert_most(schedules_with(Skip::CopyWait, "begins before kernel reader"));
 }
 
 #[test]
 fn training_that_does_not_wait_for_the_copy_is_noticed() {
-    assert_most(schedules_that_say(Skip::TrainingWait, "begins before copy"));
+    assert_most(schedules_with(Skip::TrainingWait, "begins before copy"));
 }
 
 #[test]
-fn training_that_is_never_said_to_be_done_is_noticed() {
-    assert_most(schedules_that_say(Skip::Consumed, "begins before kernel reader"));
+fn a_missing_consumed_event_is_noticed() {
+    assert_most(schedules_with(Skip::Consumed, "begins before kernel reader"));
 }
 
 #[test]
-fn the_same_seed_gives_the_same_schedule_and_another_gives_another() {
+fn the_seed_determines_the_schedule() {
     let trace = |seed| {
         let fake = Fake::load().session(Options { seed, trace: true, ..Options::default() });
         run_protocol();
@@ -107,7 +107,7 @@ fn a_ticker_makes_steps_without_any_call() {
 }
 
 #[test]
-fn bytes_that_change_under_a_kernel_are_noticed_whoever_wrote_them() {
+fn bytes_that_change_during_a_kernel_are_noticed() {
     let fake = Fake::load().session(Options { latency: 0, kernel_steps: 1000, seed: 1, ..Options::default() });
     context(0);
     let (stream, memory) = (stream(NON_BLOCKING), device_memory(BYTES));
@@ -119,7 +119,7 @@ fn bytes_that_change_under_a_kernel_are_noticed_whoever_wrote_them() {
 }
 
 #[test]
-fn a_write_after_the_last_piece_was_read_is_too_early_all_the_same() {
+fn a_write_to_an_already_copied_piece_is_noticed() {
     let fake = Fake::load().session(Options { latency: 0, ..Options::default() });
     context(0);
     let (stream, from, to) = (stream(NON_BLOCKING), host_memory(BYTES), device_memory(BYTES));
@@ -133,9 +133,9 @@ fn a_write_after_the_last_piece_was_read_is_too_early_all_the_same() {
     write(unsafe { from.add(BYTES - 1) }, 1, 2);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     assert_eq!(bytes_on_device(to, BYTES), [1; BYTES]);
-    let told =
+    let expected =
         "host bytes 61440..65536 were written while in flight: copy of 65536 bytes to the device (job 1, stream 1)";
-    assert_eq!(fake.violations(), [told]);
+    assert_eq!(fake.violations(), [expected]);
 }
 
 #[test]

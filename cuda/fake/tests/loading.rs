@@ -1,11 +1,11 @@
-//! Putting the fake driver in a driver's place, and when that is refused. None of these tests gets so far.
+//! Loading the fake driver, and when that is refused. None of these tests loads it successfully.
 
 use std::path::Path;
 
 use slotline_cuda_fake::{Fake, LoadError};
 
 #[test]
-fn a_file_that_is_not_there_is_refused_by_name() {
+fn a_missing_file_is_refused_by_name() {
     let error = Fake::load_from(Path::new("/nowhere/libfake.so")).unwrap_err();
     assert!(matches!(error, LoadError::Refused { .. }));
     assert!(error.to_string().contains("/nowhere/libfake.so"), "{error}");
@@ -14,17 +14,17 @@ fn a_file_that_is_not_there_is_refused_by_name() {
 #[test]
 fn another_library_is_refused_by_name() {
     let error = Fake::load_from(Path::new("libc.so.6")).unwrap_err();
-    assert_eq!(error.to_string(), "libc.so.6 is no fake driver of this build; build it anew");
+    assert_eq!(error.to_string(), "libc.so.6 is not a fake driver of this build; rebuild it");
 }
 
 #[test]
-fn a_process_that_has_a_driver_keeps_it() {
+fn a_second_driver_in_a_process_is_refused() {
     let fake = Fake::find().unwrap();
-    // Another file is another library, even with the same in it.
+    // A copy of the file is a different library for the loader.
     let other = std::env::temp_dir().join(format!("slotline-fake-{}.so", std::process::id()));
     std::fs::copy(fake, &other).unwrap();
     let name = std::ffi::CString::new(other.to_str().unwrap()).unwrap();
-    // SAFETY: loading it runs nothing.
+    // SAFETY: loading the fake driver's library runs none of its code.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     std::fs::remove_file(&other).unwrap();
     assert!(!library.is_null());
@@ -32,8 +32,8 @@ fn a_process_that_has_a_driver_keeps_it() {
 }
 
 #[test]
-fn the_client_brings_no_function_of_the_drivers_into_the_program() {
-    // SAFETY: looks a name up.
+fn the_client_adds_no_driver_functions_to_the_program() {
+    // SAFETY: the call only looks up a name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cuInit".as_ptr()) };
     assert!(found.is_null());
 }

@@ -1,5 +1,5 @@
-//! Memory that is shut while a copy reads it: an early write ends the process at the guilty instruction. So the writing
-//! is done by this program once more, in a process of its own.
+//! Memory that is write-protected while a copy reads it: an early write kills the process at the faulting
+//! instruction. So this program runs itself again in a child process to do the write.
 
 mod support;
 
@@ -11,14 +11,14 @@ use support::*;
 
 const BYTES: usize = 64 << 10;
 const SIGSEGV: i32 = 11;
-/// Says which half of the test to be.
+/// Selects which half of the test a child runs.
 const ROLE: &str = "SLOTLINE_FAKE_TEST_ROLE";
 
 fn write_after(waits: bool) {
     let fake = Fake::load().session(Options { read_only_sources: true, ..Options::default() });
     context(0);
     let (stream, event, from, to) = (stream(NON_BLOCKING), event(), host_memory(BYTES), device_memory(2 * BYTES));
-    // Two copies of the same memory: it is open again after the second.
+    // Two copies of the same memory: it is writable again after the second.
     assert_eq!(to_device(to, from, BYTES, stream), 0);
     assert_eq!(to_device(to + BYTES as u64, from, BYTES, stream), 0);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
@@ -29,7 +29,7 @@ fn write_after(waits: bool) {
 }
 
 #[test]
-fn a_write_under_a_copy_faults_and_one_after_it_does_not() {
+fn a_write_during_a_copy_faults() {
     match std::env::var(ROLE).as_deref() {
         Ok("early") => return write_after(false),
         Ok("late") => return write_after(true),
@@ -37,7 +37,7 @@ fn a_write_under_a_copy_faults_and_one_after_it_does_not() {
     }
     let run = |role| {
         let mut program = Command::new(std::env::current_exe().unwrap());
-        program.env(ROLE, role).arg("--exact").arg("a_write_under_a_copy_faults_and_one_after_it_does_not");
+        program.env(ROLE, role).arg("--exact").arg("a_write_during_a_copy_faults");
         program.output().unwrap().status
     };
     assert!(run("late").success());

@@ -1,4 +1,4 @@
-//! What the fake driver refuses, and with which codes: as `cuda.h` says, or stricter.
+//! What the fake driver refuses, and with which codes: as `cuda.h` specifies, or stricter.
 
 mod support;
 
@@ -30,10 +30,10 @@ fn session_with(options: Options) -> Session {
     Fake::load().session(options)
 }
 
-/// Pages of this process that no driver knows.
+/// Returns pages of this process that are not registered with the driver.
 fn pages(bytes: usize) -> *mut u8 {
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
-    // SAFETY: the size is not 0. Never freed: the tests' memory is small.
+    // SAFETY: the size is not 0. The pages are never freed, since the tests need little memory.
     unsafe { std::alloc::alloc_zeroed(layout) }
 }
 
@@ -42,7 +42,7 @@ fn register(start: *mut u8, bytes: usize) -> u32 {
 }
 
 #[test]
-fn a_thread_without_a_context_is_told_so_and_other_threads_contexts_are_no_help() {
+fn calls_on_a_thread_without_a_context_fail() {
     let _fake = session();
     context(0);
     let (stream, event) = (stream(0) as usize, event() as usize);
@@ -61,7 +61,7 @@ fn a_thread_without_a_context_is_told_so_and_other_threads_contexts_are_no_help(
 }
 
 #[test]
-fn the_last_release_ends_a_context_and_what_was_left_in_it_stays_on_the_account() {
+fn objects_left_in_a_destroyed_context_are_counted() {
     let fake = session();
     context(0);
     context(0);
@@ -77,7 +77,7 @@ fn the_last_release_ends_a_context_and_what_was_left_in_it_stays_on_the_account(
 }
 
 #[test]
-fn devices_are_as_many_as_asked_for() {
+fn the_number_of_devices_is_configurable() {
     let fake = session_with(Options { devices: 2, ..Options::default() });
     let mut device = 0;
     assert_eq!(cu!(cuInit(0)), 0);
@@ -89,7 +89,7 @@ fn devices_are_as_many_as_asked_for() {
 }
 
 #[test]
-fn handles_that_are_not_there_are_refused() {
+fn invalid_handles_are_refused() {
     let _fake = session();
     context(0);
     let (stream, event) = (stream(0), event());
@@ -104,25 +104,25 @@ fn handles_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn an_event_of_another_device_can_be_waited_for_and_not_recorded() {
+fn an_event_can_be_waited_for_but_not_recorded_across_devices() {
     let fake = session_with(Options { devices: 2, ..Options::default() });
     context(0);
     let (copies, event, from, to) = (stream(NON_BLOCKING), event(), host_memory(BYTES), device_memory(BYTES));
     context(1);
     let other = stream(NON_BLOCKING);
     assert_eq!(cu!(cuEventRecord(event, other)), INVALID_HANDLE);
-    // Whatever device is current, handles say what is meant.
+    // Handles determine the device, regardless of the current one.
     assert_eq!(to_device(to, from, BYTES, copies), 0);
     assert_eq!(cu!(cuEventRecord(event, copies)), 0);
     assert_eq!(cu!(cuStreamWaitEvent(other, event, 0)), 0);
     assert_eq!(cu!(cuStreamSynchronize(other)), 0);
     assert_eq!(cu!(cuEventQuery(event)), 0);
     assert_eq!(to_device(to, from, BYTES, other), INVALID_VALUE);
-    assert_eq!(fake.violations(), ["a stream of device 1 is given memory of device 0"]);
+    assert_eq!(fake.violations(), ["a stream of device 1 uses memory of device 0"]);
 }
 
 #[test]
-fn a_wait_means_the_latest_record_before_it() {
+fn a_wait_refers_to_the_latest_record_before_it() {
     let fake = session();
     context(0);
     let (one, two, event) = (stream(NON_BLOCKING), stream(NON_BLOCKING), event());
@@ -135,7 +135,7 @@ fn a_wait_means_the_latest_record_before_it() {
     assert_eq!(to_device(to, from, BYTES, one), 0);
     assert_eq!(cu!(cuEventRecord(event, one)), 0);
     fake.hold(false);
-    // Stream two waits for the first record only; the event is done with the second.
+    // Stream two waits only for the first record; the event is done with the second.
     while cu!(cuStreamQuery(two)) == NOT_READY {}
     assert_eq!(cu!(cuEventQuery(event)), NOT_READY);
     assert_eq!(cu!(cuEventSynchronize(event)), 0);
@@ -143,7 +143,7 @@ fn a_wait_means_the_latest_record_before_it() {
 }
 
 #[test]
-fn held_streams_make_no_step_and_nobody_waits_for_them_for_ever() {
+fn held_streams_make_no_step_and_waits_time_out() {
     let fake = session();
     context(0);
     let (stream, event, from, to) = (stream(0), event(), host_memory(BYTES), device_memory(BYTES));
@@ -165,12 +165,12 @@ fn held_streams_make_no_step_and_nobody_waits_for_them_for_ever() {
 }
 
 #[test]
-fn the_legacy_stream_and_blocking_streams_wait_for_each_other_and_non_blocking_ones_do_not() {
+fn only_blocking_streams_wait_for_the_legacy_stream() {
     for seed in 0..50 {
         let fake = session_with(Options { seed, ..Options::default() });
         context(0);
         let (from, to) = (host_memory(BYTES), device_memory(BYTES));
-        // 0 and 1 are the legacy stream, 2 is this thread's own.
+        // 0 and 1 are the legacy stream, 2 is the per-thread default stream.
         for stream in [null_mut(), stream(0), 0x1 as _, 0x2 as _, null_mut()] {
             assert_eq!(to_device(to, from, BYTES, stream), 0);
         }
@@ -188,7 +188,7 @@ fn the_legacy_stream_and_blocking_streams_wait_for_each_other_and_non_blocking_o
 }
 
 #[test]
-fn a_destroyed_stream_still_does_what_it_was_told() {
+fn a_destroyed_stream_still_finishes_its_work() {
     let fake = session();
     context(0);
     let (stream, from, to) = (stream(NON_BLOCKING), host_memory(BYTES), device_memory(BYTES));
@@ -222,7 +222,7 @@ fn host_memory_is_registered_once_and_by_whole_pages() {
 }
 
 #[test]
-fn copies_from_memory_that_is_not_page_locked_are_counted_and_read_it_at_once() {
+fn copies_from_pageable_memory_are_counted_and_staged() {
     let fake = session();
     context(0);
     let (stream, start, to) = (stream(NON_BLOCKING), pages(BYTES), device_memory(BYTES));
@@ -236,7 +236,7 @@ fn copies_from_memory_that_is_not_page_locked_are_counted_and_read_it_at_once() 
     assert_eq!(register(start, BYTES / 2), 0);
     assert_eq!(to_device(to, start, BYTES / 2, stream), 0);
     assert_eq!(fake.pageable_copies(), 2);
-    // Half registered, or in two halves: no driver copies that.
+    // Partly registered, or in two registrations: no driver copies such memory.
     assert_eq!(to_device(to, start, BYTES, stream), INVALID_VALUE);
     // SAFETY: inside the pages.
     assert_eq!(register(unsafe { start.add(BYTES / 2) }, BYTES / 2), 0);
@@ -245,7 +245,7 @@ fn copies_from_memory_that_is_not_page_locked_are_counted_and_read_it_at_once() 
 }
 
 #[test]
-fn memory_given_back_under_a_copy_is_noticed() {
+fn memory_released_during_a_copy_is_noticed() {
     let fake = session();
     context(0);
     let (stream, start, to) = (stream(NON_BLOCKING), pages(BYTES), device_memory(BYTES));
@@ -261,11 +261,11 @@ fn memory_given_back_under_a_copy_is_noticed() {
     assert_eq!(cu!(cuMemHostUnregister(start.cast())), 0);
     assert_eq!(fake.violations().len(), 3);
     assert_eq!(cu!(cuMemFree_v2(to)), INVALID_VALUE);
-    assert_eq!(fake.violations()[3], format!("frees {to:#x} once more"));
+    assert_eq!(fake.violations()[3], format!("frees {to:#x} a second time"));
 }
 
 #[test]
-fn a_device_has_so_much_memory_and_no_more() {
+fn the_memory_of_a_device_is_limited() {
     let fake = session_with(Options { memory_bytes: 1 << 20, ..Options::default() });
     context(0);
     let mut start = 0;
@@ -278,7 +278,7 @@ fn a_device_has_so_much_memory_and_no_more() {
     assert_eq!((free, total), (1 << 19, 1 << 20));
     assert_eq!(cu!(cuMemFree_v2(first)), 0);
     assert_eq!(fake.live().device_bytes, 0);
-    assert_ne!(device_memory(1 << 20), first, "an address comes only once");
+    assert_ne!(device_memory(1 << 20), first, "addresses are not reused");
 }
 
 #[test]
@@ -292,16 +292,16 @@ fn a_copy_stays_within_one_allocation() {
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     assert_eq!(cu!(cuMemFree_v2(to)), 0);
     assert_eq!(to_device(to, from, BYTES, stream), INVALID_VALUE);
-    let told = [
+    let expected = [
         format!("{BYTES} bytes at {:#x} run past the end of {BYTES} allocated bytes", to + 1),
-        format!("{:#x} is no device memory", from as usize),
+        format!("{:#x} is not device memory", from as usize),
         format!("device memory {to:#x} was freed"),
     ];
-    assert_eq!(fake.violations(), told);
+    assert_eq!(fake.violations(), expected);
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_addresses_and_sizes_are_refused() {
     let fake = session();
     context(0);
     let (stream, memory, end) = (stream(0), device_memory(BYTES), usize::MAX - 10);
@@ -321,7 +321,7 @@ fn numbers_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_kernel_that_reads_what_was_freed_breaks_its_context_for_good() {
+fn a_kernel_that_reads_freed_memory_breaks_its_context() {
     let fake = session_with(Options { devices: 2, ..Options::default() });
     context(1);
     context(0);
@@ -332,11 +332,11 @@ fn a_kernel_that_reads_what_was_freed_breaks_its_context_for_good() {
     assert_eq!(cu!(cuStreamQuery(stream)), ILLEGAL_ADDRESS);
     assert_eq!(fake.violations().len(), 1);
     context(1);
-    assert_eq!(cu!(cuCtxSynchronize()), 0, "the other device is well");
+    assert_eq!(cu!(cuCtxSynchronize()), 0, "the other device still works");
 }
 
 #[test]
-fn the_call_that_was_chosen_fails_and_has_done_nothing() {
+fn an_injected_failure_has_no_effect_on_the_state() {
     let fake = session();
     context(0);
     let mut memory = 0;
@@ -351,32 +351,32 @@ fn the_call_that_was_chosen_fails_and_has_done_nothing() {
     fake.fail_none();
     assert_eq!(cu!(cuMemFree_v2(memory)), 0);
     assert_eq!((fake.count("cuMemAlloc_v2"), fake.count("cuMemFree_v2"), fake.count("cuLaunchKernel")), (3, 2, 0));
-    assert_eq!(fake.calls(), 3 + 6, "with those of the context");
+    assert_eq!(fake.calls(), 3 + 6, "including the calls that set up the context");
 }
 
 #[test]
-fn codes_have_their_names() {
+fn error_codes_have_cuda_s_names() {
     let _fake = session();
     let mut text = std::ptr::null();
     for (code, name) in
         [(sys::CUresult::CUDA_SUCCESS, "CUDA_SUCCESS"), (sys::CUresult::CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY")]
     {
         assert_eq!(cu!(cuGetErrorName(code, &mut text)), 0);
-        // SAFETY: the driver gave a C string.
+        // SAFETY: the driver returned a C string.
         assert_eq!(unsafe { std::ffi::CStr::from_ptr(text) }.to_str(), Ok(name));
     }
     assert_eq!(cu!(cuGetErrorString(sys::CUresult::CUDA_ERROR_TIMEOUT, &mut text)), INVALID_VALUE);
     assert!(text.is_null());
 }
 
-/// By cudarc, which knows which of the two calls it was built for.
+/// Uses cudarc, which knows which of the two calls it was built for.
 fn elapsed(start: sys::CUevent, end: sys::CUevent) -> Result<f32, u32> {
     // SAFETY: both are events of the fake driver.
     unsafe { cudarc::driver::result::event::elapsed(start, end) }.map_err(|error| error.0 as u32)
 }
 
 #[test]
-fn time_between_events_is_the_steps_between_them() {
+fn the_time_between_events_is_the_number_of_steps() {
     let fake = session();
     context(0);
     let (stream, from, to) = (stream(0), host_memory(BYTES), device_memory(BYTES));
@@ -399,7 +399,7 @@ fn time_between_events_is_the_steps_between_them() {
 }
 
 #[test]
-fn modules_give_the_functions_that_they_declare_while_they_are_loaded() {
+fn a_loaded_module_has_the_functions_that_it_declares() {
     let fake = session();
     context(0);
     let (mut module, mut function) = (null_mut(), null_mut());
@@ -419,6 +419,6 @@ fn modules_give_the_functions_that_they_declare_while_they_are_loaded() {
     assert_eq!(launch(1025), INVALID_VALUE);
     assert_eq!(cu!(cuModuleUnload(module)), 0);
     assert_eq!(launch(32), INVALID_HANDLE);
-    assert_eq!(cu!(cuCtxSynchronize()), 0, "what was launched goes on");
+    assert_eq!(cu!(cuCtxSynchronize()), 0, "launched kernels continue");
     assert_eq!(fake.pending(), 0);
 }

@@ -1,5 +1,5 @@
-//! What the tests of the device loader share.
-#![allow(dead_code)] // Each test uses some of it.
+//! Shared helpers of the device loader's tests.
+#![allow(dead_code)] // Each test uses only some of it.
 
 use std::collections::BTreeSet;
 
@@ -66,17 +66,17 @@ impl IterableDataset for Things {
     }
 }
 
-/// A field's bytes, behind what is on the stream.
+/// Copies a field's bytes to the host, after the work that is already on the stream.
 pub(crate) fn bytes_of(tensor: &DeviceTensor<'_>, stream: &Stream) -> Vec<u8> {
     download(tensor.ptr(), tensor.bytes(), stream)
 }
 
-/// Device memory, behind what is on the stream.
+/// Copies device memory to the host, after the work that is already on the stream.
 pub(crate) fn download(from: u64, bytes: usize, stream: &Stream) -> Vec<u8> {
     let mut to = vec![0_u8; bytes];
-    // A thread that has asked for nothing yet has no context, and this call is not slotline's.
+    // A thread without earlier calls has no context, and the copy below is not made by slotline, which would set one.
     stream.is_idle().unwrap();
-    // SAFETY: there is so much, and the stream is waited for before the vector is used.
+    // SAFETY: callers pass a valid range, and the stream is waited for before the vector is used.
     let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, stream.as_raw().cast()) };
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
     stream.synchronize().unwrap();
@@ -87,13 +87,13 @@ fn words(bytes: &[u8]) -> Vec<i64> {
     bytes.chunks_exact(8).map(|word| i64::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Compares a batch of [`Things`] on the device with what it must be.
+/// Checks a batch of [`Things`] on the device.
 pub(crate) fn check(batch: &DeviceBatch, stream: &Stream) {
     let indices: Vec<_> = batch.indices().iter().map(|&index| index as usize).collect();
     check_samples(batch, stream, &indices);
 }
 
-/// The same for samples that have other indices, or none.
+/// Does the same for samples that have other indices, or none.
 pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usize]) {
     batch.ready_on(stream).unwrap();
     let rows = samples.len();
@@ -123,7 +123,7 @@ pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usi
     assert!(fields[0].ends().is_none());
 }
 
-/// A loader of [`Things`] to a device.
+/// Creates a loader of [`Things`] to a device.
 pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usize) -> DeviceLoader {
     let builder = Loader::builder(Things(samples)).batch_size(8).shuffle(true).seed(7).num_workers(workers).hold(slots);
     DeviceLoader::with_slots(builder.memory(device.pinned()).build().unwrap(), device, slots).unwrap()
@@ -143,7 +143,7 @@ pub(crate) fn check_passes(loader: &mut DeviceLoader, stream: &Stream, samples: 
     }
 }
 
-/// What is alive by the fake driver's account must be what was leaked since, and was said to be.
+/// Checks that everything that is still alive in the fake driver was counted as leaked since `leaked_before`.
 pub(crate) fn nothing_is_lost(live: Live, leaked_before: slotline_cuda::Leaked) {
     let leaked = leaked();
     assert_eq!(live.device_bytes as u64, leaked.device_bytes - leaked_before.device_bytes, "{live:?}");
@@ -153,7 +153,7 @@ pub(crate) fn nothing_is_lost(live: Live, leaked_before: slotline_cuda::Leaked) 
     assert_eq!(handles as u64, leaked.handles - leaked_before.handles, "{live:?}");
 }
 
-/// The error that stands in a batch's place.
+/// Returns the error that was returned instead of a batch.
 pub(crate) fn error_of(next: Option<Result<DeviceBatch, Error>>) -> Error {
     next.expect("not the end").expect_err("an error")
 }

@@ -1,6 +1,7 @@
-// `slotline demo` in C++: a network learns to read the bundled digits, and gets the same weights, bit for bit.
+// The C++ version of `slotline demo`: trains a network to read the bundled digits, and gets the same weights, bit for
+// bit.
 //
-// Use: digits [EPOCHS [NUM_WORKERS]]
+// Usage: digits [EPOCHS [NUM_WORKERS]]
 
 #include <cstdint>
 #include <cstdio>
@@ -20,7 +21,7 @@
 constexpr std::uint64_t SEED = 42;
 constexpr int SIDE = 8;
 
-/// All digits, as they come with slotline.
+/// All digits that are bundled with slotline.
 struct Data {
   std::vector<std::uint8_t> images;
   std::vector<std::int64_t> labels;
@@ -35,11 +36,11 @@ struct Data {
   }
 };
 
-/// Some of them, as pixels from 0 to 1 and a label.
+/// A subset of the digits, as pixels from 0 to 1 and a label.
 struct Digits {
   std::shared_ptr<const Data> data;
   std::vector<std::size_t> chosen;
-  /// Whether some images are moved a little, by each sample's own random numbers.
+  /// Whether some images are shifted slightly, by each sample's random numbers.
   bool augmented;
 
   std::size_t size() const { return chosen.size(); }
@@ -53,7 +54,7 @@ struct Digits {
     const std::size_t from = chosen[index];
     const auto [right, down] = augmented ? shift(sample) : std::pair(0, 0);
     const std::uint8_t* image = &data->images[from * PIXELS];
-    slotline::span<float> pixels = sample.row<float>(0);  // the row of the batch itself
+    slotline::span<float> pixels = sample.row<float>(0);  // the memory of the batch itself
     for (int y = 0; y < SIDE; ++y)
       for (int x = 0; x < SIDE; ++x) {
         const int u = x - right, v = y - down;
@@ -63,14 +64,14 @@ struct Digits {
     sample.write(1, data->labels[from]);
   }
 
-  /// One pixel to the right, left, down or up, or as often as all of these together not at all.
+  /// Shifts by one pixel to the right, left, down or up, or, as often as all of these together, not at all.
   static std::pair<int, int> shift(const slotline::sample& sample) {
     constexpr std::pair<int, int> steps[8] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
     return steps[sample.rng()() % 8];
   }
 };
 
-/// Four fifths to train on and one to test with: torch's `random_split(digits, [0.8, 0.2])` with a generator of seed 0.
+/// Four fifths for training and one for testing: torch's `random_split(digits, [0.8, 0.2])` with a generator of seed 0.
 std::pair<Digits, Digits> split() {
   auto data = std::make_shared<const Data>();
   const std::size_t size = data->labels.size();

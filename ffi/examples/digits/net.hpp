@@ -1,5 +1,5 @@
-// A network of two layers, trained by gradient descent with momentum. Every sum is taken in one order, so that the same
-// batches give the same weights, bit for bit: compile it with -ffp-contract=off, and without -ffast-math.
+// A network of two layers, trained by gradient descent with momentum. Every sum is computed in a fixed order, so that
+// the same batches give the same weights, bit for bit: compile it with -ffp-contract=off, and without -ffast-math.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ inline double uniform(std::mt19937& words) {
   return static_cast<double>((high << 32 | low) & ((std::uint64_t{1} << 53) - 1)) / 9007199254740992.0;
 }
 
-/// Weights from each input to all outputs, then the biases.
+/// The weights from each input to all outputs, then the biases.
 template <std::size_t IN, std::size_t OUT>
 struct Layer {
   std::vector<std::array<float, OUT>> weights = std::vector<std::array<float, OUT>>(IN);
   std::array<float, OUT> biases{};
 
-  /// Spread evenly around 0, so that signals keep their size through a layer of rectifiers.
+  /// Initialises the weights uniformly around 0, so that signals keep their size through a layer of rectifiers.
   void randomize(std::mt19937& words) {
     const double bound = std::sqrt(6.0 / IN);
     for (auto& row : weights)
@@ -41,14 +41,14 @@ struct Layer {
     return output;
   }
 
-  /// Adds the gradient of one sample, given what went in and the gradient of what came out.
+  /// Adds the gradient of one sample, given its input and the gradient of its output.
   void add_gradient(const float* input, const std::array<float, OUT>& output) {
     for (std::size_t i = 0; i < IN; ++i)
       for (std::size_t o = 0; o < OUT; ++o) weights[i][o] += input[i] * output[o];
     for (std::size_t o = 0; o < OUT; ++o) biases[o] += output[o];
   }
 
-  /// The gradient of what went in, given that of what came out.
+  /// Returns the gradient of the input, given that of the output.
   std::array<float, IN> backward(const std::array<float, OUT>& output) const {
     std::array<float, IN> input;
     for (std::size_t i = 0; i < IN; ++i) {
@@ -59,7 +59,7 @@ struct Layer {
     return input;
   }
 
-  /// Moves by the velocity, after `gradient` changed that.
+  /// Updates the velocity from `gradient`, and moves the weights by it.
   void descend(Layer& velocity, const Layer& gradient, float rate) {
     const auto move = [rate](float& value, float& speed, float slope) {
       speed = 0.9f * speed - rate * slope;
@@ -76,7 +76,7 @@ struct Layer {
   }
 };
 
-/// How the network did on some samples.
+/// The score of the network on some samples.
 struct Score {
   double loss = 0;
   std::size_t correct = 0, samples = 0;
@@ -92,7 +92,7 @@ class Net {
     output_.randomize(words);
   }
 
-  /// One step of training on a batch of images and labels; the score is that from before the step.
+  /// One training step on a batch of images and labels. The score is that from before the step.
   void train(const slotline::view<float>& images, const slotline::view<std::int64_t>& labels, float rate, Score& score) {
     Layer<PIXELS, HIDDEN> hidden;
     Layer<HIDDEN, CLASSES> output;
@@ -100,7 +100,8 @@ class Net {
       const float* pixels = images.row(i).data();
       const auto label = static_cast<std::size_t>(labels[i]);
       std::array<float, HIDDEN> active;
-      // The gradient of the loss by what the last layer gave: the chances, less one for the digit that it is.
+      // The gradient of the loss with respect to the last layer's output: the probabilities, minus one for the correct
+      // digit.
       std::array<float, CLASSES> wrong = run(pixels, label, active, score);
       wrong[label] -= 1.0f;
       output.add_gradient(active.data(), wrong);
@@ -109,7 +110,7 @@ class Net {
         if (active[h] <= 0.0f) back[h] = 0.0f;
       hidden.add_gradient(pixels, back);
     }
-    // The gradient is a sum, and the step is to follow the mean.
+    // The gradient is a sum, but the step follows the mean.
     rate /= static_cast<float>(std::max<std::size_t>(labels.size(), 1));
     hidden_.descend(hidden_velocity_, hidden, rate);
     output_.descend(output_velocity_, output, rate);
@@ -129,23 +130,23 @@ class Net {
   }
 
  private:
-  /// What the hidden layer gives for an image, and the chance of each digit; adds to the score.
+  /// Computes the output of the hidden layer for an image and the probability of each digit, and updates the score.
   std::array<float, CLASSES> run(const float* pixels, std::size_t label, std::array<float, HIDDEN>& active,
                                  Score& score) const {
     active = hidden_.forward(pixels);
     for (float& value : active) value = std::max(value, 0.0f);
     std::array<float, CLASSES> chances = output_.forward(active.data());
-    // Less the greatest, so that no power is too great.
+    // Subtracts the maximum, so that the exponentials do not overflow.
     const float greatest = *std::max_element(chances.begin(), chances.end());
     float sum = 0;
     for (float& chance : chances) sum += chance = std::exp(chance - greatest);
     for (float& chance : chances) chance /= sum;
 
     score.samples += 1;
-    // Of equals the first one is the guess.
+    // The first of equal maxima is the guess.
     const auto guess = std::max_element(chances.begin(), chances.end()) - chances.begin();
     score.correct += static_cast<std::size_t>(guess) == label;
-    // A chance too small for float is not nothing.
+    // A probability that is too small for float is clamped, because it is not 0.
     score.loss -= std::log(static_cast<double>(std::max(chances[label], FLT_MIN)));
     return chances;
   }

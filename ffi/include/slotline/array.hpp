@@ -15,21 +15,22 @@
 
 namespace slotline {
 
-/// Numbers of one type and a shape, whose rows are samples. Its memory is not copied, and is let go of (by any thread) when
-/// the last loader of it, and the last batch, are gone. One that was moved from is refused where a dataset is made of it.
+/// An array of one element type, whose rows are samples. Its memory is not copied. It is released, on any thread, when
+/// the last loader and the last batch that use it are destroyed. A moved-from array cannot be used to make a dataset.
 class array {
  public:
-  /// Takes over a vector's memory.
+  /// Takes ownership of a vector's memory.
   template <class T>
   array(std::string name, std::vector<T> values, std::vector<std::int64_t> shape = {})
       : array(std::move(name), std::make_shared<const std::vector<T>>(std::move(values)), std::move(shape)) {}
 
-  /// Shares somebody's memory, which is kept alive by `keeper` (null: it outlives all loaders by itself).
+  /// Shares existing memory, which `keeper` keeps alive (null: the memory must outlive all loaders).
   template <class T>
   array(std::string name, const T* data, std::vector<std::int64_t> shape, std::shared_ptr<const void> keeper)
       : name_(std::move(name)), type_(dtype_of<T>), shape_(std::move(shape)), data_(std::move(keeper), data) {}
 
-  /// As the C API takes it, which takes a share of the memory, too: its `drop` has to be called. It points into the array.
+  /// Returns the array for the C API, with a share of the memory: the caller must call its `drop`. It points into this
+  /// array.
   slotline_array release() const {
     slotline_array raw{};
     raw.struct_size = sizeof raw;
@@ -53,13 +54,14 @@ class array {
     for (const std::int64_t each : shape_) size *= static_cast<std::size_t>(each);
     if (size != values->size())
       throw std::invalid_argument("array " + name_ + " has " + std::to_string(values->size()) +
-                                  " elements, and its shape asks for " + std::to_string(size));
+                                  " elements, but its shape needs " + std::to_string(size));
   }
 
   std::string name_;
   dtype type_;
   std::vector<std::int64_t> shape_;
-  /// Points to the elements and keeps their memory, so that one does not go without the other: null once it is moved from.
+  /// Points to the elements and keeps their memory alive. Both are in one pointer, so that a moved-from array has
+  /// neither.
   std::shared_ptr<const void> data_;
 };
 

@@ -1,4 +1,4 @@
-// Batches, and the tensors in them.
+// Batches and their tensors.
 #ifndef SLOTLINE_BATCH_HPP
 #define SLOTLINE_BATCH_HPP
 
@@ -17,7 +17,7 @@
 
 namespace slotline {
 
-/// A tensor's lengths or strides: numbers of its own, which are good also when the tensor is gone.
+/// The lengths or strides of a tensor. They are copied, so they stay valid after the tensor.
 class dims {
  public:
   dims(const std::int64_t* values, std::size_t size) noexcept : size_(size) { std::copy_n(values, size, values_); }
@@ -35,7 +35,8 @@ class dims {
   std::size_t size_;
 };
 
-/// One field of a batch: a tensor where the workers wrote it. It and all it points to are good as long as the batch.
+/// A field of a batch, in the memory that the workers wrote. The tensor, and everything it points to, is valid as long
+/// as the batch.
 class tensor {
  public:
   explicit tensor(const slotline_tensor& raw) noexcept : raw_(raw) {}
@@ -43,25 +44,26 @@ class tensor {
   const char* name() const noexcept { return raw_.name; }
   slotline::dtype dtype() const noexcept { return static_cast<slotline::dtype>(raw_.dtype); }
   slotline::kind kind() const noexcept { return static_cast<slotline::kind>(raw_.kind); }
-  /// The first dimension is the samples, or the items of all samples of a packed field.
+  /// The lengths of the dimensions. The first dimension is the samples, or, for a packed field, the items of all
+  /// samples.
   dims shape() const noexcept { return {raw_.shape, raw_.ndim}; }
-  /// In elements, not bytes.
+  /// The strides, in elements, not bytes.
   dims strides() const noexcept { return {raw_.strides, raw_.ndim}; }
   const void* data() const noexcept { return raw_.data; }
   std::size_t bytes() const noexcept { return raw_.bytes; }
-  /// Of a ragged field how many elements each sample has; of a packed one where the items of each begin, and where those of
-  /// the last one end. Else empty.
+  /// Ragged field: the number of elements of each sample. Packed field: the offsets at which the items of each sample
+  /// begin, followed by the end of the last sample. Fixed field: empty.
   span<const std::int64_t> ends() const noexcept { return {raw_.ends, raw_.num_ends}; }
 
  protected:
   slotline_tensor raw_;
 };
 
-/// A tensor whose elements are known to be T: a span of all of them.
+/// A tensor with elements of type T: a span of all its elements.
 template <class T>
 class view : public tensor {
  public:
-  /// Throws slotline::error where they are not.
+  /// Throws slotline::error if the elements have another type.
   explicit view(const slotline_tensor& raw) : tensor(raw) {
     if (dtype() != dtype_of<T>)
       throw error(code::invalid, std::string("field ") + name() + " is " + name_of(dtype()) + ", not " +
@@ -76,10 +78,11 @@ class view : public tensor {
   const T& operator[](std::size_t i) const noexcept { return data()[i]; }
   operator span<const T>() const noexcept { return {data(), size()}; }
 
-  /// The i-th place of the first dimension. Throws std::out_of_range.
+  /// The i-th row of the first dimension. Throws std::out_of_range.
   span<const T> row(std::size_t i) const {
     const std::size_t rows = raw_.ndim == 0 ? 1 : static_cast<std::size_t>(raw_.shape[0]);
-    if (i >= rows) throw std::out_of_range("row " + std::to_string(i) + " of " + std::to_string(rows));
+    if (i >= rows)
+      throw std::out_of_range("row is " + std::to_string(i) + ", but there are " + std::to_string(rows) + " rows");
     const std::size_t row = size() / rows;
     return {data() + i * row, row};
   }
@@ -87,7 +90,7 @@ class view : public tensor {
 
 namespace detail {
 
-/// What a collate function made, whatever its type.
+/// The result of a collate function, of any type.
 struct collated {
   explicit collated(const std::type_info& of) noexcept : type(of) {}
   virtual ~collated() = default;
@@ -99,7 +102,7 @@ struct collated_as : collated {
   T made;
 };
 
-/// A DLPack tensor's own way to go.
+/// Calls a DLPack tensor's deleter.
 struct dlpack_deleter {
   template <class Managed>
   void operator()(Managed* tensor) const {
@@ -109,35 +112,35 @@ struct dlpack_deleter {
 
 }  // namespace detail
 
-/// A DLPack tensor that nobody has taken yet: give `release()` to the importer. Needs dlpack.h, or torch's copy of it.
+/// A DLPack tensor that was not imported yet: pass `release()` to the importer. Needs dlpack.h, or torch's copy of it.
 template <class Managed>
 using dlpack = std::unique_ptr<Managed, detail::dlpack_deleter>;
 
-/// A lease on a batch: tensors that lie where the workers wrote them. Its end, on any thread and in any order, also after the
-/// loader's, makes room for another one.
+/// A lease on a batch: its tensors are in the memory that the workers wrote. Destroying it frees the memory for another
+/// batch. It may be destroyed on any thread, in any order, even after the loader.
 class batch {
  public:
-  /// None: what `loader::try_next` fills.
+  /// An empty batch, to be filled by `loader::try_next`.
   batch() noexcept = default;
-  /// Takes over a batch of the C API.
+  /// Takes ownership of a batch of the C API.
   explicit batch(slotline_batch* raw) noexcept : raw_(raw) {}
 
   explicit operator bool() const noexcept { return raw_ != nullptr; }
-  /// How many samples.
+  /// The number of samples.
   std::size_t size() const noexcept { return slotline_batch_len(raw_.get()); }
-  /// Its number in the pass.
+  /// The number of the batch in its pass, from 0.
   std::size_t task() const noexcept { return slotline_batch_task(raw_.get()); }
-  /// The pass.
+  /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_batch_epoch(raw_.get()); }
-  /// The dataset's index of each sample.
+  /// The dataset index of each sample.
   span<const std::int64_t> indices() const noexcept { return {slotline_batch_indices(raw_.get()), size()}; }
   std::size_t num_fields() const noexcept { return slotline_batch_num_fields(raw_.get()); }
 
-  /// A field by its number or name. Throws slotline::error where there is none.
+  /// A field by number or name. Throws slotline::error if it does not exist.
   slotline::tensor tensor(std::size_t field) const { return slotline::tensor(raw_tensor(field)); }
   slotline::tensor tensor(const std::string& field) const { return slotline::tensor(raw_tensor(field)); }
 
-  /// The same, where its type is known; throws slotline::error where it is another.
+  /// A field with elements of type T. Throws slotline::error if it has another type.
   template <class T>
   view<T> field(std::size_t field) const {
     return view<T>(raw_tensor(field));
@@ -147,21 +150,21 @@ class batch {
     return view<T>(raw_tensor(field));
   }
 
-  /// The first fields at once: `auto [images, labels] = batch.fields<float, std::int64_t>();`
+  /// The first fields of the batch: `auto [images, labels] = batch.fields<float, std::int64_t>();`
   template <class... T>
   std::tuple<view<T>...> fields() const {
     return fields_of<T...>(std::index_sequence_for<T...>());
   }
 
-  /// A field as a DLPack tensor, which keeps the batch's memory for itself until its deleter is called (on any thread, also
-  /// after the batch): `at::fromDLPackVersioned(batch.dlpack(0).release())`.
+  /// A field as a DLPack tensor, which keeps the batch's memory until its deleter is called (on any thread, even after
+  /// the batch was destroyed): `at::fromDLPackVersioned(batch.dlpack(0).release())`.
   template <class Managed = DLManagedTensorVersioned>
   slotline::dlpack<Managed> dlpack(std::size_t field) const {
     Managed* out = nullptr;
     detail::check(slotline_batch_dlpack, raw_.get(), field, &out);
     return slotline::dlpack<Managed>(out);
   }
-  /// The same in the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
+  /// A field as a DLPack tensor of the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
   template <class Managed = DLManagedTensor>
   slotline::dlpack<Managed> dlpack_unversioned(std::size_t field) const {
     Managed* out = nullptr;
@@ -169,11 +172,11 @@ class batch {
     return slotline::dlpack<Managed>(out);
   }
 
-  /// What the collate function made; throws slotline::error where it made nothing, or something else.
+  /// The result of the collate function. Throws slotline::error if there is none, or if it has another type.
   template <class T>
   T& made() const {
     auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
-    if (!base) throw error(code::invalid, "the batch was made by no collate function");
+    if (!base) throw error(code::invalid, "the batch was not made by a collate function");
     if (base->type != typeid(T)) throw error(code::invalid, "the collate function makes batches of another type");
     return static_cast<detail::collated_as<T>*>(base)->made;
   }

@@ -1,4 +1,4 @@
-// Batches of any type, made by a function of one's own.
+// Batches of any type, made by a user's function.
 #ifndef SLOTLINE_COLLATE_HPP
 #define SLOTLINE_COLLATE_HPP
 
@@ -15,7 +15,7 @@
 
 namespace slotline {
 
-/// The samples of a batch, one after the other, for a collate function. Good for the call that got it, on its thread.
+/// The samples of a batch, in sequence, for a collate function. Valid only during that call, on its thread.
 class samples {
  public:
   explicit samples(slotline_samples* raw) : raw_(raw), fields_(MOST_FIELDS) {
@@ -24,22 +24,23 @@ class samples {
   samples(const samples&) = delete;
   samples& operator=(const samples&) = delete;
 
-  /// Reads the next sample; false after the last one. Throws where it cannot be read: what leaves the collate function then is
-  /// the sample's error, with its index; or catch it, and go on with the next.
+  /// Reads the next sample; returns false after the last one. Throws if the sample cannot be read. If that exception
+  /// leaves the collate function, the batch fails with the sample's error and index; if the function catches it, it can
+  /// continue with the next sample.
   bool next() {
-    const slotline_status said = slotline_samples_next(raw_, fields_.data(), fields_.size());
-    if (said != SLOTLINE_OK && said != SLOTLINE_END) throw detail::said("a sample cannot be read");
-    return said == SLOTLINE_OK;
+    const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
+    if (result != SLOTLINE_OK && result != SLOTLINE_END) throw detail::reported("a sample cannot be read");
+    return result == SLOTLINE_OK;
   }
-  /// How many are left, at most.
+  /// The maximum number of samples that are left.
   std::size_t left() const noexcept { return slotline_samples_left(raw_); }
 
-  /// A field of the current sample, without the dimension of the samples. Good until the next one. Throws slotline::error where
-  /// there is none, or its type is another.
+  /// A field of the current sample, without the batch dimension. Valid until the next call of next(). Throws
+  /// slotline::error if the field does not exist or has another type.
   template <class T>
   view<T> field(std::size_t field) const {
     if (field >= fields_.size() || !fields_[field].name)
-      throw error(code::invalid, "there is no field " + std::to_string(field) + ", or no sample: next() gives one");
+      throw error(code::invalid, "field " + std::to_string(field) + " does not exist, or no sample was read; call next()");
     return view<T>(fields_[field]);
   }
 
@@ -51,7 +52,7 @@ class samples {
 
 namespace detail {
 
-/// The callbacks of the C API for a function that makes batches of some type.
+/// The callbacks of the C API for a collate function.
 template <class Collate>
 struct collate_calls {
   using made = decltype(std::declval<const Collate&>()(std::declval<samples&>()));

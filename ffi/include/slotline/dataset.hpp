@@ -1,4 +1,4 @@
-// Datasets: files, arrays that are in memory already, and classes of one's own.
+// Datasets: files, arrays in memory, and user-defined classes.
 #ifndef SLOTLINE_DATASET_HPP
 #define SLOTLINE_DATASET_HPP
 
@@ -18,9 +18,10 @@
 
 namespace slotline {
 
-/// What a loader reads. Copies are the same dataset; it lives until the last loader of it is gone.
+/// A dataset, which a loader reads. Copies refer to the same dataset; it lives until the last loader of it is
+/// destroyed.
 ///
-/// A class of one's own becomes one by itself where a dataset is asked for. Read by index:
+/// A user-defined class converts implicitly to a dataset. A map-style dataset reads samples by index:
 ///
 ///     struct squares {
 ///       std::size_t size() const { return 1000; }
@@ -28,7 +29,7 @@ namespace slotline {
 ///       void read(std::size_t index, slotline::sample& sample) const { sample.write(0, double(index) * index); }
 ///     };
 ///
-/// `read` is called from several threads at once, and const for that. Or one sample after the other:
+/// `read` is const because several threads call it at once. An iterable dataset returns samples in sequence:
 ///
 ///     struct countdown {
 ///       struct cursor {
@@ -39,22 +40,25 @@ namespace slotline {
 ///       cursor open(const slotline::worker& worker) const { return {10 + worker.id()}; }
 ///     };
 ///
-/// `open` is called in each worker for each pass, and its cursor is used by that worker only; what it gives is only that
-/// worker's part if `open` sees to that. A stream that knows how many samples all workers give together has size(), too. One
-/// whose cursors have `std::string save() const`, and itself `cursor resume(const slotline::worker&, const std::string&) const`,
-/// goes on from there when a loader's state is loaded; others are read again from their start.
-/// An exception that leaves any of these is a slotline::error where the batch is asked for, with its what().
+/// `open` is called in each worker for each pass, and only that worker uses the cursor. `open` must make sure that the
+/// cursor returns only that worker's part. If the number of samples of all workers is known, the class also has size().
+///
+/// A stream can resume at a saved position if its cursors have `std::string save() const` and the class has
+/// `cursor resume(const slotline::worker&, const std::string&) const`. Any other stream is read again from its start
+/// when a loader's state is loaded.
+///
+/// An exception that leaves any of these functions becomes a slotline::error in place of the batch, with its what().
 class dataset {
  public:
-  /// What `slotline feed` takes: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's files are mapped: nobody may write to one, or
-  /// cut it short, while it is used.
+  /// Opens a dataset by the names that `slotline feed` accepts: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's
+  /// files are memory-mapped: no process may write to or truncate one while it is used.
   static dataset open(const std::string& source) {
     slotline_dataset* raw = nullptr;
     detail::check(slotline_dataset_open, source.c_str(), &raw);
     return dataset(raw);
   }
 
-  /// A sample is a row of each. Nothing is copied.
+  /// Makes a dataset of arrays: a sample is a row of each. Nothing is copied.
   static dataset of(std::vector<array> arrays) {
     std::vector<slotline_array> raws;
     raws.reserve(arrays.size());
@@ -64,11 +68,11 @@ class dataset {
     return dataset(raw);
   }
 
-  /// A class of one's own, as above.
+  /// Makes a dataset from a user-defined class, as described above.
   template <class Own, class = std::enable_if_t<!std::is_same_v<std::decay_t<Own>, dataset>>>
   dataset(Own&& own) : dataset(detail::own_dataset(std::forward<Own>(own))) {}
 
-  /// How many samples; -1 for a stream that does not say.
+  /// The number of samples; -1 for a stream of unknown length.
   std::int64_t size() const noexcept { return slotline_dataset_len(raw_.get()); }
 
   slotline_dataset* raw() const noexcept { return raw_.get(); }

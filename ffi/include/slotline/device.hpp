@@ -1,4 +1,4 @@
-// Batches on NVIDIA GPUs. Only with a library that was built with CUDA, which its CMake package and slotline.pc say by
+// Batches on NVIDIA GPUs. Requires a library that was built with CUDA; its CMake package and slotline.pc define
 // SLOTLINE_CUDA.
 #ifndef SLOTLINE_DEVICE_HPP
 #define SLOTLINE_DEVICE_HPP
@@ -20,14 +20,14 @@
 
 namespace slotline {
 
-/// How many devices there are. Throws slotline::error where there is no driver.
+/// Returns the number of devices. Throws slotline::error if there is no driver.
 inline std::size_t device_count() {
   std::size_t devices = 0;
   detail::check(slotline_device_probe, &devices);
   return devices;
 }
 
-/// A batch on a device, which may still be on its way there. Streams are of the type `cudaStream_t`.
+/// A batch on a device, which may still be on its way there. Streams are of type `cudaStream_t`.
 class device_batch {
  public:
   device_batch() noexcept = default;
@@ -40,7 +40,7 @@ class device_batch {
   span<const std::int64_t> indices() const noexcept { return {slotline_device_batch_indices(raw_.get()), size()}; }
   std::size_t num_fields() const noexcept { return slotline_device_batch_num_fields(raw_.get()); }
 
-  /// A field, whose addresses are on the device: for kernels on streams that the batch was made ready on.
+  /// A field, with device addresses, for kernels on streams that the batch was made ready on.
   slotline::tensor tensor(std::size_t field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
@@ -48,14 +48,15 @@ class device_batch {
     return slotline::tensor(out);
   }
 
-  /// Has a stream wait for the copy; the host does not. The end of the batch then waits for what was launched there.
+  /// Makes a stream wait for the copy; the host does not wait. The batch's memory is not reused before the work that
+  /// was launched on the stream has finished.
   void ready_on(void* stream) const { detail::check(slotline_device_batch_ready_on, raw_.get(), stream); }
-  /// Ends the batch: its memory is filled again once the stream has come to this point.
+  /// Releases the batch: its memory is filled again once the stream has reached this point.
   void release_on(void* stream) { detail::check(slotline_device_batch_release_on, raw_.release(), stream); }
-  /// Waits, in this thread, for the copy.
+  /// Blocks this thread until the copy is complete.
   void wait() const { detail::check(slotline_device_batch_wait, raw_.get()); }
 
-  /// A field as a DLPack tensor on the device, to be used on this stream, which waits for the copy.
+  /// A field as a DLPack tensor on the device, for use on this stream, which waits for the copy.
   template <class Managed = DLManagedTensorVersioned>
   slotline::dlpack<Managed> dlpack(std::size_t field, void* stream) const {
     Managed* out = nullptr;
@@ -78,10 +79,10 @@ class device_batch {
 using device_pass =
     basic_pass<slotline_device_loader, device_batch, slotline_device_batch, slotline_device_loader_next>;
 
-/// A loader whose batches come out on a device, from page-locked memory.
+/// A loader that delivers batches on a device, copied from page-locked memory.
 class device_loader {
  public:
-  /// All zeros, but for the size, are the defaults of `device`. Throws slotline::error, also where there is no driver.
+  /// Except for the size, zeros in `device` are the defaults. Throws slotline::error, also if there is no driver.
   explicit device_loader(const dataset& dataset, const options& options = {}, slotline_device_options device = {}) {
     device.struct_size = sizeof device;
     slotline_device_loader* raw = nullptr;
@@ -95,27 +96,28 @@ class device_loader {
     detail::check(slotline_device_loader_epoch, raw_.get());
     return device_pass(raw_.get());
   }
-  /// A loader without a name would be gone before the first batch.
+  /// Deleted: a temporary loader would be destroyed before the first batch.
   device_pass epoch() && = delete;
-  /// The same, without `.epoch()`.
+  /// Starts a pass, like `epoch()`.
   device_pass::iterator begin() { return epoch().begin(); }
   end_of_pass end() noexcept { return {}; }
 
-  /// The next batch of the pass, or none at its end.
+  /// Returns the next batch of the pass, or nothing at its end.
   std::optional<device_batch> next() {
     slotline_device_batch* raw = nullptr;
-    const status said = detail::call(slotline_device_loader_next, raw_.get(), &raw);
-    if (said.at_end()) return std::nullopt;
-    said.raise();
+    const status result = detail::call(slotline_device_loader_next, raw_.get(), &raw);
+    if (result.at_end()) return std::nullopt;
+    result.raise();
     return device_batch(raw);
   }
 
-  /// From any thread: batches that are on the device already still come, and then code::stopped.
+  /// Stops the loader. Can be called from any thread. Batches that are on the device already are delivered before
+  /// code::stopped.
   void stop() noexcept { slotline_device_loader_stop(raw_.get()); }
   std::int64_t size() const noexcept { return slotline_device_loader_len(raw_.get()); }
   std::uint32_t next_epoch() const noexcept { return slotline_device_loader_next_epoch(raw_.get()); }
 
-  /// As of slotline::loader; in a pass only with `resumable`.
+  /// The same as for slotline::loader; during a pass only with `resumable`.
   std::string state() { return detail::text(slotline_device_loader_state, raw_.get()); }
   void load_state(const std::string& state) {
     detail::check(slotline_device_loader_load_state, raw_.get(), reinterpret_cast<const std::uint8_t*>(state.data()),

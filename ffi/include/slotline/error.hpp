@@ -1,4 +1,4 @@
-// What went wrong: as a value (status), and as an exception (error).
+// Failures: as a value (status), and as an exception (error).
 #ifndef SLOTLINE_ERROR_HPP
 #define SLOTLINE_ERROR_HPP
 
@@ -12,7 +12,7 @@
 
 namespace slotline {
 
-/// What kind of failure it is; the numbers of `slotline_status`.
+/// The kind of a failure; the values of `slotline_status`.
 enum class code : std::int32_t {
   ok = SLOTLINE_OK,
   end = SLOTLINE_END,
@@ -31,7 +31,7 @@ enum class code : std::int32_t {
   device = SLOTLINE_DEVICE,
 };
 
-/// A call that failed. what() has the whole chain of reasons.
+/// A call that failed. what() contains the whole chain of causes.
 class error : public std::runtime_error {
  public:
   error(slotline::code code, const std::string& message, std::int64_t index = -1, std::int64_t task = -1,
@@ -39,11 +39,11 @@ class error : public std::runtime_error {
       : std::runtime_error(message), code_(code), index_(index), task_(task), worker_(worker) {}
 
   slotline::code code() const noexcept { return code_; }
-  /// The dataset's index of the sample that failed; -1 where it was none.
+  /// The dataset index of the sample that failed; -1 if there is none.
   std::int64_t index() const noexcept { return index_; }
-  /// The number of the batch in its pass; -1 where it was none.
+  /// The number of the batch in its pass; -1 if there is none.
   std::int64_t task() const noexcept { return task_; }
-  /// The worker that met it; -1 where it was none, or the calling thread.
+  /// The number of the worker that failed; -1 if there is none, or if it was the calling thread.
   std::int64_t worker() const noexcept { return worker_; }
 
  private:
@@ -51,11 +51,11 @@ class error : public std::runtime_error {
   std::int64_t index_, task_, worker_;
 };
 
-/// What a call said, for those who want no exceptions: OK, the end of a pass, or what failed.
+/// The result of a call, for code without exceptions: OK, the end of a pass, or a failure.
 class [[nodiscard]] status {
  public:
   status() noexcept = default;
-  /// Takes the error, which may be null.
+  /// Takes ownership of the error, which may be null.
   status(slotline_status code, slotline_error* error) noexcept : code_(code), error_(error) {}
 
   slotline::code code() const noexcept { return static_cast<slotline::code>(code_); }
@@ -63,17 +63,17 @@ class [[nodiscard]] status {
   explicit operator bool() const noexcept { return ok(); }
   bool at_end() const noexcept { return code_ == SLOTLINE_END; }
 
-  /// The whole chain of reasons; lives as long as the status.
+  /// The whole chain of causes; lives as long as the status.
   const char* message() const noexcept {
     const char* text = error_ ? slotline_error_message(error_.get()) : nullptr;
-    return text ? text : ok() ? "" : at_end() ? "the pass is over" : "no error object";
+    return text ? text : ok() ? "" : at_end() ? "the pass has ended" : "no error object";
   }
-  /// As in slotline::error.
+  /// The same as in slotline::error.
   std::int64_t index() const noexcept { return error_ ? slotline_error_index(error_.get()) : -1; }
   std::int64_t task() const noexcept { return error_ ? slotline_error_task(error_.get()) : -1; }
   std::int64_t worker() const noexcept { return error_ ? slotline_error_worker(error_.get()) : -1; }
 
-  /// Throws slotline::error unless it is OK.
+  /// Throws slotline::error unless the status is OK.
   void raise() const {
     if (!ok()) throw error(code(), message(), index(), task(), worker());
   }
@@ -96,7 +96,7 @@ status call(Function function, Arguments... arguments) noexcept {
   return {code, error};
 }
 
-/// The same, and throws.
+/// Calls a function of the C API, and throws slotline::error if it fails.
 template <class Function, class... Arguments>
 void check(Function function, Arguments... arguments) {
   slotline_error* error = nullptr;
@@ -104,28 +104,28 @@ void check(Function function, Arguments... arguments) {
   if (code != SLOTLINE_OK) status(code, error).raise();
 }
 
-/// A failure that was said already, below C.
-class said : public std::invalid_argument {
+/// A failure that was already reported to the C API.
+class reported : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Runs a user's function below C: nothing may be thrown through that. `fail` is told what an exception said.
+/// Runs a user's function called from C, which must not throw. `fail` is called with an exception's message.
 template <class Function, class Fail>
 std::int32_t guarded(Function&& function, Fail&& fail) noexcept {
   try {
     return std::forward<Function>(function)();
-  } catch (const said&) {
-    // Where it was said there is more than here.
+  } catch (const reported&) {
+    // The earlier report is more detailed.
   } catch (const std::exception& exception) {
     fail(exception.what());
   } catch (...) {
-    fail("an exception that is no std::exception");
+    fail("an exception that is not a std::exception");
   }
   return -1;
 }
 
-/// A handle of the C API with its function that frees it.
+/// Deletes a handle of the C API with its free function.
 template <class Handle, void (*Free)(Handle*)>
 struct freed {
   void operator()(Handle* handle) const noexcept { Free(handle); }
@@ -133,7 +133,7 @@ struct freed {
 template <class Handle, void (*Free)(Handle*)>
 using owned = std::unique_ptr<Handle, freed<Handle, Free>>;
 
-/// What a function of the C API says of a handle, in bytes.
+/// Returns the bytes that a function of the C API returns for a handle.
 template <class Handle>
 std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline_error**), Handle* handle) {
   slotline_bytes* raw = nullptr;
@@ -142,7 +142,7 @@ std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline
   return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
 }
 
-/// A `drop` function of the C API for what was made by new.
+/// A `drop` function of the C API for objects made with new.
 template <class T>
 void deleted(void* user) noexcept {
   delete static_cast<T*>(user);

@@ -1,4 +1,4 @@
-// How a loader loads.
+// The options of a loader.
 #ifndef SLOTLINE_OPTIONS_HPP
 #define SLOTLINE_OPTIONS_HPP
 
@@ -21,28 +21,28 @@ namespace slotline {
 
 /// How threads wait.
 enum class wait_strategy : std::uint32_t {
-  /// Spin a little, yield a little, then sleep until woken.
+  /// Spin briefly, yield briefly, then sleep until woken up.
   park = SLOTLINE_WAIT_PARK,
-  /// Spin a little, then yield over and over.
+  /// Spin briefly, then yield repeatedly.
   backoff = SLOTLINE_WAIT_BACKOFF,
-  /// Spin: each waiting thread takes a whole core.
+  /// Spin: each waiting thread occupies a whole core.
   spin = SLOTLINE_WAIT_SPIN,
 };
 
-/// What happens when more batches are kept than `hold` and the next one is asked for.
+/// What happens when the caller asks for the next batch while it holds more than `hold` batches.
 enum class on_held : std::uint32_t {
-  /// More memory is taken, as far as `memory_limit` and the system allow it.
+  /// More memory is allocated, up to `memory_limit` and what the system allows.
   grow = SLOTLINE_ON_HELD_GROW,
-  /// The thread that asks waits until another one frees a batch.
+  /// The calling thread waits until another thread frees a batch.
   wait = SLOTLINE_ON_HELD_WAIT,
-  /// Asking is an error until a batch is freed.
+  /// Asking for the next batch is an error until a batch is freed.
   fail = SLOTLINE_ON_HELD_FAIL,
 };
 
-/// How many bad samples a pass may have.
+/// The maximum number of bad samples in a pass.
 class budget {
  public:
-  /// Any number of them.
+  /// No limit.
   budget() = default;
   static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
   /// A share of the pass's samples, from 0 to 1.
@@ -58,68 +58,72 @@ class budget {
   double share_ = -1;
 };
 
-/// The options of a loader, with torch's names and meanings: `options().batch_size(64).shuffle(true).num_workers(4)`.
+/// The options of a loader, with the names and meanings of torch's `DataLoader`:
+/// `options().batch_size(64).shuffle(true).num_workers(4)`. Defaults are in parentheses.
 class options {
  public:
   options() noexcept { slotline_options_init(&raw_, sizeof raw_); }
 
-  /// Samples in a batch (1).
+  /// The number of samples in a batch (1).
   options& batch_size(std::size_t samples) {
-    // Negative numbers, of which one would stand for no batches.
-    if (samples > INT64_MAX) throw error(code::build, "batch_size is negative or too large; no_batches() is an option of its own");
+    // This rejects negative numbers; -1 would otherwise mean no batching.
+    if (samples > INT64_MAX)
+      throw error(code::build, "batch_size is negative or too large; to turn batching off, use no_batches()");
     return set(raw_.batch_size, samples);
   }
-  /// The samples themselves instead of batches: tensors lack the first dimension.
+  /// No batching: a pass returns single samples, whose tensors lack the first dimension.
   options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
-  /// How many threads load (0: all is done in the thread that asks for batches).
+  /// The number of worker threads (0: the thread that asks for batches loads them).
   options& num_workers(std::size_t threads) { return set(raw_.num_workers, threads); }
-  /// Batches that are loaded ahead for each worker (2, or more if they are small).
-  options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, some("prefetch_factor", batches)); }
-  /// Batches that are kept while the next one is asked for (1): there is memory for them from the start.
+  /// The number of batches to prefetch per worker (2, or more if batches are small).
+  options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, nonzero("prefetch_factor", batches)); }
+  /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from
+  /// the start.
   options& hold(std::size_t batches) { return set(raw_.hold, batches); }
   /// Whether each pass has a new random order (no).
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
-  /// An order of one's own, instead of shuffle.
+  /// The order of the passes, instead of shuffle.
   options& sampler(slotline::sampler order) {
-    if (!order.raw()) throw error(code::invalid, "the sampler was moved to somewhere else before");
+    if (!order.raw()) throw error(code::invalid, "the sampler was moved from");
     sampler_ = std::move(order);
     return *this;
   }
-  /// Batches of one's own, instead of batch_size, shuffle, sampler and drop_last.
+  /// The batches of the passes, instead of batch_size, shuffle, sampler and drop_last.
   options& batch_sampler(slotline::batch_sampler batches) {
-    if (!batches.raw()) throw error(code::invalid, "the batch sampler was moved to somewhere else before");
+    if (!batches.raw()) throw error(code::invalid, "the batch sampler was moved from");
     batch_sampler_ = std::move(batches);
     return *this;
   }
-  /// Where the random numbers of `shuffle` and of samples come from (the process's default generator). A sampler has its own.
+  /// The seed of `shuffle` and of the random numbers of samples (the process's default generator). A sampler has its
+  /// own seed.
   options& seed(std::uint64_t seed) {
     raw_.has_seed = 1;
     return set(raw_.seed, seed);
   }
-  /// Whether a last batch that is not full is left out (no).
+  /// Whether to leave out the last batch if it is not full (no).
   options& drop_last(bool on = true) { return set(raw_.drop_last, on); }
-  /// Whether batches come in order (yes), or as they are finished.
+  /// Whether batches come in order (yes), or as soon as they are finished.
   options& in_order(bool on) { return set(raw_.in_order, on); }
-  /// How long the wait for one batch may take (for ever). Rounded up to milliseconds.
+  /// The maximum time to wait for a batch (no limit). Rounded up to milliseconds.
   options& timeout(std::chrono::nanoseconds time) { return set(raw_.timeout_ms, milliseconds(time)); }
-  /// How long a sample may take before it is reported (for ever). Rounded up to milliseconds.
+  /// The time after which a slow sample is reported (never). Rounded up to milliseconds.
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
-  /// Whether the memory of batches is locked (no).
+  /// Whether the memory of batches is page-locked (no).
   options& pin_memory(bool on = true) { return set(raw_.pin_memory, on); }
-  /// Whether there is one base seed, and one worker_init, for all passes (no).
+  /// Whether all passes share one base seed and one call of worker_init per worker (no).
   options& persistent_workers(bool on = true) { return set(raw_.persistent_workers, on); }
-  /// The most bytes that the loader may take (no limit).
-  options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, some("memory_limit", bytes)); }
-  /// Samples that a worker claims at once (by measurement).
-  options& part_size(std::size_t samples) { return set(raw_.part_size, some("part_size", samples)); }
-  /// Runs in each worker before it loads anything in a pass. What it throws is an error at the pass's beginning, which goes on
+  /// The maximum memory of the loader, in bytes (no limit).
+  options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, nonzero("memory_limit", bytes)); }
+  /// The number of samples that a worker claims at once (chosen by measurement).
+  options& part_size(std::size_t samples) { return set(raw_.part_size, nonzero("part_size", samples)); }
+  /// Runs in each worker before it loads anything in a pass. If it throws, the pass begins with an error and continues
   /// with the other workers.
   options& worker_init(std::function<void(const worker&)> function) {
     worker_init_ = std::move(function);
     return *this;
   }
-  /// Makes batches by a function of one's own, `T collate(slotline::samples&)`; `batch.made<T>()` then is what it made. It is
-  /// called in workers, several at once.
+  /// Makes batches with a function `T collate(slotline::samples&)`; `batch.made<T>()` then returns its result. Several
+  /// workers call it at once.
   template <class Collate>
   options& collate(Collate function) {
     using calls = detail::collate_calls<Collate>;
@@ -127,25 +131,27 @@ class options {
     collate_ = calls::collate;
     return *this;
   }
-  /// What happens when more batches are kept than that (on_held::grow).
+  /// What happens when more batches are held than `hold` (on_held::grow).
   options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
-  /// Whether workers make batches in turn, as torch's do (no: whoever is free loads).
+  /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
   options& round_robin(bool on = true) { return set(raw_.round_robin, on); }
-  /// Whether the thread that asks for batches loads while it waits (yes but with in_order off or a worker_init).
+  /// Whether the thread that asks for batches loads while it waits (yes, unless in_order is off or there is a
+  /// worker_init).
   options& help(bool on) { return set(raw_.help, on); }
   options& wait_strategy(slotline::wait_strategy how) { return set(raw_.wait_strategy, static_cast<std::uint32_t>(how)); }
-  /// Worker i runs on the i-th core that this process may use, and so on from the start.
+  /// Worker i runs on the i-th core that this process may use; the numbers wrap around.
   options& affinity_spread() { return set(raw_.affinity, SLOTLINE_AFFINITY_SPREAD); }
-  /// Worker i runs on the i-th of these cores, and so on from the start.
+  /// Worker i runs on the i-th of these cores; the numbers wrap around.
   options& affinity(std::vector<std::size_t> cores) {
     cores_ = std::move(cores);
     return set(raw_.affinity, SLOTLINE_AFFINITY_CORES);
   }
-  /// Packed samples that find no room in their batch get memory from the heap, for that batch (they are bad samples).
+  /// Packed samples that do not fit into their batch get memory from the heap, for that batch (otherwise they are bad
+  /// samples).
   options& spill_overflow() { return set(raw_.on_overflow, SLOTLINE_OVERFLOW_SPILL); }
-  /// A batch goes without its bad samples, instead of being an error.
+  /// Bad samples are left out of their batch, instead of turning it into an error.
   options& skip_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_SKIP, most); }
-  /// Another sample takes the place of a bad one. Not for streams.
+  /// Another sample replaces a bad one. Not available for streams.
   options& replace_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_REPLACE, most); }
 
  private:
@@ -164,17 +170,17 @@ class options {
     raw_.bad_samples = most.samples_;
     return set(raw_.bad_share, most.share_);
   }
-  /// 0 would stand for the default there.
-  static std::size_t some(const char* option, std::size_t value) {
-    if (value == 0) throw error(code::build, std::string(option) + " is 0; leave it out, or say at least 1");
+  /// In the C API, 0 means the default.
+  static std::size_t nonzero(const char* option, std::size_t value) {
+    if (value == 0) throw error(code::build, std::string(option) + " is 0; set it to at least 1, or leave it out");
     return value;
   }
   static std::uint64_t milliseconds(std::chrono::nanoseconds time) {
-    if (time.count() < 0) throw error(code::build, "a time is negative; leave it out, or say 0, for none");
+    if (time.count() < 0) throw error(code::build, "a time is negative; for no limit, set it to 0 or leave it out");
     return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
   }
 
-  /// What the C API is told, which takes over a share of the functions; it points into these options.
+  /// Returns the options for the C API, which takes a share of the functions; they point into this object.
   slotline_options raw() const {
     slotline_options raw = raw_;
     raw.cores = cores_.data();

@@ -1,4 +1,4 @@
-// Classes of one's own as datasets: the callbacks of the C API for them.
+// The callbacks of the C API for user-defined datasets.
 #ifndef SLOTLINE_OWN_HPP
 #define SLOTLINE_OWN_HPP
 
@@ -16,17 +16,17 @@
 
 namespace slotline {
 
-/// Which worker runs a stream's code, or worker_init.
+/// The worker that runs a stream's code, or worker_init.
 class worker {
  public:
   explicit worker(const slotline_worker& raw) noexcept : raw_(raw) {}
-  /// Its number, from 0.
+  /// The worker's number, from 0.
   std::size_t id() const noexcept { return raw_.id < 0 ? 0 : static_cast<std::size_t>(raw_.id); }
-  /// How many read: 1 also where there are no workers, and the thread that asks for batches does all.
+  /// The number of threads that read: also 1 if there are no workers and the thread that asks for batches reads.
   std::size_t num_workers() const noexcept { return raw_.num_workers == 0 ? 1 : raw_.num_workers; }
-  /// Whether it is a worker, and not that thread.
+  /// Whether this is a worker, and not the thread that asks for batches.
   bool is_thread() const noexcept { return raw_.id >= 0; }
-  /// Its seed in this pass: the pass's own, and its number more. 0 if it is no worker.
+  /// The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if this is not a worker.
   std::uint64_t seed() const noexcept { return raw_.seed; }
 
  private:
@@ -63,7 +63,7 @@ inline constexpr bool has_save = false;
 template <class Cursor>
 inline constexpr bool has_save<Cursor, std::void_t<decltype(std::declval<const Cursor&>().save())>> = true;
 
-/// A user's dataset with what the C API's callbacks need to know of it.
+/// A user's dataset, with what the C API's callbacks need.
 template <class Own>
 struct own {
   Own dataset;
@@ -118,7 +118,7 @@ struct stream_calls {
           const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
           return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
         },
-        // Then nothing is saved, and a resumed pass is read again from its start.
+        // Nothing is saved then, and a resumed pass is read again from its start.
         [](const char*) {});
   }
 
@@ -138,7 +138,7 @@ template <class Given>
 slotline_dataset* own_dataset(Given&& given) {
   using Own = std::decay_t<Given>;
   static_assert(is_map<Own> || is_stream<Own>,
-                "a dataset has `void read(std::size_t, slotline::sample&) const`, or is a stream that has "
+                "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
                 "`open(const slotline::worker&) const`");
   auto self = std::make_unique<own<Own>>(Own(std::forward<Given>(given)));
   const std::vector<slotline_field> fields = raw_fields(self->fields);

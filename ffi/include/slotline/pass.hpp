@@ -1,4 +1,4 @@
-// One run over a dataset, for a range-for.
+// A pass over a dataset, for a range-based for loop.
 #ifndef SLOTLINE_PASS_HPP
 #define SLOTLINE_PASS_HPP
 
@@ -9,17 +9,18 @@
 
 namespace slotline {
 
-/// What is behind the last batch of a pass.
+/// The end of a pass.
 struct end_of_pass {};
 
-/// One pass over the dataset, for C++20's ranges an input range. It is the loader's: asking that for another pass ends this
+/// A pass over the dataset; an input range for C++20's ranges. It refers to its loader; starting another pass ends this
 /// one.
 ///
-/// An exception is in the place of one batch. After it, a range-for over the same pass goes on with the batch behind.
+/// An exception takes the place of one batch. After it, a range-based for loop over the same pass continues with the
+/// next batch.
 template <class Loader, class Batch, class RawBatch, slotline_status (*Next)(Loader*, RawBatch**, slotline_error**)>
 class basic_pass {
  public:
-  /// Holds one batch, which goes when the next is asked for unless it was moved away.
+  /// Holds one batch, which is destroyed when the next one is asked for, unless it was moved from.
   class iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -50,7 +51,7 @@ class basic_pass {
 
    private:
     Loader* loader_;
-    /// To be moved away by whoever looks at it, which C++20's ranges do through a const iterator.
+    /// Mutable, so that callers can move from it; C++20's ranges do so through a const iterator.
     mutable Batch batch_;
   };
 

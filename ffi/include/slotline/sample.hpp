@@ -1,4 +1,4 @@
-// A sample that a dataset of one's own is asked to write.
+// A sample that a user-defined dataset writes.
 #ifndef SLOTLINE_SAMPLE_HPP
 #define SLOTLINE_SAMPLE_HPP
 
@@ -17,7 +17,8 @@
 
 namespace slotline {
 
-/// Random numbers of one sample, for <random>'s distributions: the same on any worker, under any number of them.
+/// The random numbers of a sample, for the distributions of <random>: the same for any number of workers, and on any of
+/// them.
 class sample_rng {
  public:
   using result_type = std::uint64_t;
@@ -30,14 +31,16 @@ class sample_rng {
   slotline_sample* sample_;
 };
 
-/// The row of a batch that a sample is written into, field by field. Good for the call that got it, on its thread.
+/// The row of a batch that a sample is written to, field by field. Valid only during the call that receives it, on its
+/// thread.
 class sample {
  public:
   sample(slotline_sample* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
   sample(const sample&) = delete;
   sample& operator=(const sample&) = delete;
 
-  /// Where a field of one shape is to be written, in place. What is there is undefined; all of it is to be written.
+  /// Returns the memory of a field of fixed shape, to be written in place. Its content is undefined; all of it must be
+  /// written.
   template <class T>
   span<T> row(std::size_t field) {
     expect(field, dtype_of<T>);
@@ -47,33 +50,34 @@ class sample {
     return {static_cast<T*>(data), bytes / sizeof(T)};
   }
 
-  /// Copies a field of any kind.
+  /// Writes a field of any kind, by copying its elements.
   template <class T>
   void write(std::size_t field, span<const T> values) {
     expect(field, dtype_of<T>);
     if (slotline_sample_write(raw_, field, values.data(), values.size()) != SLOTLINE_OK)
-      throw detail::said("field " + fields_[field].name + " cannot take " + std::to_string(values.size()) + " elements");
+      throw detail::reported("field " + fields_[field].name + " does not accept " + std::to_string(values.size()) +
+                             " elements");
   }
 
-  /// The same, of an array, a std::vector, a std::array.
+  /// Writes a field from an array, a std::vector or a std::array.
   template <class Range, class T = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>>>
   void write(std::size_t field, const Range& values) {
     write(field, span<const T>(std::data(values), std::size(values)));
   }
 
-  /// A field of one number.
+  /// Writes a field of one number.
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   void write(std::size_t field, T value) {
     write(field, span<const T>(&value, 1));
   }
 
-  /// The sample's own random numbers, for augmentation.
+  /// The sample's random numbers, for augmentation.
   sample_rng rng() const noexcept { return sample_rng(raw_); }
-  /// Its place in the pass, from 0.
+  /// The sample's position in the pass, from 0.
   std::uint64_t position() const noexcept { return slotline_sample_position(raw_); }
-  /// The pass, from 0.
+  /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_sample_epoch(raw_); }
-  /// The worker that reads it; -1 in the thread that asks for batches.
+  /// The number of the worker that reads the sample; -1 in the thread that asks for batches.
   std::int64_t worker() const noexcept { return slotline_sample_worker(raw_); }
 
   slotline_sample* raw() const noexcept { return raw_; }
@@ -81,7 +85,7 @@ class sample {
  private:
   void expect(std::size_t field, dtype type) const {
     if (field >= fields_.size())
-      throw std::out_of_range("field " + std::to_string(field) + " of a sample that has " +
+      throw std::out_of_range("field is " + std::to_string(field) + ", but the number of fields is " +
                               std::to_string(fields_.size()));
     if (fields_[field].type != type)
       throw std::invalid_argument("field " + fields_[field].name + " is " + name_of(fields_[field].type) + ", not " +

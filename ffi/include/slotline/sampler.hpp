@@ -1,4 +1,4 @@
-// Orders in which a dataset is visited.
+// The orders in which a dataset is visited.
 #ifndef SLOTLINE_SAMPLER_HPP
 #define SLOTLINE_SAMPLER_HPP
 
@@ -17,39 +17,42 @@
 
 namespace slotline {
 
-/// The order of a loader's passes. Copies are the same sampler; any number of loaders may have it.
+/// The order of a loader's passes. Copies refer to the same sampler; any number of loaders may use it.
 ///
-/// Unless it is given a seed of its own, it draws from the process's default generator (`manual_seed`), as torch's do, and not
-/// from the loader's.
+/// Unless it has a seed, a sampler draws from the process's default generator (`manual_seed`), as torch's samplers do,
+/// and not from the loader's.
 class sampler {
  public:
-  /// A new random order in each pass; or, with replacement, random draws. `num_samples`: as many as the dataset, unless said.
+  /// A new random order in each pass; or, with replacement, independent random indices. `num_samples` defaults to the
+  /// length of the dataset.
   static sampler random(bool replacement = false, std::size_t num_samples = 0) {
     return make(slotline_sampler_random, static_cast<std::uint8_t>(replacement), num_samples);
   }
-  /// A new random order of these indices in each pass.
+  /// These indices in a new random order in each pass.
   static sampler subset_random(span<const std::size_t> indices) {
     return make(slotline_sampler_subset_random, indices.data(), indices.size());
   }
-  /// `num_samples` draws by weight; `weights[i]` is that of sample i.
+  /// `num_samples` indices drawn by weight; `weights[i]` is the weight of sample i.
   static sampler weighted(span<const double> weights, std::size_t num_samples, bool replacement = true) {
     return make(slotline_sampler_weighted, weights.data(), weights.size(), num_samples,
                 static_cast<std::uint8_t>(replacement));
   }
-  /// One replica's share of the dataset. All replicas need the same seed, and before each pass the same `set_epoch`.
+  /// One replica's share of the dataset. All replicas must use the same seed, and call `set_epoch` with the same epoch
+  /// before each pass.
   static sampler distributed(std::size_t num_replicas, std::size_t rank, bool shuffle = true, std::uint64_t seed = 0,
                              bool drop_last = false) {
     return make(slotline_sampler_distributed, num_replicas, rank, static_cast<std::uint8_t>(shuffle), seed,
                 static_cast<std::uint8_t>(drop_last));
   }
-  /// A new random order in each pass that takes no memory, for datasets of billions of samples; torch has none.
+  /// A new random order in each pass that takes no memory, for datasets of billions of samples. torch has no
+  /// equivalent.
   static sampler cipher() { return make(slotline_sampler_cipher); }
-  /// These indices, in this order in each pass.
+  /// These indices, in this order, in each pass.
   static sampler indices(span<const std::size_t> indices) {
     return make(slotline_sampler_indices, indices.data(), indices.size());
   }
-  /// An order of one's own: `draw` writes the `len` indices of pass `pass`, from 0. It is called by the thread that starts
-  /// the pass; what it throws, `epoch` fails with.
+  /// An order from a function: `draw` writes the `len` indices of pass `pass`, from 0. The thread that starts the pass
+  /// calls it; if it throws, `epoch` fails.
   static sampler from(std::size_t len, std::function<void(std::uint64_t pass, span<std::uint64_t> indices)> draw) {
     using Draw = decltype(draw);
     slotline_order_callback raw{};
@@ -69,12 +72,12 @@ class sampler {
     return make(slotline_sampler_from_callback, &raw);
   }
 
-  /// Has it draw from a generator of its own, in loaders that are made from now on.
+  /// Gives the sampler a separate generator with this seed, in loaders that are made from now on.
   sampler& seed(std::uint64_t seed) {
     slotline_sampler_seed(raw_.get(), seed);
     return *this;
   }
-  /// The pass that a distributed sampler shuffles for next.
+  /// Sets the epoch of the next pass of a distributed sampler.
   void set_epoch(std::uint64_t epoch) { slotline_sampler_set_epoch(raw_.get(), epoch); }
 
   slotline_sampler* raw() const noexcept { return raw_.get(); }
@@ -91,10 +94,10 @@ class sampler {
   std::shared_ptr<slotline_sampler> raw_;
 };
 
-/// The batches of a loader's passes, instead of a sampler and a batch size. Copies are the same one.
+/// The batches of a loader's passes, instead of a sampler and a batch size. Copies refer to the same batch sampler.
 class batch_sampler {
  public:
-  /// Batches of a sampler's indices.
+  /// Groups a sampler's indices into batches.
   static batch_sampler of(const slotline::sampler& sampler, std::size_t batch_size, bool drop_last = false) {
     return make(slotline_batch_sampler_of, sampler.raw(), batch_size,
                 static_cast<std::uint8_t>(drop_last));
@@ -109,8 +112,8 @@ class batch_sampler {
     return make(slotline_batch_sampler_lists, indices.data(),
                 offsets.data(), batches.size());
   }
-  /// Batches of one's own, of at most `max_batch_size`: `draw` gives batch `batch` of pass `pass`, both from 0, or nothing
-  /// after the last one. It is called by whichever thread begins the batch, one at a time for each loader.
+  /// Batches from a function, with at most `max_batch_size` indices: `draw` returns batch `batch` of pass `pass`, both
+  /// from 0, or nothing after the last one. The thread that begins the batch calls it, one thread at a time per loader.
   using draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch)>;
   static batch_sampler from(std::size_t max_batch_size, draw draw_batch) {
     slotline_batches_callback raw{};
@@ -123,8 +126,8 @@ class batch_sampler {
             const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
             if (!drawn) return 1;
             if (drawn->size() > room)
-              throw std::length_error("the batch sampler gave " + std::to_string(drawn->size()) +
-                                      " indices, and max_batch_size is " + std::to_string(room));
+              throw std::length_error("the batch sampler returned " + std::to_string(drawn->size()) +
+                                      " indices, but max_batch_size is " + std::to_string(room));
             *len = drawn->size();
             for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
             return 0;
@@ -150,7 +153,7 @@ class batch_sampler {
   std::shared_ptr<slotline_batch_sampler> raw_;
 };
 
-/// Starts the process's default generator over: what loaders and samplers draw from that have no seed of their own.
+/// Seeds the process's default generator, which loaders and samplers without a seed draw from.
 inline void manual_seed(std::uint64_t seed) { slotline_manual_seed(seed); }
 
 }  // namespace slotline

@@ -1,4 +1,4 @@
-// Elements that lie one after the other in somebody else's memory (C++17 has no std::span).
+// A view of contiguous elements in memory that it does not own (C++17 has no std::span).
 #ifndef SLOTLINE_SPAN_HPP
 #define SLOTLINE_SPAN_HPP
 
@@ -20,7 +20,8 @@ class span {
   constexpr span() noexcept = default;
   constexpr span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
 
-  /// Of an array, a std::vector, a std::array: of whatever has data() and size(). One that is about to go can only be read.
+  /// A span of an array, a std::vector, a std::array, or any other type with data() and size(). A span of a temporary
+  /// is read-only.
   template <class Range, class Element = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
             class = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]> &&
                                      (std::is_lvalue_reference_v<Range> || std::is_const_v<T>) &&
@@ -35,7 +36,7 @@ class span {
   /// Not checked, as in std::vector.
   constexpr T& operator[](std::size_t i) const noexcept { return data_[i]; }
 
-  /// `count` elements from `first` on. Throws std::out_of_range where there are not so many.
+  /// `count` elements starting at `first`. Throws std::out_of_range if there are not enough.
   constexpr span subspan(std::size_t first, std::size_t count) const {
     if (first > size_ || count > size_ - first) throw std::out_of_range("slotline::span::subspan");
     return {data_ + first, count};

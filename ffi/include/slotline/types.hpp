@@ -1,4 +1,4 @@
-// What a batch is made of: elements, and fields of them.
+// Element types and fields.
 #ifndef SLOTLINE_TYPES_HPP
 #define SLOTLINE_TYPES_HPP
 
@@ -35,12 +35,12 @@ enum class dtype : std::uint32_t {
 
 namespace detail {
 
-/// Of integers the size and the sign count: `long` and `long long` are both i64 where both have 64 bits.
+/// Integers are mapped by size and sign: `long` and `long long` are both i64 where both have 64 bits.
 template <class T>
 constexpr dtype dtype_of() {
   using U = std::remove_cv_t<T>;
   if constexpr (std::is_same_v<U, bool>) {
-    static_assert(sizeof(bool) == 1, "a bool has to be one byte");
+    static_assert(sizeof(bool) == 1, "a bool must be one byte");
     return dtype::boolean;
   } else if constexpr (std::is_same_v<U, float>) {
     return dtype::f32;
@@ -57,7 +57,8 @@ constexpr dtype dtype_of() {
   } else if constexpr (std::is_same_v<U, std::byte>) {
     return dtype::u8;
   } else {
-    static_assert(std::is_integral_v<U> && sizeof(U) <= 8, "no dtype of slotline: use bool, an integer, float or double, or specialize slotline::dtype_of");
+    static_assert(std::is_integral_v<U> && sizeof(U) <= 8,
+                  "slotline has no dtype for this type: use bool, an integer, float or double, or specialize slotline::dtype_of");
     if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? dtype::i8 : dtype::u8;
     else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? dtype::i16 : dtype::u16;
     else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? dtype::i32 : dtype::u32;
@@ -67,13 +68,13 @@ constexpr dtype dtype_of() {
 
 }  // namespace detail
 
-/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are known; of
-/// another type with the bits of one, such as `at::Half`, say so before it is used:
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are
+/// known. For another type with the same bits, such as `at::Half`, specialize this before its first use:
 /// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();
 
-/// Its name, such as "f32".
+/// The name of a dtype, such as "f32".
 inline const char* name_of(dtype type) noexcept {
   switch (type) {
     case dtype::boolean: return "bool";
@@ -93,13 +94,13 @@ inline const char* name_of(dtype type) noexcept {
   return "unknown";
 }
 
-/// How samples of a field become a tensor.
+/// How the samples of a field become a tensor.
 enum class kind : std::uint32_t {
-  /// All of one shape: `[batch, ...shape]`.
+  /// All samples have the same shape: `[batch, ...shape]`.
   fixed = SLOTLINE_FIXED,
-  /// Up to so many elements each: padded with zeros, with the length of each.
+  /// Up to `max` elements each: padded with zeros, with the length of each sample.
   ragged = SLOTLINE_RAGGED,
-  /// Any number of items each, one sample after the other, with the offsets where they begin and end.
+  /// Any number of items each, stored in sequence, with the offsets where each sample begins and ends.
   packed = SLOTLINE_PACKED,
 };
 
@@ -107,12 +108,12 @@ enum class kind : std::uint32_t {
 struct field {
   std::string name;
   dtype type;
-  /// Of one sample: `{max}` of a ragged field, `{room, item...}` of a packed one.
+  /// The shape of one sample: `{max}` for a ragged field, `{room, item...}` for a packed one.
   std::vector<std::int64_t> shape;
   slotline::kind kind = kind::fixed;
 };
 
-/// A field of one shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")` for one number.
+/// A field of fixed shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")` for one number.
 template <class T>
 field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>, std::move(shape), kind::fixed};
@@ -124,7 +125,7 @@ field ragged(std::string name, std::int64_t max) {
   return {std::move(name), dtype_of<T>, {max}, kind::ragged};
 }
 
-/// A field of any number of items, of which a batch has room for `room` for each of its samples, which these share.
+/// A field of any number of items. A batch has room for `room` items per sample, and its samples share that room.
 template <class T>
 field packed(std::string name, std::int64_t room, std::vector<std::int64_t> item = {}) {
   item.insert(item.begin(), room);
@@ -133,7 +134,7 @@ field packed(std::string name, std::int64_t room, std::vector<std::int64_t> item
 
 namespace detail {
 
-/// Fields as the C API takes them; they point into `fields`.
+/// Returns the fields for the C API; they point into `fields`.
 inline std::vector<slotline_field> raw_fields(const std::vector<field>& fields) {
   std::vector<slotline_field> raw;
   for (const field& each : fields) {

@@ -1,4 +1,4 @@
-//! Device loaders.
+//! Loaders that deliver batches on a device.
 
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::stats::{self, slotline_stats};
 use crate::status::{SLOTLINE_BUILD, SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
 use crate::versioned::{self, Versioned};
 
-/// A loader whose batches come out on a device. One thread at a time may use it, unless a function says otherwise; it may be
-/// another one each time.
+/// A loader that delivers batches on a device. Only one thread at a time may use it, unless a function says otherwise; it does
+/// not have to be the same thread each time.
 #[derive(Debug)]
 pub struct slotline_device_loader(Handle<DeviceLoader>);
 
@@ -36,7 +36,7 @@ impl Handled for slotline_device_loader {
     }
 }
 
-/// How batches get to the device. All zeros, but for the size, are the defaults.
+/// The options for copying batches to the device. Except for the size, zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_device_options {
@@ -44,17 +44,17 @@ pub struct slotline_device_options {
     pub struct_size: usize,
     /// The device's number (0).
     pub ordinal: usize,
-    /// Batches that there can be on the device at once (0: 3). The options' `hold` is raised to as many.
+    /// The number of batches that can be on the device at once (0: 3). The loader's `hold` is raised to at least this number.
     pub slots: usize,
-    /// How many milliseconds the wait for one copy may take (0: for ever).
+    /// The maximum time to wait for one copy, in milliseconds (0: no limit).
     pub timeout_ms: u64,
-    /// Whether a state is kept for each batch, so that `slotline_device_loader_state` can be asked in a pass (no).
+    /// Whether a state is kept for each batch, so that `slotline_device_loader_state` can be called during a pass (no).
     pub resumable: u8,
-    /// Zeros, for later versions.
+    /// Zeros; reserved for later versions.
     pub reserved: [u8; 7],
 }
 
-// SAFETY: numbers, the first one the size.
+// SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_device_options {
     const END: usize = versioned::end!(reserved);
 
@@ -94,7 +94,7 @@ impl Loads for DeviceLoader {
         let unknown = || {
             Failure::new(
                 SLOTLINE_STATE,
-                "the loader keeps no states of its pass; make it with resumable set in slotline_device_options",
+                "the loader keeps no state during a pass; set resumable in slotline_device_options when you make it",
             )
         };
         Self::state(self).ok_or_else(unknown)
@@ -113,22 +113,23 @@ impl Loads for DeviceLoader {
     }
 }
 
-/// Looks for a driver, and says how many devices it has. Any thread; `*devices` is 0 if it fails.
+/// Looks for a CUDA driver, and returns the number of its devices in `*devices`, which is 0 on failure. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_DEVICE`: there is no driver, it is too old, it will not start, or it has no
+/// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_DEVICE`: there is no driver, it is too old, it does not start, or it has no
 /// device; the message says which.
 ///
 /// # Safety
 ///
-/// `devices` and `error` must be writable, or NULL.
+/// `devices` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_probe(
     devices: *mut usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `devices` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let devices = check::place(devices, 0, "devices")?;
@@ -139,16 +140,17 @@ pub unsafe extern "C" fn slotline_device_probe(
     }
 }
 
-/// Makes a loader whose batches come out on a device: as `slotline_loader_new`, with page-locked memory on the host. `device`
-/// may be NULL: then its options are the defaults. Any thread; `*out` is NULL if it fails.
+/// Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
+/// `device` is NULL, the defaults of `slotline_device_options` apply. On failure `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_new`; `SLOTLINE_DEVICE`: no driver, no such device, or no memory there.
+/// The same as for `slotline_loader_new`; `SLOTLINE_DEVICE`: there is no driver, the device does not exist, or it has not
+/// enough memory.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_new`; `device` must be NULL or readable for `device->struct_size` bytes.
+/// The same as for `slotline_loader_new`; `device` must be NULL or readable for `device->struct_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_new(
     dataset: *const slotline_dataset,
@@ -157,14 +159,14 @@ pub unsafe extern "C" fn slotline_device_loader_new(
     out: *mut *mut slotline_device_loader,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contracts of `boundary`, `take`, `build` and `read`.
     unsafe {
         boundary(error, || {
-            // First of all, since its callbacks are taken over in any case.
+            // This comes first, because the user's pointers are taken over even if this function fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
             let (mut options, owned) = options?;
-            // Before the device is looked for.
+            // Checked before the device is opened.
             check::reference(dataset, "dataset")?;
             let wanted = match device.is_null() {
                 true => slotline_device_options::defaults(),
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn slotline_device_loader_new(
             let HostLoader::Stacked(host) = build(dataset, (options, owned), Some(device.pinned()))? else {
                 return Err(Failure::new(
                     SLOTLINE_BUILD,
-                    "what a collate callback makes is not copied to a device; leave collate out, or use slotline_loader_new",
+                    "collated batches cannot be copied to a device; leave collate NULL, or use slotline_loader_new",
                 ));
             };
             let loader = DeviceLoader::with_slots(host, &device, slots)?;
@@ -191,17 +193,17 @@ pub unsafe extern "C" fn slotline_device_loader_new(
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_epoch`.
+/// The same as for `slotline_loader_epoch`.
 ///
 /// # Safety
 ///
-/// `loader` must be NULL or a loader that was not freed; `error` NULL or writable.
+/// `loader` must be NULL or a loader that was not freed; `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_epoch(
     loader: *mut slotline_device_loader,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed, and that `error` is NULL or writable.
     unsafe {
         boundary(error, || {
             handle::enter(loader)?.running().begin_epoch()?;
@@ -210,25 +212,26 @@ pub unsafe extern "C" fn slotline_device_loader_epoch(
     }
 }
 
-/// Gives the next batch of the pass, which is the caller's to free or release; or `SLOTLINE_END` after the last one; or an
-/// error in a batch's place. It may still be on its way to the device. `*out` is NULL unless there is a batch.
+/// Returns the next batch of the pass in `*out`; the caller must free or release it. The batch may still be on its way to the
+/// device. After the last batch the status is `SLOTLINE_END`. An error can take the place of a batch. `*out` is NULL unless
+/// there is a batch.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_next`, where `SLOTLINE_HELD` is also for batches on the device and `SLOTLINE_TIMEOUT` also for copies;
-/// `SLOTLINE_DEVICE`: the driver refused a copy. Then the next batch comes, but after two such errors one after the other the
-/// pass is over.
+/// The same as for `slotline_loader_next`; `SLOTLINE_HELD` also means that too many batches on the device are held, and
+/// `SLOTLINE_TIMEOUT` also that a copy took too long. `SLOTLINE_DEVICE`: the driver refused a copy. The next call returns the
+/// next batch, but two such errors in a row end the pass.
 ///
 /// # Safety
 ///
-/// As of `slotline_device_loader_epoch`; `out` must be NULL or writable.
+/// The same as for `slotline_device_loader_epoch`; `out` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_next(
     loader: *mut slotline_device_loader,
     out: *mut *mut slotline_device_batch,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
@@ -240,45 +243,45 @@ pub unsafe extern "C" fn slotline_device_loader_next(
     }
 }
 
-/// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already still come before `SLOTLINE_STOPPED`.
+/// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_stop(loader: *const slotline_device_loader) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed.
     unsafe { handle::stop(loader) }
 }
 
-/// Says where the loader is; see `slotline_loader_state`. The same bytes may be loaded into a loader on the host.
+/// Returns the position of the loader; see `slotline_loader_state`. The bytes can also be loaded into a loader on the host.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_state`; `SLOTLINE_STATE`: in a pass, unless the loader is `resumable`.
+/// The same as for `slotline_loader_state`; `SLOTLINE_STATE`: called during a pass, and the loader is not `resumable`.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_state`.
+/// The same as for `slotline_loader_state`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_state(
     loader: *mut slotline_device_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `save`, which is the same.
     unsafe { state::save(loader, out, error) }
 }
 
-/// Puts the loader where a state is; see `slotline_loader_load_state`.
+/// Moves the loader to the position of a state; see `slotline_loader_load_state`.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_load_state`.
+/// The same as for `slotline_loader_load_state`.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_load_state`.
+/// The same as for `slotline_loader_load_state`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_load_state(
     loader: *mut slotline_device_loader,
@@ -286,79 +289,79 @@ pub unsafe extern "C" fn slotline_device_loader_load_state(
     len: usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds the contract of `load`, which is the same.
     unsafe { state::load(loader, data, len, error) }
 }
 
-/// Says what the host's side of the loader has done so far; see `slotline_loader_stats`.
+/// Writes the statistics of the loader's host side to `*out`; see `slotline_loader_stats`.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_stats`.
+/// The same as for `slotline_loader_stats`.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_stats`.
+/// The same as for `slotline_loader_stats`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_stats(
     loader: *mut slotline_device_loader,
     out: *mut slotline_stats,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { stats::figures(loader, out, error) }
+    // SAFETY: the caller upholds the contract of `write_stats`, which is the same.
+    unsafe { stats::write_stats(loader, out, error) }
 }
 
-/// What was noticed when the loader was made, and since; see `slotline_loader_warnings`.
+/// Returns the warnings of the loader since it was made; see `slotline_loader_warnings`.
 ///
 /// # Errors
 ///
-/// As of `slotline_loader_warnings`.
+/// The same as for `slotline_loader_warnings`.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_warnings`.
+/// The same as for `slotline_loader_warnings`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_warnings(
     loader: *mut slotline_device_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller's word.
-    unsafe { stats::warned(loader, out, error) }
+    // SAFETY: the caller upholds the contract of `warnings_text`, which is the same.
+    unsafe { stats::warnings_text(loader, out, error) }
 }
 
-/// How many batches a pass has; -1 if only its end will tell, or for NULL. Any thread.
+/// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_len(loader: *const slotline_device_loader) -> i64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed.
     unsafe { handle::ask(loader, -1, Facts::len) }
 }
 
-/// The number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
-/// use.
+/// Returns the number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader
+/// is in use.
 ///
 /// # Safety
 ///
-/// As of `slotline_device_loader_len`.
+/// The same as for `slotline_device_loader_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_next_epoch(loader: *mut slotline_device_loader) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed.
     guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut inside| inside.loader().next_epoch()))
 }
 
-/// Frees a loader; NULL is fine. Its batches live on; see `slotline_loader_free`. It waits for copies that are on their way, at
-/// most 5 s, and leaks what they may still use then.
+/// Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
+/// progress, at most 5 s, and then leaks the memory that they may still use.
 ///
 /// # Safety
 ///
-/// As of `slotline_loader_free`.
+/// The same as for `slotline_loader_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_free(loader: *mut slotline_device_loader) {
-    // SAFETY: it was made by `slotline_device_loader_new`; else the caller's word.
+    // SAFETY: `slotline_device_loader_new` made the loader, and the caller upholds the rest.
     unsafe { handle::free(loader) }
 }

@@ -1,10 +1,11 @@
-//! Loaders whose batches come out on a CUDA device.
+//! Loaders that deliver batches on a CUDA device.
 //!
-//! A batch is copied by a stream of the loader's own, while kernels read the ones before it. A stream of the caller's that is
-//! to read it is said by `slotline_device_batch_ready_on`, or by exporting a tensor for it; the memory is filled again when these
-//! streams have come to the point where the batch, and the last such tensor, were let go. The host waits for none of that.
+//! The loader copies a batch on a separate stream, while kernels read the previous batches. Before a stream of the caller reads
+//! a batch, the caller names it with `slotline_device_batch_ready_on`, or exports a tensor for it. The memory is filled again
+//! once these streams have reached the point where the batch, and the last such tensor, were released. The host does not wait
+//! for any of this.
 //!
-//! These functions are in libraries built with the feature `cuda`; their declarations are there for programs that define
+//! These functions exist in libraries built with the feature `cuda`; their declarations are visible to programs that define
 //! `SLOTLINE_CUDA`.
 
 mod batch;

@@ -1,18 +1,18 @@
-/* Datasets, streams, samplers, worker_init and collate by callbacks: what they are given, what becomes of their failures, and
- * that each is dropped once. */
+/* Datasets, streams, samplers, worker_init and collate made of callbacks: what the callbacks receive, how their failures are
+ * reported, and that each user pointer is dropped once. */
 
 #include <stdatomic.h>
 
 #include "proof.h"
 
-/* What the callbacks of a test share. */
+/* The state that the callbacks of a test share. */
 struct state {
   atomic_int reads, drops, open_cursors, batches;
-  /* A sample that `misbehave` is called for; -1 for none. */
+  /* The sample for which `misbehave` is called; -1 for none. */
   int64_t odd;
   int32_t (*misbehave)(struct state *state, slotline_sample *sample);
   slotline_loader *loader;
-  /* Those that a collate callback is reading. */
+  /* The samples that a collate callback is reading. */
   slotline_samples *samples;
 };
 
@@ -28,7 +28,7 @@ enum { FIELDS = sizeof fields / sizeof *fields, LEN = 50 };
 
 static void drop(void *state) { atomic_fetch_add(&((struct state *)state)->drops, 1); }
 
-/* Writes the fields from `from` on of a sample that is its index, in several ways. */
+/* Writes the fields of a sample, starting with field `from`, in several ways. The values derive from the index. */
 static void write_from(slotline_sample *sample, size_t index, size_t from) {
   const uint8_t ragged[] = {1, 2, 3};
   const uint16_t packed[] = {(uint16_t)index, (uint16_t)index};
@@ -40,7 +40,7 @@ static void write_from(slotline_sample *sample, size_t index, size_t from) {
     CHECK(row && bytes == 4 * sizeof(float));
     for (int i = 0; i < 4; ++i) row[i] = (float)index + (float)i;
   }
-  /* In any order. */
+  /* The fields can be written in any order. */
   CHECK(slotline_sample_write(sample, 4, &random, 1) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 3, &odd, 1) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 1, ragged, index % 4) == SLOTLINE_OK);
@@ -73,7 +73,7 @@ static slotline_loader *loader_of(struct state *state, const slotline_options *o
   return loader;
 }
 
-/* A batch whose samples are their indices; the sum of their random numbers. */
+/* Checks a batch whose samples derive from their indices, and returns a sum of its random numbers. */
 static uint64_t check_batch(const slotline_batch *batch) {
   const slotline_tensor row = field(batch, 0), ragged = field(batch, 1), packed = field(batch, 2), odd = field(batch, 3),
                         random = field(batch, 4);
@@ -116,13 +116,13 @@ static void samples_are_the_same_with_any_workers(void) {
   CHECK(sums[0] != 0 && sums[0] == sums[1] && sums[0] == sums[2]);
 }
 
-/* What a sample can do wrong, and what its batch's error then says. */
+/* The ways in which a read callback can fail, and the text that the error's message must contain. */
 static int32_t fail(struct state *state, slotline_sample *sample) {
   (void)state;
-  slotline_sample_fail(sample, "the disk is \xff gone");
+  slotline_sample_fail(sample, "the disk is \xff broken");
   return 1;
 }
-static int32_t fail_without_a_word(struct state *state, slotline_sample *sample) {
+static int32_t fail_without_message(struct state *state, slotline_sample *sample) {
   (void)state, (void)sample;
   return -3;
 }
@@ -130,12 +130,12 @@ static int32_t write_nothing(struct state *state, slotline_sample *sample) {
   (void)state, (void)sample;
   return 0;
 }
-static int32_t leave_the_row_out(struct state *state, slotline_sample *sample) {
+static int32_t omit_the_row(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 1);
   return 0;
 }
-static int32_t write_no_bool(struct state *state, slotline_sample *sample) {
+static int32_t write_invalid_bool(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 0);
   *(uint8_t *)slotline_sample_row(sample, 3, NULL) = 2;
@@ -151,13 +151,13 @@ static int32_t write_no_bool(struct state *state, slotline_sample *sample) {
 static const uint64_t numbers[16] = {2};
 MISWRITES(write_too_much, 0, numbers, 5)
 MISWRITES(write_too_little, 0, numbers, 3)
-MISWRITES(write_too_ragged, 1, numbers, 4)
-MISWRITES(write_another_bool, 3, numbers, 1)
+MISWRITES(write_too_many_ragged, 1, numbers, 4)
+MISWRITES(copy_invalid_bool, 3, numbers, 1)
 MISWRITES(write_null, 4, NULL, 1)
 MISWRITES(write_misaligned, 4, (const char *)numbers + 1, 1)
 MISWRITES(write_no_field, FIELDS, numbers, 1)
 MISWRITES(write_more_than_memory, 4, numbers, SIZE_MAX)
-static int32_t ask_for_rows_that_are_none(struct state *state, slotline_sample *sample) {
+static int32_t request_missing_rows(struct state *state, slotline_sample *sample) {
   (void)state;
   size_t bytes = 1;
   CHECK(slotline_sample_row(sample, 1, &bytes) == NULL && bytes == 0);
@@ -166,16 +166,18 @@ static int32_t ask_for_rows_that_are_none(struct state *state, slotline_sample *
   return 1;
 }
 
-static void a_sample_s_failure_is_in_the_place_of_its_batch(size_t workers) {
+static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
   const struct {
     int32_t (*misbehave)(struct state *, slotline_sample *);
     const char *message;
   } rows[] = {
-      {fail, "the disk is"},        {fail_without_a_word, "-3"},     {write_nothing, "row"},
-      {leave_the_row_out, "row"},   {write_no_bool, "odd"},          {write_too_much, "field 0"},
-      {write_too_little, "field 0"}, {write_too_ragged, "field 1"},  {write_another_bool, "field 3"},
-      {write_null, "NULL"},         {write_misaligned, "aligned"},   {write_no_field, "5 fields"},
-      {write_more_than_memory, "memory"}, {ask_for_rows_that_are_none, "no message"},
+      {fail, "the disk is"}, {fail_without_message, "-3"},
+      {write_nothing, "row"}, {omit_the_row, "row"},
+      {write_invalid_bool, "odd"}, {write_too_much, "field 0"},
+      {write_too_little, "field 0"}, {write_too_many_ragged, "field 1"},
+      {copy_invalid_bool, "field 3"}, {write_null, "NULL"},
+      {write_misaligned, "aligned"}, {write_no_field, "5 fields"},
+      {write_more_than_memory, "memory"}, {request_missing_rows, "no message"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     struct state state = {.odd = 21, .misbehave = rows[i].misbehave};
@@ -224,8 +226,8 @@ static int32_t free_the_loader(struct state *state, slotline_sample *sample) {
   return 0;
 }
 
-/* What `slotline_sample_row` lent is what is written, too. */
-static int32_t write_rows_to_themselves(struct state *state, slotline_sample *sample) {
+/* `slotline_sample_write` accepts memory that `slotline_sample_row` lent. */
+static int32_t copy_rows_to_themselves(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 21, 0);
   float *row = slotline_sample_row(sample, 0, NULL);
@@ -234,7 +236,7 @@ static int32_t write_rows_to_themselves(struct state *state, slotline_sample *sa
   uint8_t *odd = slotline_sample_row(sample, 3, NULL);
   *odd = 1;
   CHECK(slotline_sample_write(sample, 3, odd, 1) == SLOTLINE_OK);
-  /* And of another field. */
+  /* The memory of another field is accepted, too. */
   CHECK(slotline_sample_write(sample, 1, odd, 1) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 0, row, 3) == SLOTLINE_INVALID);
   CHECK(slotline_sample_write(sample, 0, row, 4) == SLOTLINE_OK);
@@ -249,11 +251,11 @@ static int32_t read_more_samples(struct state *state, slotline_sample *sample) {
   return 0;
 }
 
-/* What the pass of a loader gives in the end, whose callbacks use it. */
-static slotline_status last_of_a_pass(struct state *state, size_t workers) {
+/* Runs a pass of a loader whose callbacks use the loader, and returns the last status. */
+static slotline_status last_status_of_a_pass(struct state *state, size_t workers) {
   slotline_options options = options_of(10, workers);
-  /* Without workers, as with the caller's help, the callback is called within `next`; with a worker it may be called when
-   * nobody is in the loader. */
+  /* Without workers the callback is called within `next`, as with the caller's help. With a worker it may be called while no
+   * call uses the loader. */
   options.help = workers == 0;
   slotline_loader *loader = loader_of(state, &options);
   OK(slotline_loader_epoch(loader, &error));
@@ -265,39 +267,39 @@ static slotline_status last_of_a_pass(struct state *state, size_t workers) {
     if (status != SLOTLINE_OK) return status;
     check_batch(batch);
     slotline_batch_free(batch);
-    /* The one with the odd sample: a loader that was freed is there no longer. */
+    /* The batch with the odd sample has come: a loader that was freed no longer exists. */
     if (state->misbehave == free_the_loader && atomic_load(&state->reads) > 21) return status;
   }
 }
 
-static void callbacks_may_stop_their_loader(size_t workers) {
+static void callbacks_can_stop_their_loader(size_t workers) {
   struct state state = {.odd = 21, .misbehave = stop};
-  CHECK(last_of_a_pass(&state, workers) == SLOTLINE_STOPPED);
+  CHECK(last_status_of_a_pass(&state, workers) == SLOTLINE_STOPPED);
   CHECK(atomic_load(&state.reads) < LEN);
   slotline_loader_free(state.loader);
   CHECK(atomic_load(&state.drops) == 1);
 }
 
-static void rows_may_be_written_to_themselves(size_t workers) {
-  struct state state = {.odd = 21, .misbehave = write_rows_to_themselves};
-  CHECK(last_of_a_pass(&state, workers) == SLOTLINE_END);
+static void rows_can_be_copied_to_themselves(size_t workers) {
+  struct state state = {.odd = 21, .misbehave = copy_rows_to_themselves};
+  CHECK(last_status_of_a_pass(&state, workers) == SLOTLINE_END);
   slotline_loader_free(state.loader);
 }
 
-static void a_loader_cannot_be_used_by_its_own_callback(void) {
+static void a_callback_cannot_use_its_loader(void) {
   struct state state = {.odd = 21, .misbehave = use_the_loader};
-  CHECK(last_of_a_pass(&state, 0) == SLOTLINE_END);
+  CHECK(last_status_of_a_pass(&state, 0) == SLOTLINE_END);
   slotline_loader_free(state.loader);
   CHECK(atomic_load(&state.drops) == 1);
 }
 
-static void a_callback_may_free_the_loader_that_calls_it(void) {
+static void a_callback_can_free_its_loader(void) {
   struct state state = {.odd = 21, .misbehave = free_the_loader};
-  CHECK(last_of_a_pass(&state, 0) == SLOTLINE_STOPPED || atomic_load(&state.reads) > 21);
+  CHECK(last_status_of_a_pass(&state, 0) == SLOTLINE_STOPPED || atomic_load(&state.reads) > 21);
   CHECK(atomic_load(&state.drops) == 1);
 }
 
-/* Bad samples go as `on_error` says. */
+/* Bad samples are handled as `on_error` says. */
 static void bad_samples_are_skipped_or_replaced(size_t workers) {
   for (uint32_t on_error = SLOTLINE_ON_ERROR_SKIP; on_error <= SLOTLINE_ON_ERROR_REPLACE; ++on_error) {
     struct state state = {.odd = 21, .misbehave = fail};
@@ -318,7 +320,7 @@ static void bad_samples_are_skipped_or_replaced(size_t workers) {
   }
 }
 
-/* A stream of the numbers below LEN of which each worker gives every n-th. */
+/* A stream of the numbers below LEN, of which each worker returns every n-th. */
 struct cursor {
   size_t at, step;
 };
@@ -327,7 +329,7 @@ static int32_t open(void *user, const slotline_worker *worker, void **cursor, sl
   struct state *state = user;
   CHECK(worker->struct_size >= sizeof *worker);
   if (state->odd == -2) {
-    slotline_fail(failure, "no such stream");
+    slotline_fail(failure, "stream not found");
     return 1;
   }
   struct cursor *made = malloc(sizeof *made);
@@ -382,7 +384,7 @@ static slotline_loader *stream_of(struct state *state, size_t workers) {
   return state->loader = loader;
 }
 
-/* Reads at most `batches` batches of a stream; a bit for each sample that came. */
+/* Reads at most `batches` batches of a stream, and returns a bit for each sample. */
 static uint64_t read_stream(slotline_loader *loader, size_t batches, int *errors) {
   uint64_t seen = 0;
   for (size_t i = 0; i < batches; ++i) {
@@ -410,7 +412,7 @@ static uint64_t read_stream(slotline_loader *loader, size_t batches, int *errors
 
 static const uint64_t ALL = (UINT64_C(1) << LEN) - 1;
 
-static void streams_give_all_and_go_on_where_they_were(size_t workers) {
+static void streams_are_complete_and_resume(size_t workers) {
   struct state state = {.odd = -1};
   int errors = 0;
   slotline_loader *loader = stream_of(&state, workers), *again = stream_of(&state, workers);
@@ -430,14 +432,14 @@ static void streams_give_all_and_go_on_where_they_were(size_t workers) {
   CHECK(atomic_load(&state.open_cursors) == 0 && atomic_load(&state.drops) == 2);
 }
 
-static void streams_fail_and_are_given_up(size_t workers) {
+static void streams_can_fail_and_be_abandoned(size_t workers) {
   struct state state = {.odd = 21, .misbehave = fail};
   int errors = 0;
   slotline_loader *loader = stream_of(&state, workers);
   OK(slotline_loader_epoch(loader, &error));
   const uint64_t seen = read_stream(loader, SIZE_MAX, &errors);
   CHECK(errors == 1 && !(seen >> 21 & 1) && seen >> (LEN - 1));
-  /* In the middle of a pass. */
+  /* During a pass. */
   OK(slotline_loader_epoch(loader, &error));
   read_stream(loader, 2, &errors);
   slotline_loader_free(loader);
@@ -458,13 +460,13 @@ static void streams_fail_and_are_given_up(size_t workers) {
   OK(slotline_loader_epoch(loader, &error));
   slotline_error *error = NULL;
   CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_SAMPLE && batch == NULL);
-  CHECK(strstr(slotline_error_message(error), "no such stream"));
+  CHECK(strstr(slotline_error_message(error), "stream not found"));
   slotline_error_free(error);
   slotline_loader_free(loader);
   CHECK(atomic_load(&closed.open_cursors) == 0 && atomic_load(&closed.drops) == 1);
 }
 
-/* A batch that is an array of numbers from the heap. */
+/* Makes a batch that is a heap-allocated array of numbers. */
 static int32_t collate(void *user, slotline_samples *samples, void **batch, slotline_failure *failure) {
   struct state *state = user;
   if (state->misbehave == read_more_samples) state->samples = samples;
@@ -529,7 +531,7 @@ static void batches_can_be_anything(size_t workers) {
       CHECK(strstr(slotline_error_message(error), "no second one") && slotline_error_worker(error) == 1);
       ++inits;
     } else if (status == SLOTLINE_SAMPLE) {
-      /* Number 1 has a sample that fails, and number 2 the callback refuses. */
+      /* Batch 1 has a sample that fails, and the callback refuses batch 2. */
       const int64_t task = slotline_error_task(error);
       CHECK(task == 1 || task == 2);
       CHECK(strstr(slotline_error_message(error), task == 1 ? "the disk is" : "not this batch"));
@@ -550,11 +552,11 @@ static void batches_can_be_anything(size_t workers) {
   slotline_loader_free(loader);
   CHECK(((const int64_t *)slotline_batch_user(kept))[1] == 0 && atomic_load(&state.batches) == 1);
   slotline_batch_free(kept);
-  /* The dataset's and the collate function's. */
+  /* The user pointers of the dataset and of the collate function. */
   CHECK(atomic_load(&state.batches) == 0 && atomic_load(&state.drops) == 2 && atomic_load(&initial.drops) == 1);
 }
 
-static void a_callback_of_the_dataset_cannot_read_the_samples_that_it_is_read_for(void) {
+static void a_read_callback_cannot_read_samples_of_its_batch(void) {
   struct state state = {.odd = 21, .misbehave = read_more_samples};
   collating = &state;
   slotline_options options = options_of(10, 0);
@@ -595,7 +597,7 @@ static int32_t pairs(void *user, uint64_t pass, uint64_t batch, uint64_t *indice
   return 0;
 }
 
-static void orders_can_be_anyone_s(size_t workers) {
+static void samplers_can_be_callbacks(size_t workers) {
   struct state state = {.odd = -1}, order = {.odd = -1};
   const slotline_order_callback by_pass = {sizeof by_pass, &order, LEN, backwards, drop};
   slotline_options options = options_of(10, workers);
@@ -612,7 +614,7 @@ static void orders_can_be_anyone_s(size_t workers) {
     check_batch(batch);
     slotline_batch_free(batch);
   }
-  /* An index that there is not, and an order that cannot be drawn. */
+  /* An index out of range, and an order that cannot be drawn. */
   slotline_status status = slotline_loader_epoch(loader, NULL);
   if (status == SLOTLINE_OK) status = slotline_loader_next(loader, &batch, NULL);
   CHECK(status == SLOTLINE_SAMPLER || status == SLOTLINE_SAMPLE);
@@ -649,18 +651,18 @@ static void orders_can_be_anyone_s(size_t workers) {
 int main(void) {
   samples_are_the_same_with_any_workers();
   for (size_t workers = 0; workers <= 2; ++workers) {
-    a_sample_s_failure_is_in_the_place_of_its_batch(workers);
-    callbacks_may_stop_their_loader(workers);
-    rows_may_be_written_to_themselves(workers);
+    a_failed_sample_takes_the_place_of_its_batch(workers);
+    callbacks_can_stop_their_loader(workers);
+    rows_can_be_copied_to_themselves(workers);
     bad_samples_are_skipped_or_replaced(workers);
-    streams_give_all_and_go_on_where_they_were(workers);
-    streams_fail_and_are_given_up(workers);
+    streams_are_complete_and_resume(workers);
+    streams_can_fail_and_be_abandoned(workers);
     batches_can_be_anything(workers);
-    orders_can_be_anyone_s(workers);
+    samplers_can_be_callbacks(workers);
   }
-  a_loader_cannot_be_used_by_its_own_callback();
-  a_callback_may_free_the_loader_that_calls_it();
-  a_callback_of_the_dataset_cannot_read_the_samples_that_it_is_read_for();
+  a_callback_cannot_use_its_loader();
+  a_callback_can_free_its_loader();
+  a_read_callback_cannot_read_samples_of_its_batch();
   puts("ok");
   return 0;
 }

@@ -1,5 +1,5 @@
-/* Datasets, loaders, batches and tensors let go of in every order. Meant for AddressSanitizer, which sees what is read too
- * late, freed twice, or never. */
+/* Datasets, loaders, batches and tensors, freed in every order. Meant for AddressSanitizer, which detects use after free,
+ * double frees and leaks. */
 
 #include <stdatomic.h>
 
@@ -15,7 +15,7 @@ static void drop_array(void *memory) {
   atomic_fetch_sub(&arrays_alive, 1);
 }
 
-/* Row i is `i, i + 1, ...`, in memory that goes with the dataset. */
+/* Row i is `i, i + 1, ...`, in memory that is freed with the dataset. */
 static slotline_dataset *numbers(void) {
   const int64_t shape[] = {ROWS, WIDTH};
   int32_t *data = malloc(ROWS * WIDTH * sizeof *data);
@@ -42,10 +42,10 @@ static void check_rows(const void *rows, const int64_t *shape, int64_t first) {
     CHECK(((const int32_t *)rows)[i] == first + i / WIDTH + i % WIDTH);
 }
 
-/* What is let go of in each order. */
+/* The objects that are freed in each order. */
 enum { DATASET, LOADER, BATCH, TENSOR, OLD_TENSOR, THINGS };
 
-static void in_one_order(const int *order, size_t workers) {
+static void free_in_one_order(const int *order, size_t workers) {
   slotline_dataset *dataset = numbers();
   const slotline_options options = options_of(4, workers);
   slotline_loader *loader = NULL;
@@ -82,7 +82,7 @@ static void in_one_order(const int *order, size_t workers) {
         old->deleter(old);
         old = NULL;
     }
-    /* All that is left is as good as before. */
+    /* The remaining objects are still valid. */
     if (dataset) CHECK(slotline_dataset_len(dataset) == ROWS);
     if (loader) CHECK(slotline_loader_len(loader) == 3);
     if (batch) {
@@ -97,23 +97,23 @@ static void in_one_order(const int *order, size_t workers) {
   CHECK(atomic_load(&arrays_alive) == 0);
 }
 
-/* Calls `in_one_order` with all orders of what is in `order` from `from` on. */
-static void in_every_order(int *order, int from, size_t workers) {
+/* Calls `free_in_one_order` with all permutations of the elements of `order` from `from` on. */
+static void free_in_every_order(int *order, int from, size_t workers) {
   if (from == THINGS) {
-    in_one_order(order, workers);
+    free_in_one_order(order, workers);
     return;
   }
   for (int i = from; i < THINGS; ++i) {
     const int first = order[i], second = order[from];
     order[from] = first, order[i] = second;
-    in_every_order(order, from + 1, workers);
+    free_in_every_order(order, from + 1, workers);
     order[from] = second, order[i] = first;
   }
 }
 
-/* A tensor keeps its batch's memory out of the ring, also while the loader goes on. (In order, batches would come to stand in
- * line for that memory.) */
-static void a_tensor_is_not_written_again(void) {
+/* A tensor keeps its batch's memory out of the ring while the loader continues. (With `in_order`, batches would queue for that
+ * memory.) */
+static void a_tensors_memory_is_not_reused(void) {
   slotline_dataset *dataset = numbers();
   slotline_options options = options_of(1, 1);
   options.hold = 2;
@@ -146,8 +146,8 @@ static void a_tensor_is_not_written_again(void) {
   CHECK(atomic_load(&arrays_alive) == 0);
 }
 
-/* A whole pass, asked again when it is over; then passes that are given up, with a batch of each still held. */
-static void a_pass_can_be_given_up(size_t workers) {
+/* Runs a whole pass, and asks again after its end; then abandons passes while a batch of each is still held. */
+static void a_pass_can_be_abandoned(size_t workers) {
   slotline_options options = options_of(64, workers);
   options.hold = 3;
   slotline_loader *loader = digits(&options);
@@ -169,8 +169,8 @@ static void a_pass_can_be_given_up(size_t workers) {
   slotline_batch_free(kept[0]);
 }
 
-/* Keeping more than `hold` can be an error, which a free ends. */
-static void held_batches_are_an_error_until_one_goes(size_t workers) {
+/* Holding more than `hold` batches can be an error, until one is freed. */
+static void held_batches_are_an_error_until_one_is_freed(size_t workers) {
   slotline_options options = options_of(64, workers);
   options.on_held = SLOTLINE_ON_HELD_FAIL;
   slotline_loader *loader = digits(&options);
@@ -193,11 +193,11 @@ static void held_batches_are_an_error_until_one_goes(size_t workers) {
 int main(void) {
   for (size_t workers = 0; workers <= 1; ++workers) {
     int order[THINGS] = {DATASET, LOADER, BATCH, TENSOR, OLD_TENSOR};
-    in_every_order(order, 0, workers);
-    a_pass_can_be_given_up(workers);
-    held_batches_are_an_error_until_one_goes(workers);
+    free_in_every_order(order, 0, workers);
+    a_pass_can_be_abandoned(workers);
+    held_batches_are_an_error_until_one_is_freed(workers);
   }
-  a_tensor_is_not_written_again();
+  a_tensors_memory_is_not_reused();
   puts("ok");
   return 0;
 }

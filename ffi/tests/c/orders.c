@@ -1,4 +1,4 @@
-/* Digests of orders and data: for each line of options on the standard input, one line. orders.rs has its own for them. */
+/* Prints digests of orders and data, one line for each line of options on the standard input. orders.rs computes the same. */
 
 #include "proof.h"
 

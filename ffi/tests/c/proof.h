@@ -1,4 +1,4 @@
-/* What the C programs of these tests share. */
+/* Helpers that the C programs of these tests share. */
 #ifndef PROOF_H
 #define PROOF_H
 
@@ -9,33 +9,34 @@
 
 #include <slotline.h>
 
-/* Ends the program unless something is so. */
-#define CHECK(so)                                                     \
-  do {                                                                \
-    if (!(so)) {                                                      \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #so); \
-      exit(1);                                                        \
-    }                                                                 \
+/* Exits unless a condition holds. */
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                      \
+    }                                                                               \
   } while (0)
 
-/* A call that gives `wanted`; it hands on `&error`. Anything but OK and END comes with an error that has a message. */
-#define GIVES(wanted, call)                                                                                \
-  do {                                                                                                     \
-    slotline_error *error = NULL;                                                                          \
-    const slotline_status gave = (call);                                                                   \
-    if (gave != (wanted)) {                                                                                \
-      fprintf(stderr, "%s:%d: %s gave %d, not %s: %s\n", __FILE__, __LINE__, #call, (int)gave, #wanted,    \
-              error ? slotline_error_message(error) : "no message");                                       \
-      exit(1);                                                                                             \
-    }                                                                                                      \
-    CHECK((error == NULL) == (gave == SLOTLINE_OK || gave == SLOTLINE_END));                               \
+/* Makes a call, which must pass on `&error` and return `wanted`. Every status except OK and END must have an error with a
+ * message. */
+#define GIVES(wanted, call)                                                                                    \
+  do {                                                                                                         \
+    slotline_error *error = NULL;                                                                              \
+    const slotline_status gave = (call);                                                                       \
+    if (gave != (wanted)) {                                                                                    \
+      fprintf(stderr, "%s:%d: %s returned %d, not %s: %s\n", __FILE__, __LINE__, #call, (int)gave, #wanted,    \
+              error ? slotline_error_message(error) : "no message");                                           \
+      exit(1);                                                                                                 \
+    }                                                                                                          \
+    CHECK((error == NULL) == (gave == SLOTLINE_OK || gave == SLOTLINE_END));                                   \
     CHECK(error == NULL || (slotline_error_code(error) == gave && strlen(slotline_error_message(error)) > 0)); \
-    slotline_error_free(error);                                                                            \
+    slotline_error_free(error);                                                                                \
   } while (0)
 
 #define OK(call) GIVES(SLOTLINE_OK, call)
 
-/* Options of which only these are not the defaults. */
+/* Returns the default options with this batch size and number of workers. */
 static inline slotline_options options_of(int64_t batch_size, size_t num_workers) {
   slotline_options options;
   slotline_options_init(&options, sizeof options);
@@ -44,7 +45,7 @@ static inline slotline_options options_of(int64_t batch_size, size_t num_workers
   return options;
 }
 
-/* A loader of the digits. */
+/* Makes a loader of the digits. */
 static inline slotline_loader *digits(const slotline_options *options) {
   slotline_dataset *dataset = NULL;
   slotline_loader *loader = NULL;
@@ -54,7 +55,7 @@ static inline slotline_loader *digits(const slotline_options *options) {
   return loader;
 }
 
-/* A field of a batch. */
+/* Describes a field of a batch. */
 static inline slotline_tensor field(const slotline_batch *batch, size_t i) {
   slotline_tensor tensor;
   memset(&tensor, 0, sizeof tensor);

@@ -1,26 +1,26 @@
-/* Every function of slotline.h with what it must not be given: nulls, structs that are too short or know more than the
- * library, pointers that are not aligned. Prints the names of the functions in the table, which sanitized.rs compares with
- * those in the header. */
+/* Calls every function of slotline.h with invalid arguments: nulls, structs that are too short or set fields that the library
+ * does not know, and pointers that are not aligned. Prints the names of the functions in the table, which sanitized.rs compares
+ * with those in the header. */
 
 #include "proof.h"
 
-/* A call that is an error, with an error object (`E`), whose message has `word`, and without one. */
-#define REFUSED(word, call)                                                                       \
-  do {                                                                                            \
-    slotline_error *error = NULL, **E = &error;                                                   \
-    const slotline_status gave = (call);                                                          \
-    if (gave != SLOTLINE_INVALID || !error || slotline_error_code(error) != SLOTLINE_INVALID ||   \
-        !strstr(slotline_error_message(error), word)) {                                           \
-      fprintf(stderr, "%s:%d: %s gave %d, not \"%s\": %s\n", __FILE__, __LINE__, #call, (int)gave, \
-              word, error ? slotline_error_message(error) : "no message");                        \
-      exit(1);                                                                                    \
-    }                                                                                             \
-    slotline_error_free(error);                                                                   \
-    E = NULL;                                                                                     \
-    CHECK((call) == SLOTLINE_INVALID);                                                            \
+/* A call that must fail. Makes it with an error object (`E`), whose message must contain `word`, and without one. */
+#define REFUSED(word, call)                                                                            \
+  do {                                                                                                 \
+    slotline_error *error = NULL, **E = &error;                                                        \
+    const slotline_status gave = (call);                                                               \
+    if (gave != SLOTLINE_INVALID || !error || slotline_error_code(error) != SLOTLINE_INVALID ||        \
+        !strstr(slotline_error_message(error), word)) {                                                \
+      fprintf(stderr, "%s:%d: %s returned %d, not \"%s\": %s\n", __FILE__, __LINE__, #call, (int)gave, \
+              word, error ? slotline_error_message(error) : "no message");                             \
+      exit(1);                                                                                         \
+    }                                                                                                  \
+    slotline_error_free(error);                                                                        \
+    E = NULL;                                                                                          \
+    CHECK((call) == SLOTLINE_INVALID);                                                                 \
   } while (0)
 
-/* A struct of a version that is `size` bytes long, in memory that ends with it: zeros but for its size. */
+/* Returns a struct of `size` bytes, in memory that ends with it: zeros, except for its size. */
 static void *sized(size_t size) {
   void *memory = calloc(1, size < sizeof size ? sizeof size : size);
   CHECK(memory);
@@ -28,7 +28,7 @@ static void *sized(size_t size) {
   return memory;
 }
 
-/* A call is refused with a struct of each length that it cannot have. */
+/* The call must fail for each struct size that is too short. */
 #define REFUSED_WHEN_SHORT(type, word, call)                                 \
   do {                                                                       \
     const size_t sizes[] = {0, 1, sizeof(size_t), sizeof(type) - 1};         \
@@ -39,8 +39,8 @@ static void *sized(size_t size) {
     }                                                                        \
   } while (0)
 
-/* An address that nothing but bytes can have. */
-static void *crooked(void) {
+/* Returns an address that is aligned only for bytes. */
+static void *misaligned(void) {
   static uint64_t place[2];
   return (char *)place + 1;
 }
@@ -58,7 +58,7 @@ static void dataset_open(void) {
   REFUSED("source", slotline_dataset_open("", &out, E));
   REFUSED("source", slotline_dataset_open("nothing:file", &out, E));
   REFUSED("out", slotline_dataset_open("digits", NULL, E));
-  REFUSED("aligned", slotline_dataset_open("digits", crooked(), E));
+  REFUSED("aligned", slotline_dataset_open("digits", misaligned(), E));
 }
 
 static int dropped;
@@ -93,7 +93,7 @@ static void dataset_from_arrays(void) {
   REFUSED_WHEN_SHORT(slotline_array, "struct_size", slotline_dataset_from_arrays(S, 1, &out, E));
   CHECK(dropped == 0);
 
-  /* From here on each array has its drop called, once for each of two calls. */
+  /* From here on, each array's drop is called once per call, and each call is made twice. */
   slotline_array a[2];
 #define REFUSED_ARRAY(word, change)                                       \
   do {                                                                    \
@@ -114,7 +114,7 @@ static void dataset_from_arrays(void) {
   REFUSED_ARRAY("-1", a[1].ndim = 1; a[1].shape = negative);
   REFUSED_ARRAY("arrays[1]", a[1].shape = huge);
   REFUSED_ARRAY("data", a[1].data = NULL);
-  REFUSED_ARRAY("aligned", a[1].data = crooked());
+  REFUSED_ARRAY("aligned", a[1].data = misaligned());
   REFUSED_ARRAY("bool", a[1].dtype = SLOTLINE_BOOL; a[1].data = bools);
   REFUSED_ARRAY("", a[1].ndim = 1; a[1].shape = none);
 #undef REFUSED_ARRAY
@@ -134,7 +134,7 @@ static void loader_new(void) {
   REFUSED("dataset", slotline_loader_new(NULL, &o, &out, E));
   CHECK(out == NULL);
   REFUSED("out", slotline_loader_new(dataset, &o, NULL, E));
-  REFUSED("options", slotline_loader_new(dataset, crooked(), &out, E));
+  REFUSED("options", slotline_loader_new(dataset, misaligned(), &out, E));
   REFUSED_WHEN_SHORT(slotline_options, "struct_size", slotline_loader_new(dataset, S, &out, E));
 
   struct {
@@ -168,7 +168,7 @@ static void loader_new(void) {
 
 static void loader_epoch(void) {
   REFUSED("loader", slotline_loader_epoch(NULL, E));
-  REFUSED("aligned", slotline_loader_epoch(crooked(), E));
+  REFUSED("aligned", slotline_loader_epoch(misaligned(), E));
 }
 
 static void loader_next(void) {
@@ -176,8 +176,8 @@ static void loader_next(void) {
   REFUSED("loader", slotline_loader_next(NULL, &out, E));
   CHECK(out == NULL);
   REFUSED("out", slotline_loader_next(loader, NULL, E));
-  REFUSED("aligned", slotline_loader_next(loader, crooked(), E));
-  /* No pass was begun. */
+  REFUSED("aligned", slotline_loader_next(loader, misaligned(), E));
+  /* No pass was started. */
   slotline_loader *idle = digits(NULL);
   REFUSED("epoch", slotline_loader_next(idle, &out, E));
   slotline_loader_free(idle);
@@ -189,7 +189,7 @@ static void batch_field(void) {
   out.struct_size = sizeof out;
   REFUSED("batch", slotline_batch_field(NULL, 0, &out, E));
   REFUSED("out", slotline_batch_field(batch, 0, NULL, E));
-  REFUSED("aligned", slotline_batch_field(batch, 0, crooked(), E));
+  REFUSED("aligned", slotline_batch_field(batch, 0, misaligned(), E));
   REFUSED("2 fields", slotline_batch_field(batch, 2, &out, E));
   REFUSED("2 fields", slotline_batch_field(batch, SIZE_MAX, &out, E));
   REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field(batch, 0, S, E));
@@ -211,7 +211,7 @@ static void batch_field_by_name(void) {
   REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field_by_name(batch, "0", S, E));
 }
 
-/* What hands over a pointer with `drop`: that is called once for each of two calls, whatever is wrong. */
+/* A call that takes ownership of a pointer must drop it once, for every error. The call is made twice. */
 #define REFUSED_AND_DROPPED(word, call) \
   do {                                  \
     dropped = 0;                        \
@@ -255,7 +255,7 @@ static void good_fields(void) {
     fields[i] = (slotline_field){sizeof *fields, NULL, SLOTLINE_F32, SLOTLINE_FIXED, 1, two};
 }
 
-/* Fields are wrong in the same ways for both kinds of datasets. */
+/* The same invalid fields for both kinds of datasets. */
 #define REFUSED_FIELD(given, call, word, change) \
   do {                                           \
     good_fields();                               \
@@ -322,7 +322,7 @@ static void dataset_from_stream(void) {
 #undef REFUSED_STREAM
 }
 
-/* The callbacks of a loader's options are taken over, also if there is no loader. */
+/* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
 static void callbacks_of_options(void) {
   slotline_loader *out = loader;
   slotline_options o = options_of(1, 1);
@@ -349,24 +349,24 @@ static void sampler_cipher(void) { REFUSED("out", slotline_sampler_cipher(NULL, 
 static void sampler_distributed(void) { REFUSED("out", slotline_sampler_distributed(2, 0, 1, 0, 0, NULL, E)); }
 
 static void sampler_subset_random(void) {
-  slotline_sampler *out = crooked();
+  slotline_sampler *out = misaligned();
   REFUSED("indices", slotline_sampler_subset_random(NULL, 3, &out, E));
   CHECK(out == NULL);
   REFUSED("indices", slotline_sampler_subset_random(indices, SIZE_MAX, &out, E));
-  REFUSED("aligned", slotline_sampler_subset_random(crooked(), 1, &out, E));
+  REFUSED("aligned", slotline_sampler_subset_random(misaligned(), 1, &out, E));
   REFUSED("out", slotline_sampler_subset_random(indices, 3, NULL, E));
 }
 
 static void sampler_indices(void) {
-  slotline_sampler *out = crooked();
+  slotline_sampler *out = misaligned();
   REFUSED("indices", slotline_sampler_indices(NULL, 3, &out, E));
   CHECK(out == NULL);
   REFUSED("indices", slotline_sampler_indices(indices, SIZE_MAX, &out, E));
   REFUSED("out", slotline_sampler_indices(indices, 3, NULL, E));
 }
 
-/* What is wrong with a sampler in itself is said where a loader is made of it. */
-static void not_built_with(slotline_sampler *with) {
+/* An invalid sampler is reported when a loader is made with it. */
+static void refused_by_loader_new(slotline_sampler *with) {
   slotline_options o = options_of(1, 0);
   o.sampler = with;
   slotline_loader *out = loader;
@@ -376,20 +376,20 @@ static void not_built_with(slotline_sampler *with) {
 }
 
 static void sampler_weighted(void) {
-  slotline_sampler *out = crooked();
+  slotline_sampler *out = misaligned();
   REFUSED("weights", slotline_sampler_weighted(NULL, 3, 3, 1, &out, E));
   CHECK(out == NULL);
   REFUSED("weights", slotline_sampler_weighted(weights, SIZE_MAX, 3, 1, &out, E));
   REFUSED("out", slotline_sampler_weighted(weights, 3, 3, 1, NULL, E));
   const double wrong[] = {1, -1, 0};
   OK(slotline_sampler_weighted(wrong, 3, 3, 1, &out, &error));
-  not_built_with(out);
+  refused_by_loader_new(out);
   OK(slotline_sampler_distributed(2, 2, 1, 0, 0, &out, &error));
-  not_built_with(out);
+  refused_by_loader_new(out);
 }
 
 static void sampler_from_callback(void) {
-  slotline_sampler *out = crooked();
+  slotline_sampler *out = misaligned();
   slotline_order_callback order = {sizeof order, &dropped, 5, no_order, drop};
   REFUSED("callback", slotline_sampler_from_callback(NULL, &out, E));
   CHECK(out == NULL);
@@ -402,20 +402,20 @@ static void sampler_from_callback(void) {
 static void sampler_seed(void) { slotline_sampler_seed(NULL, 1); }
 static void sampler_set_epoch(void) {
   slotline_sampler_set_epoch(NULL, 1);
-  /* Of no use to this one. */
+  /* Has no effect on this sampler. */
   slotline_sampler_set_epoch(sampler, 1);
 }
 static void sampler_free(void) { slotline_sampler_free(NULL); }
 
 static void batch_sampler_of(void) {
-  slotline_batch_sampler *out = crooked();
+  slotline_batch_sampler *out = misaligned();
   REFUSED("sampler", slotline_batch_sampler_of(NULL, 2, 0, &out, E));
   CHECK(out == NULL);
   REFUSED("out", slotline_batch_sampler_of(sampler, 2, 0, NULL, E));
 }
 
 static void batch_sampler_lists(void) {
-  slotline_batch_sampler *out = crooked();
+  slotline_batch_sampler *out = misaligned();
   REFUSED("indices", slotline_batch_sampler_lists(NULL, offsets, 2, &out, E));
   CHECK(out == NULL);
   REFUSED("offsets", slotline_batch_sampler_lists(indices, NULL, 2, &out, E));
@@ -428,7 +428,7 @@ static void batch_sampler_lists(void) {
 }
 
 static void batch_sampler_from_callback(void) {
-  slotline_batch_sampler *out = crooked();
+  slotline_batch_sampler *out = misaligned();
   slotline_batches_callback batches = {sizeof batches, &dropped, 2, no_batches, drop};
   REFUSED("callback", slotline_batch_sampler_from_callback(NULL, &out, E));
   CHECK(out == NULL);
@@ -440,7 +440,7 @@ static void batch_sampler_from_callback(void) {
 
 static void batch_sampler_free(void) { slotline_batch_sampler_free(NULL); }
 
-/* Functions for callbacks; callbacks.c has what they refuse there. */
+/* Functions for use in callbacks; callbacks.c tests their errors there. */
 static void fail(void) { slotline_fail(NULL, "nothing"); }
 static void sample_epoch(void) { CHECK(slotline_sample_epoch(NULL) == 0); }
 static void sample_fail(void) { slotline_sample_fail(NULL, "nothing"); }
@@ -461,16 +461,16 @@ static void samples_next(void) {
 static void saved_append(void) { CHECK(slotline_saved_append(NULL, bools, 1) == SLOTLINE_INVALID); }
 
 static void batch_dlpack(void) {
-  struct DLManagedTensorVersioned *out = crooked();
+  struct DLManagedTensorVersioned *out = misaligned();
   REFUSED("batch", slotline_batch_dlpack(NULL, 0, &out, E));
   CHECK(out == NULL);
   REFUSED("2 fields", slotline_batch_dlpack(batch, 2, &out, E));
   REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, E));
-  REFUSED("aligned", slotline_batch_dlpack(batch, 0, crooked(), E));
+  REFUSED("aligned", slotline_batch_dlpack(batch, 0, misaligned(), E));
 }
 
 static void batch_dlpack_unversioned(void) {
-  struct DLManagedTensor *out = crooked();
+  struct DLManagedTensor *out = misaligned();
   REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, &out, E));
   CHECK(out == NULL);
   REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, &out, E));
@@ -478,7 +478,7 @@ static void batch_dlpack_unversioned(void) {
 }
 
 static void loader_state(void) {
-  slotline_bytes *out = crooked();
+  slotline_bytes *out = misaligned();
   REFUSED("loader", slotline_loader_state(NULL, &out, E));
   CHECK(out == NULL);
   REFUSED("out", slotline_loader_state(loader, NULL, E));
@@ -506,9 +506,9 @@ static void loader_stats(void) {
   REFUSED_WHEN_SHORT(slotline_stats, "struct_size", slotline_loader_stats(loader, S, E));
 }
 
-/* Functions that give a text. */
+/* Functions that return a text. */
 static void text(slotline_status (*function)(slotline_loader *, slotline_bytes **, slotline_error **)) {
-  slotline_bytes *out = crooked();
+  slotline_bytes *out = misaligned();
   REFUSED("loader", function(NULL, &out, E));
   CHECK(out == NULL);
   REFUSED("out", function(loader, NULL, E));
@@ -522,18 +522,18 @@ static void loader_warnings(void) { text(slotline_loader_warnings); }
 
 static void options_init(void) {
   slotline_options_init(NULL, sizeof(slotline_options));
-  slotline_options_init(crooked(), sizeof(slotline_options));
+  slotline_options_init(misaligned(), sizeof(slotline_options));
   for (size_t size = 0; size < sizeof(slotline_options); ++size) {
     unsigned char *options = malloc(size ? size : 1);
     memset(options, 0xaa, size);
     slotline_options_init((void *)options, size);
-    /* It got its size at most. */
+    /* At most the size was written. */
     for (size_t i = sizeof size; i < size; ++i) CHECK(options[i] == 0xaa);
     free(options);
   }
 }
 
-/* What cannot fail has an answer for NULL. */
+/* Functions that cannot fail return a default for NULL. */
 static void batch_user(void) { CHECK(slotline_batch_user(NULL) == NULL && slotline_batch_user(batch) == NULL); }
 static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
 static void batch_task(void) { CHECK(slotline_batch_task(NULL) == 0); }
@@ -561,7 +561,7 @@ static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
 static void loader_free(void) { slotline_loader_free(NULL); }
 
-/* And some take nothing. */
+/* Functions without parameters. */
 static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
 static void version(void) { CHECK(strchr(slotline_version(), '.')); }
 
@@ -597,7 +597,7 @@ int main(void) {
     rows[i].refusals();
     puts(rows[i].name);
   }
-  /* None of it did harm. */
+  /* None of these calls has changed the loader. */
   CHECK(slotline_batch_len(batch) == 64);
   slotline_batch_free(batch);
   OK(slotline_loader_next(loader, &batch, &error));

@@ -1,5 +1,5 @@
-/* As much of DLPack's structs as is needed to let a tensor go and to read it; what `dlpack.h` calls the same has the same
- * layout. */
+/* The parts of DLPack's structs that are needed to read and delete a tensor. They have the same layout as those of the same
+ * name in `dlpack.h`. */
 #ifndef TENSORS_H
 #define TENSORS_H
 

@@ -1,5 +1,5 @@
-/* Loaders and batches between threads: what the header allows to any thread, done by several at once. Meant for
- * ThreadSanitizer, with a library that is built for it, too. */
+/* Loaders and batches shared between threads: everything that the header allows to any thread, done by several at once. Meant
+ * for ThreadSanitizer, with a library that is built for it. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -16,12 +16,12 @@ static pthread_t start(void *(*body)(void *), void *with) {
   return thread;
 }
 
-/* A word that another thread waits for. */
+/* Waits until another thread has set a flag. */
 static void await(atomic_int *word, int value) {
   while (atomic_load(word) != value) sched_yield();
 }
 
-/* Every byte of the images, and the labels. */
+/* Returns the sum of every byte of the images and of the labels. */
 static int64_t sum_of(const slotline_batch *batch) {
   const slotline_tensor images = field(batch, 0), labels = field(batch, 1);
   int64_t sum = 0;
@@ -31,13 +31,13 @@ static int64_t sum_of(const slotline_batch *batch) {
   return sum;
 }
 
-/* Batches on their way from the thread that loads to those that read and free them. */
+/* A queue of batches from the thread that loads to the threads that read and free them. */
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   slotline_batch *batches[2];
   size_t len;
-  int over;
+  int finished;
   int64_t sum;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -45,7 +45,7 @@ static void *read_and_free(void *nothing) {
   (void)nothing;
   pthread_mutex_lock(&queue.lock);
   for (;;) {
-    while (queue.len == 0 && !queue.over) pthread_cond_wait(&queue.changed, &queue.lock);
+    while (queue.len == 0 && !queue.finished) pthread_cond_wait(&queue.changed, &queue.lock);
     if (queue.len == 0) break;
     slotline_batch *batch = queue.batches[--queue.len];
     pthread_cond_broadcast(&queue.changed);
@@ -59,9 +59,9 @@ static void *read_and_free(void *nothing) {
   return NULL;
 }
 
-/* The sum of a pass whose batches other threads read and free, out of order. */
-static int64_t sum_by_others(slotline_loader *loader) {
-  queue.over = 0, queue.sum = 0;
+/* Returns the sum of a pass whose batches other threads read and free, out of order. */
+static int64_t sum_in_other_threads(slotline_loader *loader) {
+  queue.finished = 0, queue.sum = 0;
   pthread_t readers[2] = {start(read_and_free, NULL), start(read_and_free, NULL)};
   OK(slotline_loader_epoch(loader, &error));
   for (size_t left = SAMPLES; left > 0;) {
@@ -75,7 +75,7 @@ static int64_t sum_by_others(slotline_loader *loader) {
     pthread_mutex_unlock(&queue.lock);
   }
   pthread_mutex_lock(&queue.lock);
-  queue.over = 1;
+  queue.finished = 1;
   pthread_cond_broadcast(&queue.changed);
   pthread_mutex_unlock(&queue.lock);
   for (int i = 0; i < 2; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
@@ -90,13 +90,13 @@ static void batches_are_read_and_freed_by_any_thread(void) {
     options.on_held = SLOTLINE_ON_HELD_WAIT;
     options.hold = 4;
     slotline_loader *loader = digits(&options);
-    for (int epoch = 0; epoch < 2; ++epoch) sums[workers] += sum_by_others(loader);
+    for (int epoch = 0; epoch < 2; ++epoch) sums[workers] += sum_in_other_threads(loader);
     slotline_loader_free(loader);
   }
   CHECK(sums[0] > 0 && sums[0] == sums[1] && sums[1] == sums[2]);
 }
 
-static void *pass_of_a_thread(void *loader) {
+static void *pass_in_a_thread(void *loader) {
   OK(slotline_loader_epoch(loader, &error));
   for (size_t left = SAMPLES; left > 0;) {
     slotline_batch *batch = NULL;
@@ -108,10 +108,10 @@ static void *pass_of_a_thread(void *loader) {
   return NULL;
 }
 
-static void each_pass_can_be_another_thread_s(void) {
+static void each_pass_can_use_another_thread(void) {
   const slotline_options options = options_of(64, 2);
   slotline_loader *loader = digits(&options);
-  for (int epoch = 0; epoch < 3; ++epoch) CHECK(pthread_join(start(pass_of_a_thread, loader), NULL) == 0);
+  for (int epoch = 0; epoch < 3; ++epoch) CHECK(pthread_join(start(pass_in_a_thread, loader), NULL) == 0);
   slotline_loader_free(loader);
 }
 
@@ -131,7 +131,7 @@ static void *read_and_delete(void *of) {
   return NULL;
 }
 
-static void tensors_of_a_batch_go_in_any_thread(void) {
+static void tensors_can_be_deleted_in_any_thread(void) {
   slotline_options options = options_of(16, 1);
   options.on_held = SLOTLINE_ON_HELD_WAIT;
   slotline_loader *loader = digits(&options);
@@ -158,7 +158,7 @@ struct waiting {
 
 static void *wait_in_next(void *of) {
   struct waiting *waiting = of;
-  /* Refused while the other thread asks whether the loader is in use. */
+  /* The call is refused while the other thread asks whether the loader is in use. */
   do {
     slotline_error_free(waiting->error);
     waiting->gave = slotline_loader_next(waiting->loader, &waiting->batch, &waiting->error);
@@ -166,11 +166,11 @@ static void *wait_in_next(void *of) {
   return NULL;
 }
 
-/* Takes batches until the next one has to wait, in another thread, which it returns. */
+/* Takes batches until the next one has to wait, lets another thread wait for it, and returns that thread. */
 static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *len, size_t workers) {
   slotline_options options = options_of(16, workers);
   options.on_held = SLOTLINE_ON_HELD_WAIT;
-  /* So that there is memory for an even number of batches, to which it would else be rounded up. */
+  /* With these options the memory is for an even number of batches, and is not rounded up. */
   if (workers > 0) options.prefetch_factor = options.hold = 2;
   memset(waiting, 0, sizeof *waiting);
   waiting->loader = digits(&options);
@@ -178,7 +178,7 @@ static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *le
   *len = options.hold + 1;
   for (size_t i = 0; i < *len; ++i) OK(slotline_loader_next(waiting->loader, &held[i], &error));
   const pthread_t thread = start(wait_in_next, waiting);
-  /* While a loader is in use it says 0, and afterwards 1. */
+  /* Returns 0 while the loader is in use, and 1 afterwards. */
   while (slotline_loader_next_epoch(waiting->loader) != 0) sched_yield();
   return thread;
 }
@@ -197,7 +197,7 @@ static void stop_ends_a_wait(size_t workers) {
   slotline_batch *batch = NULL;
   GIVES(SLOTLINE_STOPPED, slotline_loader_next(waiting.loader, &batch, &error));
   GIVES(SLOTLINE_STOPPED, slotline_loader_epoch(waiting.loader, &error));
-  /* Batches that are out are good for ever. */
+  /* Batches that were taken stay valid. */
   slotline_loader_free(waiting.loader);
   for (size_t i = 0; i < len; ++i) {
     CHECK(sum_of(held[i]) > 0);
@@ -205,7 +205,7 @@ static void stop_ends_a_wait(size_t workers) {
   }
 }
 
-static void a_loader_that_is_in_use_says_so_and_can_be_freed(size_t workers) {
+static void a_loader_in_use_can_be_freed(size_t workers) {
   struct waiting waiting;
   slotline_batch *held[100], *batch = NULL;
   size_t len;
@@ -213,7 +213,7 @@ static void a_loader_that_is_in_use_says_so_and_can_be_freed(size_t workers) {
   GIVES(SLOTLINE_INVALID, slotline_loader_next(waiting.loader, &batch, &error));
   GIVES(SLOTLINE_INVALID, slotline_loader_epoch(waiting.loader, &error));
   CHECK(batch == NULL && slotline_loader_len(waiting.loader) == (SAMPLES + 15) / 16);
-  /* That stops it, and it goes when the call comes out. */
+  /* This stops the loader, which is destroyed when the call in it returns. */
   slotline_loader_free(waiting.loader);
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(waiting.gave == SLOTLINE_STOPPED && waiting.batch == NULL);
@@ -224,7 +224,7 @@ static void a_loader_that_is_in_use_says_so_and_can_be_freed(size_t workers) {
   }
 }
 
-/* A batch that is freed elsewhere ends a wait, too. */
+/* Freeing a batch in another thread ends a wait. */
 static void a_free_ends_a_wait(size_t workers) {
   struct waiting waiting;
   slotline_batch *held[100];
@@ -245,7 +245,7 @@ static void *stop_soon(void *loader) {
   return NULL;
 }
 
-/* Stop, at any moment of a pass; then free. */
+/* Stops a loader at any time during a pass, and then frees it. */
 static void a_pass_can_be_stopped_anywhere(void) {
   for (int round = 0; round < 30; ++round) {
     slotline_options options = options_of(16, 2);
@@ -276,7 +276,7 @@ static void *read_and_free_error(void *error) {
   return NULL;
 }
 
-static void errors_go_in_any_thread(void) {
+static void errors_can_be_freed_in_any_thread(void) {
   slotline_dataset *dataset = NULL;
   slotline_error *error = NULL;
   CHECK(slotline_dataset_open("nothing:here", &dataset, &error) == SLOTLINE_INVALID);
@@ -285,15 +285,15 @@ static void errors_go_in_any_thread(void) {
 
 int main(void) {
   batches_are_read_and_freed_by_any_thread();
-  each_pass_can_be_another_thread_s();
-  tensors_of_a_batch_go_in_any_thread();
+  each_pass_can_use_another_thread();
+  tensors_can_be_deleted_in_any_thread();
   for (size_t workers = 0; workers <= 1; ++workers) {
     stop_ends_a_wait(workers);
     a_free_ends_a_wait(workers);
-    a_loader_that_is_in_use_says_so_and_can_be_freed(workers);
+    a_loader_in_use_can_be_freed(workers);
   }
   a_pass_can_be_stopped_anywhere();
-  errors_go_in_any_thread();
+  errors_can_be_freed_in_any_thread();
   puts("ok");
   return 0;
 }

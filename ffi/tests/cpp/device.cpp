@@ -1,4 +1,4 @@
-// All of the layer over devices, to be compiled; it runs without one, too.
+// Uses every function of the device layer, so that it is compiled. It can also run without a device.
 
 #include <slotline.hpp>
 

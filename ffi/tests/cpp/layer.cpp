@@ -1,4 +1,4 @@
-// What slotline.hpp promises beyond the C API: types, exceptions, ownership, classes as datasets.
+// Tests what slotline.hpp adds to the C API: types, exceptions, ownership, and classes as datasets.
 
 #include <slotline.hpp>
 
@@ -14,15 +14,15 @@
 #include <utility>
 #include <vector>
 
-#define CHECK(what)                                                     \
-  do {                                                                  \
-    if (!(what)) {                                                      \
-      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #what);   \
-      std::exit(1);                                                     \
-    }                                                                   \
+#define CHECK(condition)                                                         \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
+      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
+      std::exit(1);                                                              \
+    }                                                                            \
   } while (false)
 
-/// The error that a function throws.
+/// Returns the error that a function throws.
 template <class Function>
 slotline::error thrown(Function function) {
   try {
@@ -43,7 +43,7 @@ static_assert(std::is_nothrow_move_constructible_v<slotline::loader> && !std::is
 static_assert(slotline::dtype_of<long> == slotline::dtype_of<long long> || sizeof(long) == 4);
 static_assert(slotline::dtype_of<const float> == slotline::dtype::f32);
 
-/// The bits of a 16-bit floating-point number, as a framework has them.
+/// A 16-bit floating-point number, as a framework defines it.
 struct half {
   std::uint16_t bits;
 };
@@ -65,17 +65,17 @@ template <class Loader, class = void>
 constexpr bool starts_passes = false;
 template <class Loader>
 constexpr bool starts_passes<Loader, std::void_t<decltype(std::declval<Loader>().epoch())>> = true;
-// A pass of a loader that is gone at the end of the line is no pass.
+// A pass of a temporary loader does not compile.
 static_assert(starts_passes<slotline::loader&> && !starts_passes<slotline::loader>);
 
-// What is only read for a call may be made for it; what is written into may not.
+// A read-only span can be made from a temporary; a writable one cannot.
 static_assert(std::is_convertible_v<std::vector<double>, slotline::span<const double>>);
 static_assert(std::is_convertible_v<slotline::view<double>, slotline::span<const double>>);
 static_assert(std::is_convertible_v<slotline::span<double>, slotline::span<const double>>);
 static_assert(!std::is_convertible_v<std::vector<double>, slotline::span<double>>);
 static_assert(!std::is_convertible_v<const std::vector<double>&, slotline::span<double>>);
 
-/// Numbers, of which one is refused, and one too many fields for another.
+/// A dataset of numbers in which `refused` fails, and `also` runs for each sample.
 struct numbers {
   std::size_t refused = 1000;
   std::function<void(std::size_t, slotline::sample&)> also = [](std::size_t, slotline::sample&) {};
@@ -85,7 +85,7 @@ struct numbers {
             slotline::packed<std::uint8_t>("packed", 2, {2})};
   }
   void read(std::size_t index, slotline::sample& sample) const {
-    if (index == refused) throw std::runtime_error("no such number");
+    if (index == refused) throw std::runtime_error("invalid number");
     also(index, sample);
     sample.write(0, static_cast<std::int64_t>(index));
     sample.write(1, std::vector<float>(index % 4, 0.5f));
@@ -112,7 +112,7 @@ void fields_are_typed_spans_with_shapes() {
     CHECK(std::string(batch.tensor("ragged").name()) == "ragged" && batch.tensor(2).dtype() == slotline::dtype::u8);
 
     std::int64_t product = 1;
-    for (const std::int64_t length : batch.tensor(2).shape()) product *= length;  // of a tensor that is gone already
+    for (const std::int64_t length : batch.tensor(2).shape()) product *= length;  // the tensor was destroyed already
     CHECK(product == static_cast<std::int64_t>(packed.size()) && !batch.tensor(2).strides().empty());
 
     const slotline::error type = thrown([&] { batch.field<double>(0); });
@@ -121,7 +121,7 @@ void fields_are_typed_spans_with_shapes() {
     CHECK(thrown([&] { batch.tensor(3); }).code() == slotline::code::invalid);
     try {
       numbers.row(batch.size());
-      CHECK(!"a row behind the last one");
+      CHECK(!"a row after the last one");
     } catch (const std::out_of_range&) {
     }
     ++batches;
@@ -129,17 +129,17 @@ void fields_are_typed_spans_with_shapes() {
   CHECK(batches == 3 && loader.next_epoch() == 1);
 }
 
-void exceptions_of_a_dataset_come_out_in_the_place_of_their_batch() {
+void a_datasets_exception_takes_the_place_of_its_batch() {
   slotline::loader loader(numbers{5}, Options().batch_size(2).num_workers(2));
   slotline::pass pass = loader.epoch();
   std::vector<std::size_t> tasks;
-  const auto go_on = [&] {
+  const auto read_rest = [&] {
     for (auto& batch : pass) tasks.push_back(batch.task());
   };
-  const slotline::error error = thrown(go_on);
+  const slotline::error error = thrown(read_rest);
   CHECK(error.code() == slotline::code::sample && error.index() == 5 && error.task() == 2);
-  CHECK(has(error.what(), "no such number"));
-  go_on();
+  CHECK(has(error.what(), "invalid number"));
+  read_rest();
   CHECK((tasks == std::vector<std::size_t>{0, 1, 3, 4}));
 
   slotline::loader skipping(numbers{5}, Options().batch_size(2).skip_errors(slotline::budget::samples(1)));
@@ -150,19 +150,19 @@ void exceptions_of_a_dataset_come_out_in_the_place_of_their_batch() {
   CHECK(thrown([&] { for (auto& batch : strict) (void)batch; }).code() == slotline::code::bad_samples);
 }
 
-void mistakes_in_a_dataset_are_errors_that_name_the_field() {
+void dataset_errors_name_the_field() {
   const auto error_of = [](std::function<void(std::size_t, slotline::sample&)> also) {
     slotline::loader loader(numbers{1000, std::move(also)});
     return std::string(thrown([&] { loader.epoch().begin(); }).what());
   };
-  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(3, 1.0); }), "field 3 of a sample that has 3"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(3, 1.0); }), "field is 3"));
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(0, 1.0); }), "number is i64, not f64"));
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.row<float>(1); }), "ragged"));
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(1, std::vector<float>(4)); }), "ragged"));
-  CHECK(has(error_of([](std::size_t, slotline::sample&) { throw 5; }), "no std::exception"));
+  CHECK(has(error_of([](std::size_t, slotline::sample&) { throw 5; }), "not a std::exception"));
 }
 
-void elements_of_16_bits_have_the_type_that_was_said() {
+void elements_of_16_bits_have_their_declared_type() {
   const std::vector<half> ones(8, half{0x3c00});
   auto dataset = slotline::dataset::of({slotline::array("ones", ones, {4, 2})});
   slotline::loader loader(dataset, Options().batch_size(4));
@@ -173,7 +173,7 @@ void elements_of_16_bits_have_the_type_that_was_said() {
   }
 }
 
-void without_exceptions_a_status_says_it_all() {
+void without_exceptions_errors_are_statuses() {
   slotline::loader loader(numbers{1}, Options().batch_size(5));
   slotline::batch batch;
   CHECK(!batch && loader.try_next(batch).code() == slotline::code::invalid);
@@ -185,7 +185,7 @@ void without_exceptions_a_status_says_it_all() {
   CHECK(!loader.next());
 }
 
-void batches_and_datasets_outlive_whom_they_came_from() {
+void batches_outlive_loaders_and_datasets() {
   auto values = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6});
   std::weak_ptr<std::vector<float>> watched = values;
   std::vector<slotline::batch> kept;
@@ -205,12 +205,12 @@ void batches_and_datasets_outlive_whom_they_came_from() {
   CHECK(thrown([] { slotline::dataset::open("nothing:x"); }).what() != nullptr);
   try {
     slotline::array("x", std::vector<float>(5), {2, 3});
-    CHECK(!"a shape of six for five");
+    CHECK(!"five elements with a shape of six");
   } catch (const std::invalid_argument&) {
   }
 }
 
-void held_batches_can_be_an_error_and_options_that_clash_are_one() {
+void held_batches_and_conflicting_options_are_errors() {
   slotline::loader growing(slotline::dataset::open("digits"), Options().batch_size(64));
   std::vector<slotline::batch> kept;
   for (auto& batch : growing) kept.push_back(std::move(batch));
@@ -229,7 +229,7 @@ void held_batches_can_be_an_error_and_options_that_clash_are_one() {
   CHECK(thrown([] { slotline::loader(numbers{}, Options().prefetch_factor(2)); }).code() == slotline::code::build);
 }
 
-/// A stream whose workers each count down, and fail where they are told to.
+/// A stream whose workers each count down, and fail at `refused`.
 struct countdown {
   std::int64_t refused;
   std::shared_ptr<std::atomic<int>> open_cursors;
@@ -272,7 +272,7 @@ void streams_are_read_by_each_worker() {
   CHECK(*open_cursors == 0);
 }
 
-void a_state_goes_on_where_it_was_taken() {
+void a_loader_resumes_from_a_state() {
   const auto make = [](std::size_t workers) {
     return slotline::loader(numbers{}, Options().batch_size(3).shuffle().seed(7).num_workers(workers));
   };
@@ -295,7 +295,7 @@ void a_state_goes_on_where_it_was_taken() {
   CHECK(has(first.stats_json(), "{") && !first.verdict().empty() && first.warnings().empty());
 }
 
-/// A stream that says where it is.
+/// A stream that saves its position.
 struct resumable {
   struct cursor {
     int at;
@@ -308,7 +308,7 @@ struct resumable {
   cursor resume(const slotline::worker&, const std::string& saved) const { return {std::stoi(saved)}; }
 };
 
-void streams_are_gone_on_with_too() {
+void streams_resume_from_a_state() {
   const Options options = Options().batch_size(2).num_workers(1);
   slotline::loader first(resumable{}, options), second(resumable{}, options);
   CHECK(slotline::dataset(resumable{}).size() == 10 && slotline::dataset(countdown{-1, {}}).size() == -1);
@@ -322,7 +322,7 @@ void streams_are_gone_on_with_too() {
   CHECK((rest == std::vector<int>{6, 7, 8, 9}));
 }
 
-/// The indices of a pass, batch by batch.
+/// Returns the indices of a pass, batch by batch.
 std::vector<std::vector<std::int64_t>> batches_of(slotline::loader& loader) {
   std::vector<std::vector<std::int64_t>> all;
   for (auto& batch : loader) all.emplace_back(batch.indices().begin(), batch.indices().end());
@@ -330,7 +330,7 @@ std::vector<std::vector<std::int64_t>> batches_of(slotline::loader& loader) {
 }
 using Batches = std::vector<std::vector<std::int64_t>>;
 
-void samplers_say_what_comes_when() {
+void samplers_define_the_order() {
   using slotline::batch_sampler;
   using slotline::sampler;
   const auto batches = [](const Options& options) {
@@ -388,7 +388,7 @@ void a_collate_function_makes_batches_of_any_type() {
     sum made{0, {}, dropped};
     while (samples.next()) {
       const std::int64_t number = samples.field<std::int64_t>(0)[0];
-      if (number == 6) throw std::runtime_error("six is not for sums");
+      if (number == 6) throw std::runtime_error("six is refused");
       made.numbers += number;
       made.lengths.push_back(samples.field<std::uint8_t>(2).size());
     }
@@ -399,18 +399,18 @@ void a_collate_function_makes_batches_of_any_type() {
     slotline::loader loader(numbers{}, options), again(numbers{0}, options);
     slotline::pass pass = loader.epoch();
     std::vector<std::int64_t> sums;
-    const auto go_on = [&] {
+    const auto read_rest = [&] {
       for (auto& batch : pass) {
         sums.push_back(batch.made<sum>().numbers);
         CHECK(batch.made<sum>().lengths.size() == batch.size());
         CHECK(thrown([&] { batch.made<int>(); }).code() == slotline::code::invalid);
       }
     };
-    const slotline::error error = thrown(go_on);
-    CHECK(error.code() == slotline::code::sample && error.task() == 2 && has(error.what(), "six is not for sums"));
-    go_on();
+    const slotline::error error = thrown(read_rest);
+    CHECK(error.code() == slotline::code::sample && error.task() == 2 && has(error.what(), "six is refused"));
+    read_rest();
     CHECK((sums == std::vector<std::int64_t>{0 + 1 + 2, 3 + 4 + 5, 9}));
-    CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "no such number"));
+    CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "invalid number"));
   }
   const auto reads = [](bool begun, bool ended, std::size_t field) {
     return Options().batch_size(3).collate([=](slotline::samples& samples) {
@@ -421,25 +421,25 @@ void a_collate_function_makes_batches_of_any_type() {
   };
   for (const Options& wrong : {reads(false, false, 0), reads(true, true, 0), reads(true, false, 3), reads(true, false, 99)}) {
     slotline::loader loader(numbers{}, wrong);
-    CHECK(has(thrown([&] { loader.epoch().begin(); }).what(), "there is no field"));
+    CHECK(has(thrown([&] { loader.epoch().begin(); }).what(), "does not exist"));
   }
   slotline::loader plain(numbers{});
   CHECK(thrown([&] { plain.epoch().begin()->made<int>(); }).code() == slotline::code::invalid);
 }
 
-void workers_are_initialised_or_say_why_not() {
+void worker_init_runs_or_reports_an_error() {
   std::atomic<int> ready{0};
   slotline::loader loader(numbers{}, Options().num_workers(2).worker_init([&](const slotline::worker& worker) {
     CHECK(worker.is_thread() && worker.num_workers() == 2);
-    if (worker.id() == 1) throw std::runtime_error("one is not at home");
+    if (worker.id() == 1) throw std::runtime_error("worker 1 fails");
     ++ready;
   }));
   slotline::pass pass = loader.epoch();
   std::size_t samples = 0;
-  const auto go_on = [&] { for (auto& batch : pass) samples += batch.size(); };
-  const slotline::error error = thrown(go_on);
-  CHECK(error.code() == slotline::code::worker_init && error.worker() == 1 && has(error.what(), "one is not at home"));
-  go_on();
+  const auto read_rest = [&] { for (auto& batch : pass) samples += batch.size(); };
+  const slotline::error error = thrown(read_rest);
+  CHECK(error.code() == slotline::code::worker_init && error.worker() == 1 && has(error.what(), "worker 1 fails"));
+  read_rest();
   CHECK(ready == 1 && samples == 10);
 }
 
@@ -463,9 +463,9 @@ void any_thread_can_stop_a_loader() {
 
 void an_array_that_was_moved_from_is_refused() {
   slotline::array given("x", std::vector<float>(64, 1.0f), {8, 8});
-  { const slotline::array taker = std::move(given); }  // the memory goes with it
+  { const slotline::array taker = std::move(given); }  // the memory is freed with it
   const slotline::error refused = thrown([&] { slotline::dataset::of({given}); });
-  CHECK(refused.code() == slotline::code::invalid && has(refused.what(), "moved from"));
+  CHECK(refused.code() == slotline::code::invalid && has(refused.what(), "moved-from"));
   slotline::array copied("x", std::vector<float>(64, 1.0f), {8, 8});
   const slotline::array copy = copied;
   copied = slotline::array("y", std::vector<float>(1));
@@ -474,19 +474,19 @@ void an_array_that_was_moved_from_is_refused() {
 
 int main() {
   fields_are_typed_spans_with_shapes();
-  exceptions_of_a_dataset_come_out_in_the_place_of_their_batch();
-  mistakes_in_a_dataset_are_errors_that_name_the_field();
-  elements_of_16_bits_have_the_type_that_was_said();
-  without_exceptions_a_status_says_it_all();
-  batches_and_datasets_outlive_whom_they_came_from();
-  held_batches_can_be_an_error_and_options_that_clash_are_one();
+  a_datasets_exception_takes_the_place_of_its_batch();
+  dataset_errors_name_the_field();
+  elements_of_16_bits_have_their_declared_type();
+  without_exceptions_errors_are_statuses();
+  batches_outlive_loaders_and_datasets();
+  held_batches_and_conflicting_options_are_errors();
   streams_are_read_by_each_worker();
-  a_state_goes_on_where_it_was_taken();
-  streams_are_gone_on_with_too();
-  samplers_say_what_comes_when();
+  a_loader_resumes_from_a_state();
+  streams_resume_from_a_state();
+  samplers_define_the_order();
   a_collate_function_makes_batches_of_any_type();
   an_array_that_was_moved_from_is_refused();
-  workers_are_initialised_or_say_why_not();
+  worker_init_runs_or_reports_an_error();
   any_thread_can_stop_a_loader();
   std::puts("ok");
 }

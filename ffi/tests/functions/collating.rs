@@ -1,4 +1,4 @@
-//! Batches that a callback makes, what workers run first, and options that are none.
+//! Collate callbacks, `worker_init`, and invalid options.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -23,16 +23,16 @@ use slotline_ffi::tensor::*;
 use crate::support::datasets::{Drops, dropped, fail_init, field, loader_of, map, map_loader, numbers};
 use crate::support::{Digits, Loader, bytes, call, options};
 
-/// Sums that were made and not dropped.
+/// The number of sums that were made and not dropped.
 static SUMS: AtomicUsize = AtomicUsize::new(0);
 
 fn empty() -> slotline_tensor {
-    // SAFETY: numbers and pointers.
+    // SAFETY: it contains only numbers and pointers.
     let tensor: slotline_tensor = unsafe { std::mem::zeroed() };
     slotline_tensor { struct_size: size_of::<slotline_tensor>(), ..tensor }
 }
 
-/// The sum of the numbers; those that fail count nothing if `user` is not null, and fail the batch if it is.
+/// Sums the numbers. If `user` is not null, samples that fail are left out; otherwise they fail the batch.
 unsafe extern "C" fn sum(
     user: *mut c_void,
     samples: *mut slotline_samples,
@@ -41,7 +41,7 @@ unsafe extern "C" fn sum(
 ) -> i32 {
     let (mut tensor, mut sum, mut left) = (empty(), Box::new(0_i64), 5);
     loop {
-        // SAFETY: what is lent to us is there, and so is the tensor.
+        // SAFETY: the pointers are lent to this callback, and the tensor is valid.
         unsafe {
             assert_eq!(slotline_samples_left(samples), left);
             match slotline_samples_next(samples, &mut tensor, 1) {
@@ -55,12 +55,12 @@ unsafe extern "C" fn sum(
         left -= 1;
     }
     SUMS.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: it is lent to us.
+    // SAFETY: the pointer is lent to this callback.
     unsafe { *batch = Box::into_raw(sum).cast() };
     0
 }
 
-/// Makes nothing of the samples.
+/// Reads all samples, and makes no object.
 unsafe extern "C" fn count(
     _: *mut c_void,
     samples: *mut slotline_samples,
@@ -68,21 +68,21 @@ unsafe extern "C" fn count(
     _: *mut slotline_failure,
 ) -> i32 {
     let mut tensor = empty();
-    // SAFETY: what is lent to us is there, and so is the tensor.
+    // SAFETY: the pointers are lent to this callback, and the tensor is valid.
     while unsafe { slotline_samples_next(samples, &mut tensor, 1) } == SLOTLINE_OK {}
     0
 }
 
 unsafe extern "C" fn drop_sum(batch: *mut c_void) {
-    // SAFETY: it was made by `sum`, and is dropped once.
+    // SAFETY: `sum` made it, and it is dropped once.
     drop(unsafe { Box::from_raw(batch.cast::<i64>()) });
     SUMS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// A batch's sum, number and indices, or why there is none.
+/// A batch's sum, number and indices, or its error message.
 type Sum = Result<(i64, usize, Vec<i64>), String>;
 
-/// What a pass of the numbers below 20 gives, 13 among them failing.
+/// Returns the batches of a pass over the numbers below 20, in which 13 fails.
 fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
     let (_fields, dataset) = numbers(20, &Drops::default());
     let set = options(|options| {
@@ -102,7 +102,7 @@ fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
         match loader.next() {
             Ok(None) => return all,
             Ok(Some(batch)) => {
-                // SAFETY: a batch.
+                // SAFETY: the batch is valid.
                 let (sum, task) = unsafe {
                     assert_eq!((slotline_batch_num_fields(batch.0), slotline_batch_epoch(batch.0)), (0, 1));
                     (slotline_batch_user(batch.0).cast::<i64>().read(), slotline_batch_task(batch.0))
@@ -116,7 +116,7 @@ fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
 }
 
 #[test]
-fn a_collate_callback_makes_batches_of_the_samples() {
+fn a_collate_callback_makes_batches() {
     let drops = Drops::default();
     for num_workers in [0, 2] {
         let all = sums(num_workers, drops.user());
@@ -131,20 +131,20 @@ fn a_collate_callback_makes_batches_of_the_samples() {
         let failing = sums(num_workers, null_mut());
         assert_eq!((failing[0].clone(), failing[3].clone()), (Ok((10, 0, rows(0, 5))), Ok((85, 3, rows(15, 20)))));
         let message = failing[2].as_ref().unwrap_err();
-        assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is no number"), "{message}");
+        assert!(message.contains("batch 2 failed in") && message.ends_with("thirteen is refused"), "{message}");
     }
     assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
 }
 
 thread_local! {
-    /// The samples of the batch that is made.
+    /// The samples of the batch that is being made.
     static SAMPLES: Cell<*mut slotline_samples> = const { Cell::new(null_mut()) };
 }
 
-/// Asks for the next sample of the batch that this one is read for.
+/// Tries to read the next sample of the batch for which it is called.
 unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let (samples, mut tensor) = (SAMPLES.get(), empty());
-    // SAFETY: both are lent to us, or NULL, and what is given is there.
+    // SAFETY: both pointers are lent to this callback, or NULL, and the data pointers are valid.
     unsafe {
         if !samples.is_null() && index % 2 == 1 {
             assert_eq!(slotline_samples_left(samples), 0);
@@ -154,7 +154,7 @@ unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotl
     }
 }
 
-/// Reads four samples; fails if `user` is not NULL.
+/// Reads four samples, and fails if `user` is not NULL.
 unsafe extern "C" fn lend(
     user: *mut c_void,
     samples: *mut slotline_samples,
@@ -163,9 +163,9 @@ unsafe extern "C" fn lend(
 ) -> i32 {
     SAMPLES.set(samples);
     let (mut tensor, mut indices) = (empty(), Vec::new());
-    // SAFETY: what is lent to us is there, and so is the tensor.
+    // SAFETY: the pointers are lent to this callback, and the tensor is valid.
     while unsafe { slotline_samples_next(samples, &mut tensor, 1) } == SLOTLINE_OK {
-        // SAFETY: a number.
+        // SAFETY: the tensor contains a number.
         indices.push(unsafe { tensor.data.cast::<i64>().read() });
     }
     SAMPLES.set(null_mut());
@@ -174,7 +174,7 @@ unsafe extern "C" fn lend(
 }
 
 #[test]
-fn a_dataset_s_callback_cannot_ask_for_samples_of_the_batch_that_it_is_read_for() {
+fn a_read_callback_cannot_read_samples_of_its_own_batch() {
     for fails in [false, true] {
         let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
         let dataset = map(4, &fields, Some(read_again), &Drops::default());
@@ -188,13 +188,16 @@ fn a_dataset_s_callback_cannot_ask_for_samples_of_the_batch_that_it_is_read_for(
         match loader.next() {
             Ok(batch) => assert_eq!((batch.unwrap().indices(), fails), (&[0, 1, 2, 3][..], false)),
             Err((_, message)) => {
-                assert!(fails && message.contains("asked for samples of the batch that it is read for"), "{message}");
+                assert!(
+                    fails && message.contains("read from slotline_samples while it was called for the same batch"),
+                    "{message}"
+                );
             }
         }
     }
 }
 
-/// Asks for samples with a list of tensors whose second one says that it is longer than the first one does.
+/// Reads a sample into a list of tensors in which the second `struct_size` is larger than the first.
 unsafe extern "C" fn overlong(
     _: *mut c_void,
     samples: *mut slotline_samples,
@@ -204,21 +207,21 @@ unsafe extern "C" fn overlong(
     let mut tensors = [empty(), empty(), empty()];
     tensors[1].struct_size *= 2;
     tensors[2].ndim = 77;
-    // SAFETY: two tensors are there, as each other's neighbours.
+    // SAFETY: the list contains two tensors.
     let status = unsafe { slotline_samples_next(samples, tensors.as_mut_ptr(), 2) };
     i32::from(status == SLOTLINE_INVALID && tensors[2].ndim == 77)
 }
 
 #[test]
-fn nothing_is_written_beyond_a_list_of_tensors() {
+fn a_list_of_tensors_is_not_overrun() {
     let loader = Loader::with(options(|options| options.collate = Some(overlong)));
     loader.epoch().unwrap();
-    let (_, message) = loader.next().err().expect("the list was taken");
+    let (_, message) = loader.next().err().expect("the list was accepted");
     assert!(message.contains("fields[1]: struct_size is"), "{message}");
 }
 
 #[test]
-fn a_collated_batch_has_its_number_in_the_pass_after_a_resume_and_whatever_came_before_the_first_one() {
+fn collated_batches_are_numbered_after_resumes_and_errors() {
     let make = |workers, init: slotline_worker_init| {
         let (_fields, dataset) = numbers(13, &Drops::default());
         let set = options(|options| {
@@ -228,12 +231,12 @@ fn a_collated_batch_has_its_number_in_the_pass_after_a_resume_and_whatever_came_
         });
         map_loader(&dataset, &set).unwrap()
     };
-    // SAFETY: a batch.
+    // SAFETY: the batch is valid.
     let task = |loader: &Loader| unsafe { slotline_batch_task(loader.next().unwrap().unwrap().0) };
     let (loader, other) = (make(0, None), make(0, None));
     loader.epoch().unwrap();
     assert_eq!((task(&loader), task(&loader)), (0, 1));
-    // SAFETY: loaders, and a state of one.
+    // SAFETY: the loaders are valid, and the state has the length that is passed.
     unsafe {
         let state = bytes(|out, error| slotline_loader_state(loader.0, out, error)).unwrap();
         call(|error| slotline_loader_load_state(other.0, state.as_ptr(), state.len(), error)).unwrap();
@@ -249,14 +252,14 @@ fn a_collated_batch_has_its_number_in_the_pass_after_a_resume_and_whatever_came_
 }
 
 #[test]
-fn a_collate_callback_may_say_itself_why_there_is_no_batch() {
+fn a_collate_callback_can_set_its_error_message() {
     unsafe extern "C" fn refuse(
         _: *mut c_void,
         samples: *mut slotline_samples,
         _: *mut *mut c_void,
         failure: *mut slotline_failure,
     ) -> i32 {
-        // SAFETY: what is lent to us is there.
+        // SAFETY: the pointers are lent to this callback.
         unsafe {
             assert_eq!(slotline_samples_next(samples, null_mut(), 2), SLOTLINE_INVALID);
             assert_eq!(slotline_samples_next(samples, &mut empty(), 1), SLOTLINE_INVALID);
@@ -273,7 +276,7 @@ fn a_collate_callback_may_say_itself_why_there_is_no_batch() {
 }
 
 #[test]
-fn a_worker_whose_init_fails_is_named_and_the_others_go_on() {
+fn a_failed_worker_init_names_the_worker_and_others_continue() {
     let drops = Drops::default();
     let loader = Loader::with(options(|options| {
         (options.num_workers, options.batch_size) = (2, 1000);
@@ -284,7 +287,7 @@ fn a_worker_whose_init_fails_is_named_and_the_others_go_on() {
     for _ in 0..2 {
         loader.epoch().unwrap();
         let Err((SLOTLINE_WORKER_INIT, message)) = loader.next() else { panic!("no error") };
-        assert!(message.contains("worker 0") && message.ends_with("worker 0 has a headache"), "{message}");
+        assert!(message.contains("worker 0") && message.ends_with("worker 0 fails"), "{message}");
         assert_eq!(loader.rest().len(), 2);
     }
     drop(loader);
@@ -292,7 +295,7 @@ fn a_worker_whose_init_fails_is_named_and_the_others_go_on() {
 }
 
 #[test]
-fn an_option_that_is_none_of_its_values_is_named_and_what_it_brought_is_dropped() {
+fn invalid_options_are_named_and_user_pointers_are_dropped() {
     let (digits, drops) = (Digits::open(), Drops::default());
     let refused = |dataset, set: &dyn Fn(&mut slotline_options)| {
         let set = options(|options| {
@@ -303,7 +306,7 @@ fn an_option_that_is_none_of_its_values_is_named_and_what_it_brought_is_dropped(
             set(options);
         });
         let mut loader = null_mut();
-        // SAFETY: all are there, or NULL.
+        // SAFETY: all pointers are valid or NULL.
         let outcome = call(|error| unsafe { slotline_loader_new(dataset, &set, &mut loader, error) });
         assert!(loader.is_null());
         outcome.map(drop).unwrap_err()
@@ -312,7 +315,7 @@ fn an_option_that_is_none_of_its_values_is_named_and_what_it_brought_is_dropped(
         let (status, message) = refused(digits.0, set);
         assert!(status == SLOTLINE_INVALID && message.contains(words), "{status} {message}");
     };
-    invalid(&|options| options.batch_size = -2, "options->batch_size is -2, which is none of its values");
+    invalid(&|options| options.batch_size = -2, "options->batch_size is -2, which is not a valid value");
     invalid(&|options| options.help = 2, "options->help is 2");
     invalid(&|options| options.wait_strategy = 3, "options->wait_strategy is 3");
     invalid(&|options| options.affinity = 3, "options->affinity is 3");
@@ -332,7 +335,7 @@ fn an_option_that_is_none_of_its_values_is_named_and_what_it_brought_is_dropped(
 }
 
 #[test]
-fn arrays_are_read_where_they_are_and_those_that_are_none_are_refused() {
+fn arrays_are_read_in_place_and_invalid_ones_are_refused() {
     let (numbers, shape, drops) = ([1.5_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3_i64, 2], Drops::default());
     let array = slotline_array {
         struct_size: size_of::<slotline_array>(),
@@ -354,18 +357,18 @@ fn arrays_are_read_where_they_are_and_those_that_are_none_are_refused() {
         ..array
     };
     let both = [array, flag];
-    // SAFETY: the arrays are what they say.
+    // SAFETY: the arrays are valid.
     let make = |out, error| unsafe { slotline_dataset_from_arrays(both.as_ptr(), 2, out, error) };
     let loader = loader_of(make, &options(|options| options.batch_size = 2)).unwrap();
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let mut tensor = empty();
-    // SAFETY: a batch, a name and a place; the tensor has four numbers.
+    // SAFETY: the batch, the name and the out pointer are valid; the tensor has four numbers.
     unsafe {
         call(|error| slotline_batch_field_by_name(batch.0, c"x".as_ptr(), &mut tensor, error)).unwrap();
         assert_eq!(tensor.data.cast::<[f32; 4]>().read(), numbers[..4]);
         let outcome = call(|error| slotline_batch_field_by_name(batch.0, c"y".as_ptr(), &mut tensor, error));
-        assert_eq!(outcome, Err((SLOTLINE_INVALID, "no field is called \"y\"; there are x, 1".into())));
+        assert_eq!(outcome, Err((SLOTLINE_INVALID, "no field is named \"y\"; the fields are x, 1".into())));
     }
     assert_eq!(drops.count(), 0);
     drop(loader);
@@ -376,31 +379,37 @@ fn arrays_are_read_where_they_are_and_those_that_are_none_are_refused() {
         let mut both = [slotline_array { user: drops.user(), ..array }, slotline_array { user: drops.user(), ..flag }];
         change(&mut both);
         let mut out = null_mut();
-        // SAFETY: the arrays are what they say, or are refused before they are read.
+        // SAFETY: the arrays are valid, or refused before they are read.
         let outcome = call(|error| unsafe { slotline_dataset_from_arrays(both.as_ptr(), 2, &mut out, error) });
         assert!(out.is_null());
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("they were taken") };
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the arrays were accepted") };
         message
     };
     let bad = [0_u8, 1, 2];
-    let said = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    said(refused(&|both| both[1].data = bad.as_ptr().cast()), "arrays[1]: data has a bool that is neither 0 nor 1");
-    said(refused(&|both| both[0].data = null()), "arrays[0]: data is NULL");
-    said(refused(&|both| both[0].data = both[0].data.wrapping_byte_add(1)), "arrays[0]: data is not aligned");
-    said(refused(&|both| both[0].dtype = 0), "arrays[0]: dtype is 0");
-    said(refused(&|both| both[0].shape = null()), "arrays[0]: shape is NULL");
-    said(refused(&|both| both[0].shape = [i64::MAX, 8].as_ptr()), "arrays[0]: shape [9223372036854775807, 8] has more");
-    said(refused(&|both| both[0].shape = [2, 3].as_ptr()), "the first has 2 rows, number 2 has 3");
-    said(refused(&|both| both[1].name = c"x".as_ptr()), "two fields have the name \"x\"");
-    assert_eq!(drops.count(), 2 + 2 * 8, "they were ours");
+    let check = |message: String, words: &str| assert!(message.contains(words), "{message}");
+    check(
+        refused(&|both| both[1].data = bad.as_ptr().cast()),
+        "arrays[1]: data contains a bool that is neither 0 nor 1",
+    );
+    check(refused(&|both| both[0].data = null()), "arrays[0]: data is NULL");
+    check(refused(&|both| both[0].data = both[0].data.wrapping_byte_add(1)), "arrays[0]: data is not aligned");
+    check(refused(&|both| both[0].dtype = 0), "arrays[0]: dtype is 0");
+    check(refused(&|both| both[0].shape = null()), "arrays[0]: shape is NULL");
+    check(
+        refused(&|both| both[0].shape = [i64::MAX, 8].as_ptr()),
+        "arrays[0]: shape [9223372036854775807, 8] has more",
+    );
+    check(refused(&|both| both[0].shape = [2, 3].as_ptr()), "the first has 2 rows, number 2 has 3");
+    check(refused(&|both| both[1].name = c"x".as_ptr()), "two fields have the name \"x\"");
+    assert_eq!(drops.count(), 2 + 2 * 8, "the dataset dropped them");
     let mut out = null_mut();
     // SAFETY: nothing is read.
     let outcome = call(|error| unsafe { slotline_dataset_from_arrays(null(), 0, &mut out, error) });
     assert_eq!(outcome, Err((SLOTLINE_INVALID, "there are no arrays".into())));
 }
 
-/// A loader's own thread calls this, from inside of `slotline_loader_next`.
-unsafe extern "C" fn meddle(
+/// Uses and frees the loader. The loader's calling thread runs it, within `slotline_loader_next`.
+unsafe extern "C" fn use_and_free_loader(
     user: *mut c_void,
     _: *mut slotline_samples,
     _: *mut *mut c_void,
@@ -411,7 +420,7 @@ unsafe extern "C" fn meddle(
         let loader = *user.cast::<*mut slotline_loader>();
         let mut batch = null_mut();
         let outcome = call(|error| slotline_loader_next(loader, &mut batch, error));
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("it was let in") };
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the call was not refused") };
         assert!(message.starts_with("loader is in use"), "{message}");
         slotline_loader_free(loader);
         slotline_fail(failure, c"the loader was freed".as_ptr());
@@ -420,31 +429,31 @@ unsafe extern "C" fn meddle(
 }
 
 #[test]
-fn a_loader_that_its_own_callback_uses_or_frees_lets_the_call_come_out_first() {
+fn a_callback_cannot_use_its_loader_but_can_free_it() {
     let mut own = Box::new(null_mut::<slotline_loader>());
     let set = options(|options| {
-        options.collate = Some(meddle);
+        options.collate = Some(use_and_free_loader);
         options.collate_user = (&raw mut *own).cast();
     });
     let loader = Loader::with(set);
     *own = loader.0;
     loader.epoch().unwrap();
     let outcome = loader.next();
-    // It is freed already.
+    // The callback has freed the loader.
     std::mem::forget(loader);
     let Err((status, message)) = outcome else { panic!("no error") };
     assert!(status == SLOTLINE_STOPPED || message.ends_with("the loader was freed"), "{status} {message}");
 }
 
-/// As a callback that reads from a slow disk.
+/// Simulates a callback that reads from a slow disk.
 unsafe extern "C" fn read_slowly(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     std::thread::sleep(std::time::Duration::from_millis(3));
-    // SAFETY: the sample is lent to us, and what it is given is there.
+    // SAFETY: the sample is lent to this callback, and the data pointer is valid.
     unsafe { i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK) }
 }
 
 #[test]
-fn a_slow_read_callback_is_reading_whoever_makes_the_batches() {
+fn a_slow_read_callback_counts_as_reading() {
     for (num_workers, collates) in [(0, false), (2, false), (0, true), (2, true)] {
         let drops = Drops::default();
         let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
@@ -461,7 +470,7 @@ fn a_slow_read_callback_is_reading_whoever_makes_the_batches() {
         .unwrap();
         assert_eq!(loader.epoch(), Ok(SLOTLINE_OK));
         while loader.next().unwrap().is_some() {}
-        // SAFETY: a loader and places.
+        // SAFETY: the loader and the out pointers are valid.
         let verdict = bytes(|out, error| unsafe { slotline_loader_verdict(loader.0, out, error) }).unwrap();
         let verdict = String::from_utf8(verdict).unwrap();
         assert!(verdict.starts_with("bound by reading"), "{verdict}");

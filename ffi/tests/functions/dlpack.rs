@@ -1,4 +1,4 @@
-//! Fields that were lent as DLPack tensors: what they say, and how long they live.
+//! Fields exported as DLPack tensors: their contents and their lifetimes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ use slotline_ffi::status::*;
 use crate::support::datasets::{Drops, field, map, map_loader};
 use crate::support::{Loader, call, options};
 
-/// A tensor of a version, deleted at the end as an importer would.
+/// A versioned tensor, deleted on drop as an importer would delete it.
 struct Versioned(*mut DLManagedTensorVersioned);
 
 // SAFETY: any thread may delete it.
@@ -23,33 +23,33 @@ unsafe impl Send for Versioned {}
 impl Versioned {
     fn of(batch: *const slotline_batch, i: usize) -> Self {
         let mut tensor = null_mut();
-        // SAFETY: a batch and a place.
+        // SAFETY: the batch and the out pointer are valid.
         call(|error| unsafe { slotline_batch_dlpack(batch, i, &mut tensor, error) }).unwrap();
         Self(tensor)
     }
 
     fn tensor(&self) -> &DLTensor {
-        // SAFETY: it is there until it is deleted.
+        // SAFETY: the tensor is valid until it is deleted.
         unsafe { &(*self.0).dl_tensor }
     }
 }
 
 impl Drop for Versioned {
     fn drop(&mut self) {
-        // SAFETY: once.
+        // SAFETY: it is deleted once.
         unsafe { (*self.0).deleter.unwrap()(self.0) };
     }
 }
 
-/// The lengths and strides of a tensor.
+/// Returns the lengths and strides of a tensor.
 fn geometry(tensor: &DLTensor) -> (Vec<i64>, Vec<i64>) {
-    // SAFETY: it has so many of both.
+    // SAFETY: the tensor has `ndim` of both.
     let read = |from: *mut i64| unsafe { std::slice::from_raw_parts(from, tensor.ndim as usize).to_vec() };
     (read(tensor.shape), read(tensor.strides))
 }
 
 #[test]
-fn a_tensor_is_the_field_where_it_is() {
+fn a_tensor_points_to_the_field() {
     let loader = Loader::new(1);
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
@@ -62,23 +62,23 @@ fn a_tensor_is_the_field_where_it_is() {
         assert_eq!((tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), dtype);
         assert_eq!((tensor.device.device_type, tensor.device.device_id, tensor.byte_offset), (1, 0, 0));
         assert_eq!(tensor.data.cast_const(), batch.field(i).data);
-        // SAFETY: it is there.
+        // SAFETY: the tensor is valid.
         let (version, flags) = unsafe { ((*exported.0).version, (*exported.0).flags) };
         assert_eq!((version, flags), (DLPackVersion { major: 1, minor: 1 }, 0));
     }
 }
 
 #[test]
-fn the_old_form_says_the_same() {
+fn the_unversioned_form_describes_the_same_tensor() {
     let loader = Loader::new(0);
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let mut old = null_mut();
-    // SAFETY: a batch and a place.
+    // SAFETY: the batch and the out pointer are valid.
     call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut old, error) }).unwrap();
     let new = Versioned::of(batch.0, 0);
     drop(batch);
-    // SAFETY: it is there until it is deleted, once.
+    // SAFETY: the tensor is valid until it is deleted, and it is deleted once.
     unsafe {
         assert_eq!(geometry(&(*old).dl_tensor), geometry(new.tensor()));
         assert_eq!((*old).dl_tensor.data, new.tensor().data);
@@ -87,9 +87,9 @@ fn the_old_form_says_the_same() {
 }
 
 #[test]
-fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_on_any_thread() {
+fn a_tensor_outlives_its_batch_and_its_loader() {
     for workers in [0, 2] {
-        // Of these only the number of held batches matters.
+        // Of these options, only `hold` matters to the test.
         let loader = Loader::with(options(|options| {
             (options.batch_size, options.num_workers, options.round_robin, options.hold) = (100, workers, 1, 2);
         }));
@@ -97,13 +97,13 @@ fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_
         let batch = loader.next().unwrap().unwrap();
         let (tensor, labels) = (Versioned::of(batch.0, 0), Versioned::of(batch.0, 1));
         let field = batch.field(0);
-        // SAFETY: so many bytes are there.
+        // SAFETY: the tensor has that many bytes.
         let bytes = |tensor: &Versioned| unsafe {
             std::slice::from_raw_parts(tensor.tensor().data.cast::<u8>(), field.bytes).to_vec()
         };
         let before = bytes(&tensor);
         drop(batch);
-        // The rest of the pass goes through the other slots.
+        // The rest of the pass uses the other slots.
         assert_eq!(loader.rest().len(), 17);
         assert_eq!(bytes(&tensor), before);
         drop(labels);
@@ -117,14 +117,14 @@ fn a_tensor_keeps_its_memory_without_its_batch_and_its_loader_and_gives_it_back_
 }
 
 #[test]
-fn a_tensor_may_be_written_in_either_form() {
+fn tensors_are_writable_in_both_forms() {
     let loader = Loader::new(1);
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let (field, new, mut old) = (batch.field(1), Versioned::of(batch.0, 1), null_mut());
-    // SAFETY: a batch and a place.
+    // SAFETY: the batch and the out pointer are valid.
     call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 1, &mut old, error) }).unwrap();
-    // SAFETY: the batch and both tensors are there, with 100 labels that nobody else writes; each is deleted once.
+    // SAFETY: the batch and both tensors are valid, with 100 labels that nothing else writes; each tensor is deleted once.
     unsafe {
         assert_eq!((*new.0).flags & 1, 0, "read-only");
         new.tensor().data.cast::<i64>().write(-5);
@@ -135,9 +135,9 @@ fn a_tensor_may_be_written_in_either_form() {
     }
 }
 
-/// Takes the row, and leaves in it what an earlier batch has there.
+/// Takes the row without writing it, so that it keeps the bytes of an earlier batch.
 unsafe extern "C" fn leave(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to us.
+    // SAFETY: the sample is lent to this callback.
     i32::from(unsafe { slotline_sample_row(sample, 0, null_mut()) }.is_null())
 }
 
@@ -172,7 +172,7 @@ fn every_dtype_has_its_code() {
 }
 
 #[test]
-fn bools_that_an_importer_spoils_are_bools_when_their_memory_is_filled_again() {
+fn invalid_bools_of_an_importer_are_normalised() {
     let fields = [field(c"bools", SLOTLINE_BOOL, SLOTLINE_FIXED, &[3])];
     for workers in [0, 1] {
         let dataset = map(8, &fields, Some(leave), &Drops::default());
@@ -183,21 +183,21 @@ fn bools_that_an_importer_spoils_are_bools_when_their_memory_is_filled_again() {
             loader.epoch().unwrap();
             while let Some(batch) = loader.next().unwrap() {
                 let tensor = Versioned::of(batch.0, 0);
-                // SAFETY: there are so many bytes, and nobody else uses them.
+                // SAFETY: the tensor has six bytes, and nothing else uses them.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(tensor.tensor().data.cast::<u8>(), 6) };
                 assert!(bytes.iter().all(|&byte| byte <= 1), "{bytes:?}");
                 trues += bytes.iter().filter(|&&byte| byte == 1).count();
                 bytes.copy_from_slice(&[0, 1, 2, 3, 128, 255]);
-                // Either may be the last one.
+                // Either of them may be dropped last.
                 if trues % 2 == 0 { drop((tensor, batch)) } else { drop((batch, tensor)) }
             }
         }
-        assert!(trues > 0, "no memory was filled again");
+        assert!(trues > 0, "no memory was reused");
     }
 }
 
 #[test]
-fn tensors_keep_memory_as_batches_do() {
+fn tensors_count_as_held_batches() {
     let loader = Loader::with(options(|options| (options.batch_size, options.on_held) = (100, SLOTLINE_ON_HELD_FAIL)));
     loader.epoch().unwrap();
     let mut tensors = Vec::new();
@@ -214,12 +214,12 @@ fn tensors_keep_memory_as_batches_do() {
 }
 
 #[test]
-fn a_field_that_is_not_there_and_nulls_are_said() {
+fn missing_fields_and_nulls_are_errors() {
     let loader = Loader::new(0);
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let mut tensor = null_mut();
-    // SAFETY: a batch, or NULL, and a place, or NULL.
+    // SAFETY: the batch and the out pointer are valid or NULL.
     unsafe {
         for (batch, i, out, what) in [
             (batch.0, 2, &raw mut tensor, "field is 2"),

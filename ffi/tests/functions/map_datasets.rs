@@ -1,4 +1,4 @@
-//! Datasets whose samples a callback writes, by index.
+//! Map-style datasets, whose samples a callback writes by index.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -16,24 +16,24 @@ use slotline_ffi::status::*;
 use crate::support::datasets::{Drops, field, map, map_loader, numbers};
 use crate::support::{Batch, Digits, Loader, call, options};
 
-/// A number to be written.
+/// A number to write.
 static ZERO: i32 = 0;
 
-/// The elements of a field.
+/// Returns the elements of a field.
 fn elements<T: Copy>(batch: &Batch, i: usize) -> Vec<T> {
     let tensor = batch.field(i);
-    // SAFETY: the tensor has so many bytes of them.
+    // SAFETY: the tensor has `bytes` bytes of this type.
     unsafe { slice::from_raw_parts(tensor.data.cast::<T>(), tensor.bytes / size_of::<T>()) }.to_vec()
 }
 
-/// A picture in place, a run of numbers padded, another packed, and a flag.
+/// Writes a picture in place, a padded list of numbers, a packed list, and a flag.
 unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let numbers: Vec<i16> = (0..index as i16 % 4).collect();
     let words: Vec<f64> = (0..index % 3).map(|i| i as f64).collect();
     let mut bytes = 0;
-    // SAFETY: the sample is lent to us, and what it is given is there.
+    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
     unsafe {
-        // In another order than declared.
+        // The fields are written in another order than declared.
         assert_eq!(slotline_sample_write(sample, 2, words.as_ptr().cast(), words.len()), SLOTLINE_OK);
         let flag = slotline_sample_row(sample, 3, &mut bytes).cast::<u8>();
         assert_eq!(bytes, 1);
@@ -42,7 +42,7 @@ unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample: *mut slotl
         assert_eq!(bytes, 24);
         (0..6).for_each(|i| picture.add(i).write(index as f32));
         assert_eq!(slotline_sample_write(sample, 1, numbers.as_ptr().cast(), numbers.len()), SLOTLINE_OK);
-        // A ragged field has no row of fixed shape, and there are no others.
+        // A ragged field has no row of fixed shape, and there is no field 4.
         assert!(slotline_sample_row(sample, 1, &mut bytes).is_null() && bytes == 0);
         assert!(slotline_sample_row(sample, 4, null_mut()).is_null());
     }
@@ -59,7 +59,7 @@ fn mixed() -> Vec<slotline_field> {
 }
 
 #[test]
-fn samples_of_all_kinds_are_where_the_callback_wrote_them() {
+fn a_callback_writes_fields_of_all_kinds() {
     for num_workers in [0, 3] {
         let (drops, fields) = (Drops::default(), mixed());
         let dataset = map(10, &fields, Some(read_mixed), &drops);
@@ -76,7 +76,7 @@ fn samples_of_all_kinds_are_where_the_callback_wrote_them() {
         assert_eq!(batch.field(0).strides[..3], [6, 3, 1]);
         assert_eq!(elements::<i16>(&batch, 1), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2]);
         let (ragged, packed) = (batch.field(1), batch.field(2));
-        // SAFETY: there are so many.
+        // SAFETY: the tensor has `num_ends` numbers.
         let ends = |tensor: &slotline_ffi::tensor::slotline_tensor| unsafe {
             slice::from_raw_parts(tensor.ends, tensor.num_ends).to_vec()
         };
@@ -91,9 +91,9 @@ fn samples_of_all_kinds_are_where_the_callback_wrote_them() {
     }
 }
 
-/// Two random numbers, and where the sample is.
+/// Writes two random numbers, and the sample's position and epoch.
 unsafe extern "C" fn read_noise(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to us.
+    // SAFETY: the sample is lent to this callback.
     unsafe {
         let place = [slotline_sample_random(sample), slotline_sample_random(sample), slotline_sample_position(sample)];
         assert!((-1..3).contains(&slotline_sample_worker(sample)));
@@ -103,7 +103,7 @@ unsafe extern "C" fn read_noise(_: *mut c_void, _: usize, sample: *mut slotline_
 }
 
 #[test]
-fn random_numbers_are_the_samples_own_for_any_number_of_workers() {
+fn random_numbers_do_not_depend_on_num_workers() {
     let fields = [field(c"noise", SLOTLINE_U64, SLOTLINE_FIXED, &[4])];
     let draw = |num_workers, seed| {
         let dataset = map(50, &fields, Some(read_noise), &Drops::default());
@@ -129,7 +129,7 @@ fn random_numbers_are_the_samples_own_for_any_number_of_workers() {
 }
 
 #[test]
-fn a_sample_that_fails_is_an_error_that_says_why_and_the_pass_goes_on() {
+fn a_failed_sample_is_an_error_and_the_pass_continues() {
     let (fields, drops) = (numbers(20, &Drops::default()), Drops::default());
     for num_workers in [0, 2] {
         let (_fields, dataset) = numbers(20, &drops);
@@ -143,7 +143,7 @@ fn a_sample_that_fails_is_an_error_that_says_why_and_the_pass_goes_on() {
                 Ok(None) => break,
                 Err((status, message)) => {
                     assert!(message.starts_with("sample 13 of batch 2 failed in "), "{message}");
-                    assert!(message.ends_with(": thirteen is no number"), "{message}");
+                    assert!(message.ends_with(": thirteen is refused"), "{message}");
                     outcomes.push(Err(status));
                 }
             }
@@ -154,8 +154,8 @@ fn a_sample_that_fails_is_an_error_that_says_why_and_the_pass_goes_on() {
     assert_eq!(drops.count(), 2);
 }
 
-/// The first batch of two fields, a bool and a number, that `read` writes.
-fn first(read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32) -> String {
+/// Returns the error of a batch of two fields, a bool and a number, which `read` writes.
+fn first_error(read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32) -> String {
     let fields =
         [field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[2]), field(c"number", SLOTLINE_I32, SLOTLINE_FIXED, &[])];
     let dataset = map(1, &fields, Some(read), &Drops::default());
@@ -165,12 +165,12 @@ fn first(read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) ->
     message
 }
 
-/// A callback that writes `flag` from these bytes, into its row, and the number if it is to.
+/// Calls `first_error` with a callback that writes these bytes to the row of `flag`, calls `number`, and returns `code`.
 macro_rules! reader {
     ($flag:expr, $number:expr, $code:expr) => {{
         unsafe extern "C" fn read(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
             let flag: Option<[u8; 2]> = $flag;
-            // SAFETY: the sample is lent to us, and what it is given is there.
+            // SAFETY: the sample is lent to this callback, and the data pointers are valid.
             unsafe {
                 if let Some(flag) = flag {
                     slotline_sample_row(sample, 0, null_mut()).cast::<[u8; 2]>().write(flag);
@@ -180,55 +180,55 @@ macro_rules! reader {
             }
             $code
         }
-        first(read)
+        first_error(read)
     }};
 }
 
 #[test]
-fn what_a_callback_forgets_or_breaks_is_an_error_that_names_the_field() {
+fn missing_and_invalid_fields_are_named() {
     fn good(sample: *mut slotline_sample) {
-        // SAFETY: as `read`.
+        // SAFETY: as in `read`.
         unsafe { slotline_sample_write(sample, 1, (&raw const ZERO).cast(), 1) };
     }
     fn short(sample: *mut slotline_sample) {
-        // SAFETY: as `read`.
+        // SAFETY: as in `read`.
         assert_eq!(unsafe { slotline_sample_write(sample, 1, null(), 0) }, SLOTLINE_INVALID);
     }
     fn null_data(sample: *mut slotline_sample) {
-        // SAFETY: as `read`.
+        // SAFETY: as in `read`.
         unsafe { slotline_sample_write(sample, 1, null(), 1) };
     }
     fn odd(sample: *mut slotline_sample) {
         let bytes = [0_i32; 2];
-        // SAFETY: as `read`; the four bytes from the second one on are there.
+        // SAFETY: as in `read`; the four bytes from the second one on are valid.
         unsafe { slotline_sample_write(sample, 1, bytes.as_ptr().byte_add(1).cast(), 1) };
     }
     fn other(sample: *mut slotline_sample) {
-        // SAFETY: as `read`.
+        // SAFETY: as in `read`.
         unsafe { slotline_sample_write(sample, 7, (&raw const ZERO).cast(), 1) };
     }
     fn huge(sample: *mut slotline_sample) {
-        // SAFETY: as `read`; it is refused before it is read.
+        // SAFETY: as in `read`; the write is refused before the data is read.
         unsafe { slotline_sample_write(sample, 1, (&raw const ZERO).cast(), usize::MAX) };
     }
     fn nothing(_: *mut slotline_sample) {}
-    let said = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    said(reader!(None, good, 0), "the callback did not write field 0 (\"flag\")");
-    said(reader!(Some([0, 1]), nothing, 0), "the callback did not write field 1 (\"number\")");
-    said(reader!(Some([0, 2]), good, 0), "field 0 (\"flag\") has a bool that is neither 0 nor 1");
-    said(reader!(Some([0, 1]), good, 7), "the callback gave 7 for a sample");
-    said(reader!(Some([0, 1]), good, 1), "the callback gave 1 for a sample");
-    said(reader!(Some([0, 1]), short, 0), "field 1: field number: i32 [] was declared, but the sample has i32 [0]");
-    said(reader!(Some([0, 1]), null_data, 0), "field 1: data is NULL");
-    said(reader!(Some([0, 1]), odd, 0), "field 1: data is not aligned: its address must be a multiple of 4");
-    said(reader!(Some([0, 1]), other, 0), "field is 7, and there are 2 fields");
-    said(reader!(Some([0, 1]), huge, 0), "elements are more than memory can have");
+    let check = |message: String, words: &str| assert!(message.contains(words), "{message}");
+    check(reader!(None, good, 0), "the callback did not write field 0 (\"flag\")");
+    check(reader!(Some([0, 1]), nothing, 0), "the callback did not write field 1 (\"number\")");
+    check(reader!(Some([0, 2]), good, 0), "field 0 (\"flag\") contains a bool that is neither 0 nor 1");
+    check(reader!(Some([0, 1]), good, 7), "the callback returned 7 for a sample");
+    check(reader!(Some([0, 1]), good, 1), "the callback returned 1 for a sample");
+    check(reader!(Some([0, 1]), short, 0), "field 1: field number: i32 [] was declared, but the sample has i32 [0]");
+    check(reader!(Some([0, 1]), null_data, 0), "field 1: data is NULL");
+    check(reader!(Some([0, 1]), odd, 0), "field 1: data is not aligned: its address must be a multiple of 4");
+    check(reader!(Some([0, 1]), other, 0), "field is 7, but the sample has 2 fields");
+    check(reader!(Some([0, 1]), huge, 0), "elements do not fit in memory");
 }
 
-/// Writes the index in the second attempt, or in two others that do not count.
+/// Writes the index, then too many elements, which is refused. Samples 0 and 1 are then written again; sample 2 is not.
 unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let numbers = [index as i64; 2];
-    // SAFETY: the sample is lent to us, and what it is given is there.
+    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
     unsafe {
         let write = |elements| slotline_sample_write(sample, 0, numbers.as_ptr().cast(), elements);
         assert_eq!((write(1), write(2)), (SLOTLINE_OK, SLOTLINE_INVALID));
@@ -242,7 +242,7 @@ unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotl
 }
 
 #[test]
-fn a_field_that_was_refused_may_be_written_after_that() {
+fn a_refused_field_can_be_written_again() {
     let fields = [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
     let dataset = map(3, &fields, Some(read_again), &Drops::default());
     let loader = map_loader(&dataset, &options(|_| ())).unwrap();
@@ -258,26 +258,26 @@ fn a_field_that_was_refused_may_be_written_after_that() {
     );
 }
 
-/// Fails with one more than it finds in the memory of a flag, and leaves there what is none.
+/// Fails with one more than the byte in the memory of a flag, and leaves an invalid bool there.
 unsafe extern "C" fn spoil(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to us.
+    // SAFETY: the sample is lent to this callback.
     unsafe { slotline_sample_row(sample, 0, null_mut()).cast::<u8>().replace(7) + 1 }.into()
 }
 
 #[test]
-fn a_callback_that_fails_leaves_no_bool_behind_that_is_none() {
+fn a_failed_callback_leaves_no_invalid_bools() {
     let fields = [field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[])];
     let dataset = map(20, &fields, Some(spoil), &Drops::default());
     let loader = map_loader(&dataset, &options(|options| options.batch_size = 2)).unwrap();
     loader.epoch().unwrap();
     for _ in 0..10 {
         let (status, message) = loader.next().err().unwrap();
-        assert_eq!((status, message.contains("the callback gave 1 for")), (SLOTLINE_SAMPLE, true), "{message}");
+        assert_eq!((status, message.contains("the callback returned 1 for")), (SLOTLINE_SAMPLE, true), "{message}");
     }
 }
 
 #[test]
-fn what_a_dataset_of_a_later_version_brings_is_dropped_when_it_is_refused() {
+fn a_refused_newer_dataset_drops_its_user_pointer() {
     #[repr(C)]
     struct Later {
         known: slotline_map_dataset,
@@ -287,17 +287,17 @@ fn what_a_dataset_of_a_later_version_brings_is_dropped_when_it_is_refused() {
     let mut later = Later { known: map(3, &fields, Some(read_mixed), &drops), more: 1 };
     later.known.struct_size = size_of::<Later>();
     let mut out = null_mut();
-    // SAFETY: it is as long as it says.
+    // SAFETY: the struct is as long as its size.
     let outcome = call(|error| unsafe { slotline_dataset_from_callbacks((&raw const later).cast(), &mut out, error) });
-    assert!(outcome.unwrap_err().1.contains("of a later version"));
+    assert!(outcome.unwrap_err().1.contains("a later version"));
     assert_eq!(drops.count(), 1);
 }
 
 #[test]
-fn an_index_that_the_dataset_has_not_is_an_error_before_the_callback_sees_it() {
+fn out_of_range_indices_never_reach_the_callback() {
     let (_fields, dataset) = numbers(5, &Drops::default());
     let mut sampler = null_mut();
-    // SAFETY: all are there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
         use slotline_ffi::sampler::*;
         call(|error| slotline_sampler_indices([2, 5].as_ptr(), 2, &mut sampler, error)).unwrap();
@@ -317,7 +317,7 @@ fn bad_samples_are_skipped_or_replaced_within_a_budget() {
         let set = options(|options| {
             (options.batch_size, options.on_error) = (5, on_error);
             (options.bad_samples, options.bad_share) = (bad_samples, bad_share);
-            // A substitute is drawn, and could be the bad one.
+            // The substitute is drawn at random, and could be the bad sample without this seed.
             (options.has_seed, options.seed) = (1, 7);
         });
         let loader: Loader = map_loader(&dataset, &set).unwrap();
@@ -337,45 +337,45 @@ fn bad_samples_are_skipped_or_replaced_within_a_budget() {
 }
 
 #[test]
-fn a_dataset_that_is_none_is_refused_and_dropped() {
+fn invalid_datasets_are_refused_and_dropped() {
     let drops = Drops::default();
     let good = field(c"a", SLOTLINE_U8, SLOTLINE_FIXED, &[]);
     let make = |change: &dyn Fn(&mut slotline_map_dataset), fields: &[slotline_field]| {
         let mut dataset = map(3, fields, Some(read_noise), &drops);
         change(&mut dataset);
         let mut out = null_mut();
-        // SAFETY: the dataset is what it says.
+        // SAFETY: the dataset is valid.
         let outcome = call(|error| unsafe { slotline_dataset_from_callbacks(&dataset, &mut out, error) });
         assert!(out.is_null());
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("it was taken") };
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the dataset was accepted") };
         message
     };
     let fields = |fields: &[slotline_field]| make(&|_| (), fields);
-    let said = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    said(make(&|dataset| dataset.read = None, &[good]), "dataset->read is NULL");
-    said(make(&|dataset| dataset.fields = null(), &[good]), "fields is NULL");
-    said(make(&|dataset| dataset.num_fields = 0, &[good]), "num_fields is 0; a sample has 1 to 64 fields");
-    said(make(&|dataset| dataset.num_fields = 65, &[good]), "num_fields is 65");
-    said(fields(&[good, slotline_field { dtype: 99, ..good }]), "fields[1]: dtype is 99, which is no dtype");
-    said(fields(&[slotline_field { kind: 3, ..good }]), "fields[0]: kind is 3");
-    said(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_FIXED, &[2, -1])]), "fields[0]: shape: -1 is no length");
-    said(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_RAGGED, &[2, 2])]), "a ragged field has the shape [max]");
-    said(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_PACKED, &[])]), "a packed field has the shape [room, ...]");
-    said(fields(&[slotline_field { ndim: 1, shape: null(), ..good }]), "fields[0]: shape is NULL");
-    said(fields(&[field(c"\xff", SLOTLINE_U8, SLOTLINE_FIXED, &[])]), "fields[0]: name is not UTF-8");
-    said(fields(&[good, good]), "two fields have the name \"a\"");
-    said(
+    let check = |message: String, words: &str| assert!(message.contains(words), "{message}");
+    check(make(&|dataset| dataset.read = None, &[good]), "dataset->read is NULL");
+    check(make(&|dataset| dataset.fields = null(), &[good]), "fields is NULL");
+    check(make(&|dataset| dataset.num_fields = 0, &[good]), "num_fields is 0; it must be 1 to 64");
+    check(make(&|dataset| dataset.num_fields = 65, &[good]), "num_fields is 65");
+    check(fields(&[good, slotline_field { dtype: 99, ..good }]), "fields[1]: dtype is 99, which is not a dtype");
+    check(fields(&[slotline_field { kind: 3, ..good }]), "fields[0]: kind is 3");
+    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_FIXED, &[2, -1])]), "fields[0]: shape: -1 is not a valid length");
+    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_RAGGED, &[2, 2])]), "the shape of a ragged field must be [max]");
+    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_PACKED, &[])]), "the shape of a packed field must be [room, ...]");
+    check(fields(&[slotline_field { ndim: 1, shape: null(), ..good }]), "fields[0]: shape is NULL");
+    check(fields(&[field(c"\xff", SLOTLINE_U8, SLOTLINE_FIXED, &[])]), "fields[0]: name is not UTF-8");
+    check(fields(&[good, good]), "two fields have the name \"a\"");
+    check(
         fields(&[good, slotline_field { struct_size: 8, ..good }]),
-        "fields[1]: struct_size is 8, and that of the first",
+        "fields[1]: struct_size is 8, but the first element's is",
     );
-    assert_eq!(drops.count(), 13, "each was ours to drop");
+    assert_eq!(drops.count(), 13, "each one was dropped");
 }
 
 #[test]
-fn a_loader_of_options_that_are_too_short_leaves_null_in_its_place() {
+fn too_short_options_set_the_loader_to_null() {
     let short = options(|options| options.struct_size = 16);
     let mut loader = std::ptr::dangling_mut();
-    // SAFETY: all are there; what is in the place is not used.
+    // SAFETY: all pointers are valid; the old value of `loader` is not used.
     let outcome = call(|error| unsafe { slotline_loader_new(Digits::open().0, &short, &mut loader, error) });
     assert_eq!(outcome.map_err(|(status, _)| status), Err(SLOTLINE_INVALID));
     assert!(loader.is_null());

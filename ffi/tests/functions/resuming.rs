@@ -1,4 +1,4 @@
-//! States as bytes, figures, and loaders that are stopped.
+//! States, statistics, and loaders that are stopped.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -19,24 +19,24 @@ use slotline_ffi::status::*;
 use crate::support::{Loader, bytes, call, options};
 
 fn state(loader: &Loader) -> Vec<u8> {
-    // SAFETY: a loader and places.
+    // SAFETY: the loader and the out pointers are valid.
     bytes(|out, error| unsafe { slotline_loader_state(loader.0, out, error) }).unwrap()
 }
 
 fn load(loader: &Loader, state: &[u8]) -> Result<slotline_status, (slotline_status, String)> {
-    // SAFETY: a loader, and so many bytes.
+    // SAFETY: the loader is valid, and the state has the length that is passed.
     call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
 }
 
 fn stats(loader: &Loader) -> slotline_stats {
     let mut stats = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-    // SAFETY: a loader and a place.
+    // SAFETY: the loader and the out pointer are valid.
     call(|error| unsafe { slotline_loader_stats(loader.0, &mut stats, error) }).unwrap();
     stats
 }
 
 #[test]
-fn another_loader_goes_on_from_a_state_with_any_number_of_workers() {
+fn a_state_resumes_with_any_number_of_workers() {
     let whole = Loader::new(0);
     let expected: Vec<_> = (0..2).map(|_| (whole.epoch(), whole.rest()).1).collect();
     for taken in [0, 1, 7, 18] {
@@ -44,7 +44,7 @@ fn another_loader_goes_on_from_a_state_with_any_number_of_workers() {
         loader.epoch().unwrap();
         let mut got: Vec<_> = (0..taken).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
         let saved = state(&loader);
-        // A pass of its own is given up.
+        // The other loader is in a pass, which is abandoned.
         let other = Loader::new(1);
         other.epoch().unwrap();
         drop(other.next());
@@ -54,13 +54,13 @@ fn another_loader_goes_on_from_a_state_with_any_number_of_workers() {
         assert_eq!(got, expected[0], "after {taken} batches");
         other.epoch().unwrap();
         assert_eq!(other.rest(), expected[1]);
-        // SAFETY: a loader.
+        // SAFETY: the loader is valid.
         assert_eq!(unsafe { slotline_loader_next_epoch(other.0) }, 2);
     }
 }
 
 #[test]
-fn a_state_that_is_damaged_or_of_another_loader_is_refused_and_the_loader_goes_on() {
+fn damaged_and_mismatched_states_are_refused() {
     let loader = Loader::new(0);
     let saved = state(&loader);
     let other = Loader::with(options(|options| options.batch_size = 7));
@@ -73,7 +73,7 @@ fn a_state_that_is_damaged_or_of_another_loader_is_refused_and_the_loader_goes_o
         let (status, message) = load(&loader, bad).unwrap_err();
         assert_eq!((status, message.contains(what)), (SLOTLINE_STATE, true), "{message}");
     }
-    // SAFETY: a null pointer with a length is what is tried.
+    // SAFETY: a null pointer with a length is refused before it is read.
     let outcome = call(|error| unsafe { slotline_loader_load_state(loader.0, std::ptr::null(), 3, error) });
     assert_eq!(outcome.unwrap_err().0, SLOTLINE_INVALID);
     loader.epoch().unwrap();
@@ -81,7 +81,7 @@ fn a_state_that_is_damaged_or_of_another_loader_is_refused_and_the_loader_goes_o
 }
 
 #[test]
-fn figures_are_those_of_the_loader_in_a_pass_and_between() {
+fn statistics_are_available_in_and_between_passes() {
     let loader = Loader::new(1);
     loader.epoch().unwrap();
     drop(loader.next());
@@ -90,13 +90,13 @@ fn figures_are_those_of_the_loader_in_a_pass_and_between() {
     let all = stats(&loader);
     assert_eq!((all.passes, all.batches, all.samples, all.bytes, all.errors), (1, 18, 1797, 1797 * 72, 0));
     assert!(all.elapsed > 0.0 && all.depth > 0);
-    let told = |of: unsafe extern "C" fn(_, _, _) -> _| {
-        // SAFETY: a loader and places.
+    let text_of = |of: unsafe extern "C" fn(_, _, _) -> _| {
+        // SAFETY: the loader and the out pointers are valid.
         let text = bytes(|out, error| unsafe { of(loader.0, out, error) });
         String::from_utf8(text.unwrap()).unwrap()
     };
-    assert!(!told(slotline_loader_verdict).is_empty());
-    let json: serde_json::Value = serde_json::from_str(&told(slotline_loader_stats_json)).unwrap();
+    assert!(!text_of(slotline_loader_verdict).is_empty());
+    let json: serde_json::Value = serde_json::from_str(&text_of(slotline_loader_stats_json)).unwrap();
     assert_eq!((&json["samples"], json["workers"].as_array().unwrap().len()), (&1797.into(), 1));
     let crowded = Loader::new(300);
     // SAFETY: as above.
@@ -105,23 +105,23 @@ fn figures_are_those_of_the_loader_in_a_pass_and_between() {
 }
 
 #[test]
-fn a_struct_of_another_size_is_filled_as_far_as_it_goes_or_refused() {
+fn a_stats_struct_that_is_too_short_is_refused() {
     let loader = Loader::new(0);
     let mut short = slotline_stats { struct_size: 8, ..Default::default() };
-    // SAFETY: a loader and a place.
+    // SAFETY: the loader and the out pointer are valid.
     let (status, message) = call(|error| unsafe { slotline_loader_stats(loader.0, &mut short, error) }).unwrap_err();
     assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
 }
 
 #[test]
-fn a_stopped_loader_says_so_for_ever_and_its_state_is_what_it_gave() {
+fn a_stopped_loader_stays_stopped_and_keeps_its_state() {
     for workers in 0..3 {
         let loader = Loader::new(workers);
         loader.epoch().unwrap();
         let mut got: Vec<_> = (0..3).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
         let held = loader.next().unwrap().unwrap();
         got.push(held.indices().to_vec());
-        // SAFETY: a loader; any thread may.
+        // SAFETY: the loader is valid, and any thread may stop it.
         thread::scope(|scope| scope.spawn(|| unsafe { slotline_loader_stop({ &loader }.0) }).join()).unwrap();
         for _ in 0..3 {
             assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
@@ -141,11 +141,11 @@ fn a_stopped_loader_says_so_for_ever_and_its_state_is_what_it_gave() {
     }
 }
 
-/// A callback that stops the loader which `user` points to, once there is one, and then writes its index.
+/// A callback that stops the loader to which `user` points, once there is one, and then writes its index.
 unsafe extern "C" fn stop_and_read(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let loader = user.cast::<AtomicPtr<slotline_loader>>();
     let index = index as i64;
-    // SAFETY: the test keeps the place, and the loader as long as it is in it.
+    // SAFETY: the test keeps the pointer's memory, and the loader while the pointer is set.
     unsafe {
         slotline_loader_stop((*loader).load(Ordering::SeqCst));
         slotline_sample_write(sample, 0, (&raw const index).cast(), 1)
@@ -175,7 +175,7 @@ fn a_callback_may_stop_its_loader() {
         };
         let (mut dataset, mut loader) = (null_mut(), null_mut());
         let options = options(|options| (options.batch_size, options.num_workers) = (10, workers));
-        // SAFETY: all are there.
+        // SAFETY: all pointers are valid.
         unsafe {
             call(|error| slotline_dataset_from_callbacks(&callbacks, &mut dataset, error)).unwrap();
             call(|error| slotline_loader_new(dataset, &options, &mut loader, error)).unwrap();
@@ -184,17 +184,17 @@ fn a_callback_may_stop_its_loader() {
         let loader = Loader(loader);
         loader.epoch().unwrap();
         place.store(loader.0, Ordering::SeqCst);
-        // Workers may have made some before there was a loader to be stopped.
+        // Workers may have made some batches before there was a loader to stop.
         let outcome = std::iter::repeat_n((), 100_000)
             .find_map(|()| loader.next().map(|batch| batch.expect("it is stopped before the end")).err());
         assert_eq!(outcome.unwrap().0, SLOTLINE_STOPPED);
-        // Before it is freed.
+        // Cleared before the loader is freed.
         place.store(null_mut(), Ordering::SeqCst);
     }
 }
 
 #[test]
-fn who_waits_for_a_batch_to_be_freed_returns_when_the_loader_is_stopped_or_freed() {
+fn a_stop_or_free_wakes_up_a_waiting_next() {
     for free in [false, true] {
         let loader =
             Loader::with(options(|options| (options.num_workers, options.on_held) = (1, SLOTLINE_ON_HELD_WAIT)));
@@ -209,9 +209,9 @@ fn who_waits_for_a_batch_to_be_freed_returns_when_the_loader_is_stopped_or_freed
                     }
                 }
             });
-            // By then it waits, as a rule.
+            // After this time the thread usually waits.
             thread::sleep(Duration::from_millis(30));
-            // SAFETY: a loader that is in use may be stopped, and freed.
+            // SAFETY: a loader that is in use may be stopped and freed.
             unsafe { if free { slotline_loader_free({ &loader }.0) } else { slotline_loader_stop({ &loader }.0) } };
             assert_eq!(taker.join().unwrap(), SLOTLINE_STOPPED);
         });

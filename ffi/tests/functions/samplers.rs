@@ -1,4 +1,4 @@
-//! Samplers and batch samplers give what the engine's own give.
+//! Samplers and batch samplers deliver what the engine's samplers deliver.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -24,12 +24,12 @@ use slotline_ffi::status::*;
 use crate::support::datasets::{Drops, dropped};
 use crate::support::{Loader, call, options};
 
-/// How many digits there are.
+/// The number of digits.
 const LEN: usize = 1797;
 
 type Batches = Vec<Vec<i64>>;
 
-/// Two passes of a loader of the digits, batch by batch.
+/// Returns two passes of a loader of the digits, batch by batch.
 fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
     let all = |num_workers| -> Batches {
         let loader = Loader::with(options(|options| {
@@ -47,14 +47,14 @@ fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
     alone
 }
 
-/// What the engine gives, by its own options.
+/// Returns two passes of an engine with the same options.
 fn engine(set: impl FnOnce(Builder<Numbers>) -> Builder<Numbers>) -> Batches {
     let mut loader = set(Engine::builder(Numbers).seed(11)).build().unwrap();
     let mut pass = || -> Batches { loader.epoch().unwrap().map(|batch| batch.unwrap().indices().to_vec()).collect() };
     [pass(), pass()].concat()
 }
 
-/// As many as there are digits.
+/// A dataset with as many numbers as there are digits.
 struct Numbers;
 
 impl Dataset for Numbers {
@@ -69,14 +69,14 @@ impl Dataset for Numbers {
     }
 }
 
-/// Makes a sampler, with a seed of its own if need be, and uses it.
+/// Makes a sampler, seeds it if a seed is given, and uses it.
 fn with_sampler(
     seed: Option<u64>,
     make: impl FnOnce(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status,
 ) -> Batches {
     let mut sampler = null_mut();
     call(|error| make(&mut sampler, error)).unwrap();
-    // SAFETY: a sampler, freed once.
+    // SAFETY: the sampler is valid, and freed once.
     unsafe {
         if let Some(seed) = seed {
             slotline_sampler_seed(sampler, seed);
@@ -88,9 +88,9 @@ fn with_sampler(
 }
 
 #[test]
-fn samplers_give_what_the_engines_give() {
+fn samplers_match_the_engines_samplers() {
     let hundreds = |builder: Builder<Numbers>| builder.batch_size(100);
-    // SAFETY: all that is pointed to is there.
+    // SAFETY: all pointers are valid.
     unsafe {
         let sampler = || RandomSampler::new(LEN).unwrap();
         let random = with_sampler(Some(2), |out, error| slotline_sampler_random(0, 0, out, error));
@@ -127,7 +127,7 @@ fn samplers_give_what_the_engines_give() {
 #[test]
 fn a_distributed_sampler_follows_the_epoch_that_is_set() {
     let mut sampler = null_mut();
-    // SAFETY: all is there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
         call(|error| slotline_sampler_distributed(3, 1, 1, 9, 1, &mut sampler, error)).unwrap();
         let set = options(|options| (options.batch_size, options.sampler) = (100, sampler));
@@ -146,22 +146,22 @@ fn a_distributed_sampler_follows_the_epoch_that_is_set() {
 }
 
 #[test]
-fn what_is_wrong_with_a_sampler_is_said_when_the_loader_is_made() {
+fn invalid_samplers_are_reported_by_the_loader() {
     let refused = |make: &dyn Fn(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status| {
         let mut sampler = null_mut();
         call(|error| make(&mut sampler, error)).unwrap();
         let set = options(|options| options.sampler = sampler);
         let mut loader = null_mut();
-        // SAFETY: all is there, and freed once.
+        // SAFETY: all pointers are valid, and each object is freed once.
         unsafe {
             let digits = crate::support::Digits::open();
             let outcome = call(|error| slotline_ffi::loader::slotline_loader_new(digits.0, &set, &mut loader, error));
             slotline_sampler_free(sampler);
-            let Err((SLOTLINE_BUILD, message)) = outcome else { panic!("it was taken") };
+            let Err((SLOTLINE_BUILD, message)) = outcome else { panic!("the sampler was accepted") };
             message
         }
     };
-    // SAFETY: all that is pointed to is there.
+    // SAFETY: all pointers are valid.
     unsafe {
         let message = refused(&|out, error| slotline_sampler_weighted([1.0, -1.0].as_ptr(), 2, 1, 1, out, error));
         assert!(message.contains("weight 1 is -1"), "{message}");
@@ -175,7 +175,7 @@ fn what_is_wrong_with_a_sampler_is_said_when_the_loader_is_made() {
     }
 }
 
-/// Backwards in even passes, forwards in odd ones; the third one fails.
+/// Draws the indices backwards in the first pass and forwards in the second; the third pass fails.
 unsafe extern "C" fn order(
     _: *mut c_void,
     pass: u64,
@@ -184,11 +184,11 @@ unsafe extern "C" fn order(
     failure: *mut slotline_failure,
 ) -> i32 {
     if pass == 2 {
-        // SAFETY: it is lent to us.
+        // SAFETY: the pointer is lent to this callback.
         unsafe { slotline_fail(failure, c"out of ideas".as_ptr()) };
         return 1;
     }
-    // SAFETY: there are so many.
+    // SAFETY: there is room for `len` indices.
     let indices = unsafe { slice::from_raw_parts_mut(indices, len) };
     let place = |i| if pass == 0 { len - 1 - i } else { i };
     (0..len).for_each(|i| indices[i] = place(i) as u64);
@@ -196,7 +196,7 @@ unsafe extern "C" fn order(
 }
 
 #[test]
-fn an_order_may_be_a_callbacks_and_what_it_fails_with_comes_out_of_epoch() {
+fn an_order_callback_is_used_and_its_error_reported() {
     let (drops, mut sampler) = (Drops::default(), null_mut());
     let callback = slotline_order_callback {
         struct_size: size_of::<slotline_order_callback>(),
@@ -205,7 +205,7 @@ fn an_order_may_be_a_callbacks_and_what_it_fails_with_comes_out_of_epoch() {
         order: Some(order),
         drop: Some(dropped),
     };
-    // SAFETY: all is there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
         call(|error| slotline_sampler_from_callback(&callback, &mut sampler, error)).unwrap();
         let batches = passes(|options| (options.batch_size, options.sampler) = (3, sampler));
@@ -226,7 +226,7 @@ fn an_order_may_be_a_callbacks_and_what_it_fails_with_comes_out_of_epoch() {
     }
 }
 
-/// Batches of 1, 2 and 3 indices, and of as many as there is room for and one more in the third pass, or failing in the fourth.
+/// Draws batches of 1, 2 and 3 indices; in the third pass a batch is one index too long, and in the fourth pass it fails.
 unsafe extern "C" fn batches(
     _: *mut c_void,
     pass: u64,
@@ -236,7 +236,7 @@ unsafe extern "C" fn batches(
     len: *mut usize,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: what is lent to us is there.
+    // SAFETY: the pointers are lent to this callback.
     unsafe {
         match (pass, batch) {
             (_, 3) => return 1,
@@ -255,16 +255,16 @@ unsafe extern "C" fn batches(
 }
 
 #[test]
-fn batches_may_be_lists_a_samplers_or_a_callbacks() {
+fn batch_samplers_of_each_kind_are_used() {
     let (drops, mut sampler, mut batch_sampler) = (Drops::default(), null_mut(), null_mut());
     let mut of = |make: &dyn Fn(*mut *mut slotline_batch_sampler, *mut *mut slotline_error) -> slotline_status| {
         call(|error| make(&mut batch_sampler, error)).unwrap();
         let batches = passes(|options| options.batch_sampler = batch_sampler);
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_batch_sampler_free(batch_sampler) };
         batches
     };
-    // SAFETY: all is there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
         call(|error| slotline_sampler_random(0, 0, &mut sampler, error)).unwrap();
         slotline_sampler_seed(sampler, 8);
@@ -295,7 +295,7 @@ fn batches_may_be_lists_a_samplers_or_a_callbacks() {
 }
 
 #[test]
-fn a_batch_sampler_that_fails_ends_its_pass_with_what_it_says() {
+fn a_failed_batch_sampler_ends_the_pass_with_its_error() {
     let mut batch_sampler = null_mut();
     let callback = slotline_batches_callback {
         struct_size: size_of::<slotline_batches_callback>(),
@@ -304,16 +304,16 @@ fn a_batch_sampler_that_fails_ends_its_pass_with_what_it_says() {
         batches: Some(batches),
         drop: None,
     };
-    // SAFETY: all is there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     let loader = unsafe {
         call(|error| slotline_batch_sampler_from_callback(&callback, &mut batch_sampler, error)).unwrap();
         let loader = Loader::with(options(|options| options.batch_sampler = batch_sampler));
         slotline_batch_sampler_free(batch_sampler);
         loader
     };
-    for words in ["it gave 4 indices, and max_batch_size is 3", "no more batches"] {
+    for words in ["the callback returned 4 indices, but max_batch_size is 3", "no more batches"] {
         if loader.next().is_err() {
-            // The first two passes are as they should be.
+            // The first two passes do not fail.
             (0..2).for_each(|_| assert_eq!(loader.epoch(), Ok(SLOTLINE_OK)));
         }
         loader.epoch().unwrap();
@@ -325,11 +325,11 @@ fn a_batch_sampler_that_fails_ends_its_pass_with_what_it_says() {
 }
 
 #[test]
-fn lists_that_are_none_are_refused() {
+fn invalid_lists_are_refused() {
     let refused = |indices: &[usize], offsets: &[usize]| {
         let mut out = null_mut();
         let n = offsets.len() - 1;
-        // SAFETY: there are so many.
+        // SAFETY: the pointer and the length belong together.
         let outcome = call(|error| unsafe {
             slotline_batch_sampler_lists(indices.as_ptr(), offsets.as_ptr(), n, &mut out, error)
         });
@@ -338,15 +338,15 @@ fn lists_that_are_none_are_refused() {
     let invalid = |message: &str| (SLOTLINE_INVALID, message.to_owned());
     assert_eq!(refused(&[1, 2], &[0, 2, 1]), invalid("offsets do not ascend from 0"));
     assert_eq!(refused(&[1, 2], &[1, 2]), invalid("offsets do not ascend from 0"));
-    assert_eq!(refused(&[], &[0, 0]), invalid("there is no list that has an index"));
-    assert_eq!(refused(&[], &[0]), invalid("there is no list that has an index"));
+    assert_eq!(refused(&[], &[0, 0]), invalid("all lists are empty; at least one must have an index"));
+    assert_eq!(refused(&[], &[0]), invalid("all lists are empty; at least one must have an index"));
 }
 
 #[test]
-fn a_list_of_other_indices_does_not_go_on_from_a_state() {
+fn a_list_of_other_indices_refuses_a_state() {
     let loader = |indices: &[usize]| {
         let mut sampler = null_mut();
-        // SAFETY: all is there, and freed once.
+        // SAFETY: all pointers are valid, and each object is freed once.
         unsafe {
             call(|error| slotline_sampler_indices(indices.as_ptr(), indices.len(), &mut sampler, error)).unwrap();
             let set = options(|options| (options.batch_size, options.sampler) = (2, sampler));
@@ -356,13 +356,13 @@ fn a_list_of_other_indices_does_not_go_on_from_a_state() {
         }
     };
     let load = |loader: &Loader, state: &[u8]| {
-        // SAFETY: a loader, and so many bytes.
+        // SAFETY: the loader is valid, and the state has the length that is passed.
         call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
     };
     let first = loader(&[5, 900, 17, 1796]);
     first.epoch().unwrap();
     assert_eq!(first.next().unwrap().unwrap().indices(), [5, 900]);
-    // SAFETY: a loader and places.
+    // SAFETY: the loader and the out pointers are valid.
     let state = crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
     let same = loader(&[5, 900, 17, 1796]);
     load(&same, &state).unwrap();
@@ -372,5 +372,5 @@ fn a_list_of_other_indices_does_not_go_on_from_a_state() {
     assert_eq!(status, SLOTLINE_STATE);
     assert!(message.contains("other indices"), "{message}");
     let (_, message) = load(&loader(&[5, 900, 17]), &state).unwrap_err();
-    assert!(message.contains("the list has 3 indices, and that of the state 4"), "{message}");
+    assert!(message.contains("the list has 3 indices, but the list of the state has 4"), "{message}");
 }

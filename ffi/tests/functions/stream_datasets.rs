@@ -1,4 +1,4 @@
-//! Datasets whose samples callbacks give one after the other.
+//! Iterable datasets, whose samples callbacks return in sequence.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -20,10 +20,10 @@ use slotline_ffi::stream::*;
 use crate::support::datasets::{Drops, dropped, field, loader_of};
 use crate::support::{Loader, bytes, call, options};
 
-/// Cursors opened and not closed, over all tests of this process that use them.
+/// The number of open cursors, over all tests of this process that use them.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// What is left of a worker's part of the numbers below 10.
+/// The rest of a worker's part of the numbers below 10.
 struct Left {
     next: i64,
     step: i64,
@@ -35,7 +35,7 @@ unsafe extern "C" fn open(
     cursor: *mut *mut c_void,
     _: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: both are lent to us.
+    // SAFETY: both pointers are lent to this callback.
     unsafe {
         assert_eq!((*worker).struct_size, size_of::<slotline_worker>());
         assert_eq!((*worker).id < 0, (*worker).num_workers == 0);
@@ -47,7 +47,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn next(_: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the cursor is `open`'s, and the sample is lent to us.
+    // SAFETY: `open` made the cursor, and the sample is lent to this callback.
     unsafe {
         let left = &mut *cursor.cast::<Left>();
         if left.next >= 10 {
@@ -66,13 +66,13 @@ unsafe extern "C" fn next(_: *mut c_void, cursor: *mut c_void, sample: *mut slot
 }
 
 unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
-    // SAFETY: the cursor is `open`'s, closed once.
+    // SAFETY: `open` made the cursor, and it is closed once.
     drop(unsafe { Box::from_raw(cursor.cast::<Left>()) });
     OPEN.fetch_sub(1, Ordering::SeqCst);
 }
 
 unsafe extern "C" fn save(_: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
-    // SAFETY: the cursor is `open`'s, and what is saved is there.
+    // SAFETY: `open` made the cursor, and `saved` is lent to this callback.
     unsafe { slotline_saved_append(saved, (&raw const (*cursor.cast::<Left>()).next).cast(), 8) }
 }
 
@@ -85,7 +85,7 @@ unsafe extern "C" fn resume(
     failure: *mut slotline_failure,
 ) -> i32 {
     assert_eq!(len, 8);
-    // SAFETY: what is lent to us is there.
+    // SAFETY: the pointers are lent to this callback.
     unsafe {
         open(user, worker, cursor, failure);
         (*(*cursor).cast::<Left>()).next = saved.cast::<i64>().read_unaligned();
@@ -117,11 +117,11 @@ fn stream_loader(
     dataset: &slotline_stream_dataset,
     options: &slotline_options,
 ) -> Result<Loader, (slotline_status, String)> {
-    // SAFETY: the dataset is what it says.
+    // SAFETY: the dataset is valid.
     loader_of(|out, error| unsafe { slotline_dataset_from_stream(dataset, out, error) }, options)
 }
 
-/// The rest of a pass: the numbers of each batch, or what is said in its place.
+/// Returns the rest of a pass: the numbers of each batch, or the error in its place.
 fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
     let mut all = Vec::new();
     loop {
@@ -129,7 +129,7 @@ fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
             Ok(None) => return all,
             Ok(Some(batch)) => {
                 let (numbers, words) = (batch.field(0), batch.field(1));
-                // SAFETY: the tensors have so many elements.
+                // SAFETY: the lengths are those of the tensors.
                 let (numbers, ends) = unsafe {
                     (
                         slice::from_raw_parts(numbers.data.cast::<i64>(), numbers.bytes / 8),
@@ -137,7 +137,7 @@ fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
                     )
                 };
                 let lengths: Vec<i64> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
-                assert_eq!(lengths, numbers, "as many words as the number says");
+                assert_eq!(lengths, numbers, "each sample has as many words as its number");
                 all.push(Ok(numbers.to_vec()));
             }
             Err((status, message)) => {
@@ -148,11 +148,11 @@ fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
     }
 }
 
-/// Tests that count open cursors go one after the other.
+/// Serialises the tests that count open cursors.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
-fn each_worker_gives_its_part_and_what_fails_is_an_error_in_its_place() {
+fn each_worker_reads_its_part_and_errors_keep_their_place() {
     let _alone = ALONE.lock();
     let drops = Drops::default();
     let fields = fields();
@@ -160,7 +160,7 @@ fn each_worker_gives_its_part_and_what_fails_is_an_error_in_its_place() {
         let dataset = stream(&fields, &drops);
         let set = options(|options| (options.batch_size, options.num_workers) = (4, num_workers));
         let loader = stream_loader(&dataset, &set).unwrap();
-        // SAFETY: a loader.
+        // SAFETY: the loader is valid.
         assert_eq!(unsafe { slotline_loader_len(loader.0) }, -1);
         for _ in 0..2 {
             loader.epoch().unwrap();
@@ -176,7 +176,7 @@ fn each_worker_gives_its_part_and_what_fails_is_an_error_in_its_place() {
 }
 
 #[test]
-fn a_stream_goes_on_from_where_its_cursors_were() {
+fn a_stream_resumes_at_its_saved_cursors() {
     let _alone = ALONE.lock();
     let fields = fields();
     let drops = Drops::default();
@@ -191,27 +191,27 @@ fn a_stream_goes_on_from_where_its_cursors_were() {
         before.epoch().unwrap();
         before.next().unwrap().unwrap();
         before.next().unwrap().unwrap();
-        // SAFETY: a loader and places.
+        // SAFETY: the loader and the out pointers are valid.
         let state = bytes(|out, error| unsafe { slotline_loader_state(before.0, out, error) }).unwrap();
-        // SAFETY: a loader, and so many bytes.
+        // SAFETY: the loader is valid, and the state has the length that is passed.
         call(|error| unsafe { slotline_loader_load_state(after.0, state.as_ptr(), state.len(), error) }).unwrap();
         after.epoch().unwrap();
-        let (went_on, want) = (rest(&after), rest(&before));
-        assert_eq!(went_on, want);
+        let (resumed, want) = (rest(&after), rest(&before));
+        assert_eq!(resumed, want);
         assert!(!want.is_empty());
     }
     assert_eq!(OPEN.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_stream_that_cannot_be_opened_says_why() {
+fn a_stream_that_fails_to_open_reports_why() {
     unsafe extern "C" fn locked(
         _: *mut c_void,
         _: *const slotline_worker,
         _: *mut *mut c_void,
         failure: *mut slotline_failure,
     ) -> i32 {
-        // SAFETY: it is lent to us.
+        // SAFETY: the pointer is lent to this callback.
         unsafe { slotline_fail(failure, c"the door is locked".as_ptr()) };
         1
     }
@@ -225,7 +225,7 @@ fn a_stream_that_cannot_be_opened_says_why() {
     }
     let fields = fields();
     for (open, words) in
-        [(locked as unsafe extern "C" fn(_, _, _, _) -> _, "the door is locked"), (silent, "open gave -4")]
+        [(locked as unsafe extern "C" fn(_, _, _, _) -> _, "the door is locked"), (silent, "open returned -4")]
     {
         let dataset = slotline_stream_dataset { open: Some(open), ..stream(&fields, &Drops::default()) };
         let loader = stream_loader(&dataset, &options(|_| ())).unwrap();
@@ -237,17 +237,17 @@ fn a_stream_that_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn a_stream_takes_no_sampler() {
+fn a_stream_rejects_samplers() {
     use slotline_ffi::batch_sampler::*;
     use slotline_ffi::sampler::*;
     let fields = fields();
     let refused = |set: &dyn Fn(&mut slotline_options)| {
         let outcome = stream_loader(&stream(&fields, &Drops::default()), &options(set));
-        let Err((SLOTLINE_BUILD, message)) = outcome.map(drop) else { panic!("it was taken") };
+        let Err((SLOTLINE_BUILD, message)) = outcome.map(drop) else { panic!("the options were accepted") };
         message
     };
     let (mut sampler, mut batches) = (null_mut(), null_mut());
-    // SAFETY: all are there, and freed once.
+    // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
         call(|error| slotline_sampler_random(0, 0, &mut sampler, error)).unwrap();
         call(|error| slotline_batch_sampler_of(sampler, 2, 0, &mut batches, error)).unwrap();
@@ -261,21 +261,21 @@ fn a_stream_takes_no_sampler() {
 }
 
 #[test]
-fn a_stream_that_is_none_is_refused_and_dropped() {
+fn invalid_streams_are_refused_and_dropped() {
     let (drops, fields) = (Drops::default(), fields());
     let refused = |change: &dyn Fn(&mut slotline_stream_dataset)| {
         let mut dataset = stream(&fields, &drops);
         change(&mut dataset);
         let mut out = null_mut();
-        // SAFETY: the dataset is what it says.
+        // SAFETY: the dataset is valid.
         let outcome = call(|error| unsafe { slotline_dataset_from_stream(&dataset, &mut out, error) });
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("it was taken") };
+        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the stream was accepted") };
         message
     };
     assert_eq!(refused(&|dataset| dataset.open = None), "dataset->open is NULL");
     assert_eq!(refused(&|dataset| dataset.next = None), "dataset->next is NULL");
-    assert!(refused(&|dataset| dataset.resume = None).contains("save and dataset->resume go together"));
-    assert_eq!(refused(&|dataset| dataset.len = -2), "dataset->len is -2");
+    assert!(refused(&|dataset| dataset.resume = None).contains("only one of dataset->save and dataset->resume is set"));
+    assert_eq!(refused(&|dataset| dataset.len = -2), "dataset->len is -2; set it to -1 if it is unknown");
     assert_eq!(refused(&|dataset| dataset.fields = null()), "fields is NULL");
     assert_eq!(drops.count(), 5);
 }

@@ -12,14 +12,14 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_c_example_counts_what_it_was_given() {
+fn the_c_example_prints_its_counts() {
     let Some(cc) = tool("CC", "gcc") else { return };
     let program = scratch("example_c").join("plain");
     compile(&cc, &["-std=c99", "-O1"], &example("plain.c"), &program);
-    let said = run(&mut Command::new(program));
-    assert!(said.contains("1797 digits in 29 batches, the labels add up to 8070"), "{said}");
-    assert!(said.contains("10 squares, the sum is 285"), "{said}");
-    assert!(said.contains("seven is refused\n9 squares, the sum is 236"), "{said}");
+    let output = run(&mut Command::new(program));
+    assert!(output.contains("1797 digits in 29 batches, the labels add up to 8070"), "{output}");
+    assert!(output.contains("10 squares, the sum is 285"), "{output}");
+    assert!(output.contains("seven is refused\n9 squares, the sum is 236"), "{output}");
 }
 
 #[test]
@@ -27,9 +27,9 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let program = scratch("example_digits").join("digits");
     compile(&cxx, &[CPP, &["-ffp-contract=off"]].concat(), &example("digits/digits.cpp"), &program);
-    let weights = |said: String| {
-        let line = said.lines().rfind(|line| line.starts_with("sha256 of the weights: ")).map(str::to_owned);
-        line.unwrap_or_else(|| panic!("no digest in {said}"))
+    let weights = |output: String| {
+        let line = output.lines().rfind(|line| line.starts_with("sha256 of the weights: ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no digest in {output}"))
     };
     let here = weights(run(Command::new(&program).args(["1", "2"])));
     assert_eq!(weights(run(Command::new(&program).args(["1", "0"]))), here);
@@ -38,26 +38,26 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
     assert_eq!(weights(demo), here);
 }
 
-/// Where the torch package of a Python (`SLOTLINE_PYTHON`, or `python3`) has its headers and libraries.
+/// Finds the headers and libraries in the torch package of a Python (`SLOTLINE_PYTHON`, or `python3`).
 #[test]
-fn libtorch_trains_on_tensors_that_were_not_copied() {
+fn libtorch_trains_without_copies() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let python = std::env::var("SLOTLINE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let ask = "import torch.utils.cpp_extension as c; print('\\n'.join(['-I' + p for p in c.include_paths()] + \
                ['-L' + p + '\\n-Wl,-rpath,' + p for p in c.library_paths()]))";
     let answer = Command::new(python).args(["-c", ask]).output().ok().filter(|answer| answer.status.success());
     let Some(answer) = answer else {
-        // Not even where C++ is required: it is gigabytes.
+        // This test is skipped even where the C++ tests are required, because torch takes gigabytes.
         eprintln!("skipped: no Python with torch; SLOTLINE_PYTHON names one");
         return;
     };
     let paths = String::from_utf8(answer.stdout).unwrap();
     let program = scratch("example_libtorch").join("libtorch");
     let mut command = Command::new(cxx);
-    // Recent headers of torch want C++20.
+    // Recent torch headers require C++20.
     command.args(["-std=c++20", "-O1"]).args(paths.lines()).arg("-I").arg(here().join("include"));
     command.arg(example("libtorch.cpp")).arg(crate::native::library()).arg("-o").arg(&program);
     run(command.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-ldl", "-lm"]));
-    let said = run(&mut Command::new(program));
-    assert_eq!(said.lines().count(), 5, "{said}");
+    let output = run(&mut Command::new(program));
+    assert_eq!(output.lines().count(), 5, "{output}");
 }

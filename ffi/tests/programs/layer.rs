@@ -1,32 +1,32 @@
-//! The C++ layer, from C++.
+//! Tests of the C++ layer, written in C++.
 
 use std::process::Command;
 
 use crate::native::{compile, here, run, scratch, tool};
 
 #[test]
-fn the_cpp_layer_keeps_its_promises() {
+fn the_cpp_layer_works() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let program = scratch("layer").join("layer");
-    // What is only a template is warned of where it is used.
+    // Templates are checked for warnings where they are instantiated.
     compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &here().join("tests/cpp/layer.cpp"), &program);
     assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
-/// With ranges, of which loaders and passes are some.
+/// With ranges, which loaders and passes model.
 #[test]
-fn the_cpp_layer_is_good_for_cpp20() {
+fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let mut command = Command::new(cxx);
     command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/layer.cpp")));
 }
 
-/// It would be read again from its start, and nobody would be told.
+/// Such a stream would silently be read again from its start.
 #[test]
-fn a_stream_that_saves_and_is_never_resumed_does_not_compile() {
+fn a_stream_with_save_but_no_resume_does_not_compile() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    // Not const, and so not the one that is asked for.
+    // `resume` must be const, so a non-const one does not count.
     let source = r#"
 #include <slotline.hpp>
 struct stream {
@@ -59,9 +59,9 @@ fn the_device_layer_compiles() {
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/device.cpp")));
 }
 
-/// Each header stands by itself, and the C header is C99.
+/// Each header is self-contained, and the C header is C99.
 #[test]
-fn headers_compile_by_themselves() {
+fn headers_are_self_contained() {
     let (Some(cc), Some(cxx)) = (tool("CC", "gcc"), tool("CXX", "g++")) else { return };
     let folder = scratch("headers");
     let layer = std::fs::read_dir(here().join("include/slotline")).unwrap();

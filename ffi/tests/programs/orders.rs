@@ -1,4 +1,4 @@
-//! With the same options C, C++ and Rust give the same samples in the same order.
+//! With the same options, C, C++ and Rust deliver the same samples in the same order.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::native::{compile, here, scratch, tool};
 use slotline::Loader;
 use slotline::source::Source;
 
-/// Batch size, workers, whether to shuffle, whether to drop the last batch, seed.
+/// Batch size, workers, whether to shuffle, whether to drop the last batch, and seed.
 const OPTIONS: [(usize, usize, bool, bool, u64); 8] = [
     (64, 0, false, false, 0),
     (64, 2, false, true, 1),
@@ -20,27 +20,27 @@ const OPTIONS: [(usize, usize, bool, bool, u64); 8] = [
     (1797, 2, true, false, 1 << 40),
 ];
 
-/// FNV-1a over the indices and both fields of every batch, of two passes.
+/// Returns the FNV-1a hash of the indices and both fields of every batch, over two passes.
 fn of_rust((batch_size, workers, shuffle, drop_last, seed): (usize, usize, bool, bool, u64)) -> String {
     let digits = "digits".parse::<Source>().unwrap().load().unwrap();
     let builder = Loader::builder(digits).batch_size(batch_size).num_workers(workers).shuffle(shuffle);
     let mut loader = builder.drop_last(drop_last).seed(seed).build().unwrap();
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
-    let mut eat = |byte: u8| digest = (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let mut add = |byte: u8| digest = (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     for _ in 0..2 {
         for batch in loader.epoch().unwrap() {
             let batch = batch.unwrap();
-            batch.indices().iter().flat_map(|index| index.to_ne_bytes()).for_each(&mut eat);
+            batch.indices().iter().flat_map(|index| index.to_ne_bytes()).for_each(&mut add);
             let columns = batch.columns();
             for i in 0..2 {
-                columns.get(i).unwrap().bytes().iter().copied().for_each(&mut eat);
+                columns.get(i).unwrap().bytes().iter().copied().for_each(&mut add);
             }
         }
     }
     format!("{digest:016x}\n")
 }
 
-/// What a program says of all options.
+/// Returns what a program prints for all options.
 fn of_program(program: &Path) -> String {
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -65,6 +65,6 @@ fn orders_are_the_same_in_c_cpp_and_rust() {
     assert_eq!(of_program(&c), rust, "C");
     assert_eq!(of_program(&cpp), rust, "C++");
     let different: std::collections::HashSet<_> = rust.lines().collect();
-    // Workers make no difference, and two rows differ in nothing else.
+    // Workers make no difference, and two rows differ only in the number of workers.
     assert_eq!(different.len(), OPTIONS.len() - 1, "{rust}");
 }

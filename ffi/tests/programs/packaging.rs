@@ -1,4 +1,4 @@
-//! Three ways into somebody's build: an installed package for CMake, the same for pkg-config, and the sources.
+//! The three ways to use slotline in a project: an installed CMake package, pkg-config, and the sources.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ int main() {
 }
 "#;
 
-/// A project of a user's in a folder.
+/// Writes a user's project to a folder.
 fn project(folder: &Path, find: &str) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("main.cpp"), MAIN).unwrap();
@@ -35,10 +35,10 @@ fn build(cmake: &str, source: &Path, build: &Path, settings: &[String]) {
 }
 
 #[test]
-fn projects_find_what_is_installed_and_build_what_is_not() {
+fn projects_build_with_each_kind_of_package() {
     let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
     let folder = scratch("packaging");
-    // As the tests themselves, so that all but the library is there already.
+    // The same settings as for the tests, so that everything except the library is built already.
     let profile = [
         format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
         format!("-DSLOTLINE_CARGO_DIR={}", crate::native::target().display()),
@@ -47,11 +47,11 @@ fn projects_find_what_is_installed_and_build_what_is_not() {
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());
     run(Command::new(&cmake).arg("--install").arg(folder.join("build")).arg("--prefix").arg(&prefix));
 
-    let told = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
+    let prefix_path = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
     project(&folder.join("found"), "find_package(slotline 0.1 REQUIRED)");
     for (name, shared) in [("static", "OFF"), ("shared", "ON")] {
         let output = folder.join("found").join(name);
-        build(&cmake, &folder.join("found"), &output, &[told.clone(), format!("-DBUILD_SHARED_LIBS={shared}")]);
+        build(&cmake, &folder.join("found"), &output, &[prefix_path.clone(), format!("-DBUILD_SHARED_LIBS={shared}")]);
         assert_eq!(run(&mut Command::new(output.join("main"))), "1797 samples\n");
         let needed = Command::new("readelf").arg("-d").arg(output.join("main")).output().unwrap();
         let needed = String::from_utf8_lossy(&needed.stdout).contains("[libslotline.so.");
@@ -62,10 +62,10 @@ fn projects_find_what_is_installed_and_build_what_is_not() {
     build(&cmake, &folder.join("sources"), &folder.join("sources/build"), &profile);
     assert_eq!(run(&mut Command::new(folder.join("sources/build/main"))), "1797 samples\n");
 
-    // The page's own lines, but that they find the sources here. The default would be a branch that there is not.
-    let page = std::fs::read_to_string(here().join("README.md")).unwrap();
+    // The README's own lines, with the sources taken from this checkout instead of the branch that the lines name.
+    let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let fetch =
-        page.split("```").find_map(|block| block.strip_prefix("cmake\n")).expect("the page has lines for CMake");
+        readme.split("```").find_map(|block| block.strip_prefix("cmake\n")).expect("the README has lines for CMake");
     assert!(fetch.contains(" GIT_TAG main "), "{fetch}");
     let fetch = fetch.lines().filter(|line| !line.starts_with("target_link_libraries")).collect::<Vec<_>>().join("\n");
     project(&folder.join("fetched"), &fetch);

@@ -1,10 +1,10 @@
-//! The page for C++ programmers: each of its programs compiles, and the first one runs.
+//! The README for C++ programmers: every C++ and C block compiles and runs.
 
 use std::process::Command;
 
 use crate::native::{compile, here, run, scratch, tool};
 
-/// The blocks of the page in a language, without their fences.
+/// Returns the README's blocks in a language, without their fences.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let (mut blocks, mut rest) = (Vec::new(), page);
@@ -17,18 +17,18 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-fn page() -> String {
+fn readme() -> String {
     std::fs::read_to_string(here().join("README.md")).unwrap()
 }
 
 #[test]
-fn programs_of_the_page_run_and_its_snippets_compile() {
+fn the_readme_cpp_blocks_compile_and_run() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("readme_cpp");
-    let blocks = blocks(&page(), "cpp");
+    let blocks = blocks(&readme(), "cpp");
     assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);
     for (i, block) in blocks.iter().enumerate() {
-        // What is no program is the body of a function that has a loader, as the page says.
+        // A block without a `main` is the body of a function that has a loader, as the README says.
         let source = if block.contains("int main()") { block.clone() } else { wrapped(block) };
         let (path, program) = (folder.join(format!("{i}.cpp")), folder.join(format!("{i}")));
         std::fs::write(&path, source).unwrap();
@@ -37,7 +37,7 @@ fn programs_of_the_page_run_and_its_snippets_compile() {
     }
 }
 
-/// A snippet as a program: types at namespace scope, and statements in `main`.
+/// Makes a program from a snippet: types at namespace scope, and statements in `main`.
 fn wrapped(block: &str) -> String {
     let (types, statements) = block.split_once("\n// …\n").unwrap_or(("", block));
     format!(
@@ -49,10 +49,10 @@ fn wrapped(block: &str) -> String {
 }
 
 #[test]
-fn the_c_program_of_the_page_runs() {
+fn the_readme_c_program_runs() {
     let Some(cc) = tool("CC", "gcc") else { return };
     let folder = scratch("readme_c");
-    let blocks = blocks(&page(), "c");
+    let blocks = blocks(&readme(), "c");
     assert!(!blocks.is_empty());
     for (i, block) in blocks.iter().enumerate() {
         let (path, program) = (folder.join(format!("{i}.c")), folder.join(format!("{i}")));

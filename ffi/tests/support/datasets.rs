@@ -1,4 +1,4 @@
-//! Datasets of callbacks, written in Rust as a C program would write them.
+//! Datasets made of callbacks, written in Rust as a C program would write them.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -18,7 +18,7 @@ use slotline_ffi::status::*;
 
 use super::{Loader, call};
 
-/// How often something was dropped.
+/// Counts how often something was dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Drops(Arc<AtomicUsize>);
 
@@ -27,7 +27,7 @@ impl Drops {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A user's pointer that counts when it is dropped.
+    /// Returns a user pointer that counts when it is dropped.
     pub(crate) fn user(&self) -> *mut c_void {
         Arc::into_raw(self.0.clone()).cast_mut().cast()
     }
@@ -51,7 +51,7 @@ pub(crate) fn field(name: &CStr, dtype: slotline_dtype, kind: slotline_kind, sha
     }
 }
 
-/// What is left to be said of a dataset by index: its user's pointer counts drops.
+/// Makes a map-style dataset; its user pointer counts drops.
 pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, drops: &Drops) -> slotline_map_dataset {
     slotline_map_dataset {
         struct_size: size_of::<slotline_map_dataset>(),
@@ -64,14 +64,14 @@ pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, dr
     }
 }
 
-/// A loader over a dataset that is then freed.
+/// Makes a loader over a dataset, which is then freed.
 pub(crate) fn loader_of(
     make: impl FnOnce(*mut *mut slotline_dataset, *mut *mut slotline_error) -> slotline_status,
     options: &slotline_options,
 ) -> Result<Loader, (slotline_status, String)> {
     let (mut dataset, mut loader) = (null_mut(), null_mut());
     call(|error| make(&mut dataset, error))?;
-    // SAFETY: all are there, and the dataset is freed once.
+    // SAFETY: all pointers are valid, and the dataset is freed once.
     let outcome = unsafe {
         let outcome = call(|error| slotline_loader_new(dataset, options, &mut loader, error));
         slotline_dataset_free(dataset);
@@ -81,44 +81,44 @@ pub(crate) fn loader_of(
     outcome.map(|_| Loader(loader))
 }
 
-/// The same over a dataset by index.
+/// Makes a loader over a map-style dataset.
 pub(crate) fn map_loader(
     dataset: &slotline_map_dataset,
     options: &slotline_options,
 ) -> Result<Loader, (slotline_status, String)> {
-    // SAFETY: the dataset is what it says.
+    // SAFETY: the dataset is valid.
     loader_of(|out, error| unsafe { slotline_dataset_from_callbacks(dataset, out, error) }, options)
 }
 
-/// A dataset of the numbers below `len`.
+/// Makes a dataset of the numbers below `len`.
 pub(crate) fn numbers(len: usize, drops: &Drops) -> (Vec<slotline_field>, slotline_map_dataset) {
     let fields = vec![field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
     let dataset = map(len, &fields, Some(read_number), drops);
     (fields, dataset)
 }
 
-/// Writes the index; of 13 there is no sample.
+/// Writes the index; index 13 fails.
 unsafe extern "C" fn read_number(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to us, and what it is given is there.
+    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
     unsafe {
         if index == 13 {
-            slotline_sample_fail(sample, c"thirteen is no number".as_ptr());
+            slotline_sample_fail(sample, c"thirteen is refused".as_ptr());
             return -1;
         }
         i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK)
     }
 }
 
-/// Fails in worker 0, as a `worker_init`.
+/// A `worker_init` that fails in worker 0.
 pub(crate) unsafe extern "C" fn fail_init(
     _: *mut c_void,
     worker: *const slotline_worker,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: both are lent to us.
+    // SAFETY: both pointers are lent to this callback.
     unsafe {
         if (*worker).id == 0 {
-            slotline_fail(failure, c"worker 0 has a headache".as_ptr());
+            slotline_fail(failure, c"worker 0 fails".as_ptr());
             return 1;
         }
     }

@@ -1,4 +1,4 @@
-//! What the tests of the interface share: calls whose errors are told, and loaders over the bundled digits.
+//! Shared test code: calls that return their error messages, and loaders over the bundled digits.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 pub(crate) mod datasets;
@@ -16,7 +16,7 @@ use slotline_ffi::options::*;
 use slotline_ffi::status::*;
 use slotline_ffi::tensor::*;
 
-/// Makes a call, and gives its status, with the error's message.
+/// Makes a call, and returns its status, or its status and the error's message.
 #[track_caller]
 pub(crate) fn call(
     body: impl FnOnce(*mut *mut slotline_error) -> slotline_status,
@@ -27,7 +27,7 @@ pub(crate) fn call(
         assert!(matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status} without an error");
         return Ok(status);
     }
-    // SAFETY: a new error, freed once.
+    // SAFETY: the error is new, and freed once.
     unsafe {
         assert_eq!(slotline_error_code(error), status);
         let message = CStr::from_ptr(slotline_error_message(error)).to_str().unwrap().to_owned();
@@ -36,13 +36,13 @@ pub(crate) fn call(
     }
 }
 
-/// A dataset, freed at the end.
+/// A dataset, freed on drop.
 pub(crate) struct Digits(pub(crate) *mut slotline_dataset);
 
 impl Digits {
     pub(crate) fn open() -> Self {
         let mut dataset = null_mut();
-        // SAFETY: a text and a place.
+        // SAFETY: the string and the out pointer are valid.
         call(|error| unsafe { slotline_dataset_open(c"digits".as_ptr(), &mut dataset, error) }).unwrap();
         Self(dataset)
     }
@@ -50,23 +50,23 @@ impl Digits {
 
 impl Drop for Digits {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_dataset_free(self.0) };
     }
 }
 
-/// A loader, freed at the end.
+/// A loader, freed on drop.
 pub(crate) struct Loader(pub(crate) *mut slotline_loader);
 
 // SAFETY: any thread may use it, one at a time, or stop it.
 unsafe impl Send for Loader {}
-// SAFETY: as above; tests keep to it.
+// SAFETY: as above; the tests keep to these rules.
 unsafe impl Sync for Loader {}
 
-/// The default options, changed.
+/// Returns the default options with changes.
 pub(crate) fn options(set: impl FnOnce(&mut slotline_options)) -> slotline_options {
     let mut options = std::mem::MaybeUninit::uninit();
-    // SAFETY: it is written as a whole.
+    // SAFETY: `slotline_options_init` writes the whole struct.
     let mut options = unsafe {
         slotline_options_init(options.as_mut_ptr(), size_of::<slotline_options>());
         options.assume_init()
@@ -76,7 +76,7 @@ pub(crate) fn options(set: impl FnOnce(&mut slotline_options)) -> slotline_optio
 }
 
 impl Loader {
-    /// Shuffled digits in batches of 100.
+    /// Makes a loader over shuffled digits in batches of 100.
     pub(crate) fn new(num_workers: usize) -> Self {
         Self::with(options(|options| {
             (options.batch_size, options.num_workers) = (100, num_workers);
@@ -86,26 +86,26 @@ impl Loader {
 
     pub(crate) fn with(options: slotline_options) -> Self {
         let mut loader = null_mut();
-        // SAFETY: all are there.
+        // SAFETY: all pointers are valid.
         call(|error| unsafe { slotline_loader_new(Digits::open().0, &options, &mut loader, error) }).unwrap();
         Self(loader)
     }
 
     pub(crate) fn epoch(&self) -> Result<slotline_status, (slotline_status, String)> {
-        // SAFETY: a loader.
+        // SAFETY: the loader is valid.
         call(|error| unsafe { slotline_loader_epoch(self.0, error) })
     }
 
-    /// The next batch; `None` at the end.
+    /// Returns the next batch; `None` at the end.
     pub(crate) fn next(&self) -> Result<Option<Batch>, (slotline_status, String)> {
         let mut batch = null_mut();
-        // SAFETY: a loader and a place.
+        // SAFETY: the loader and the out pointer are valid.
         let status = call(|error| unsafe { slotline_loader_next(self.0, &mut batch, error) });
         assert_eq!(batch.is_null(), status != Ok(SLOTLINE_OK));
         Ok((status? == SLOTLINE_OK).then_some(Batch(batch)))
     }
 
-    /// The rest of a pass, batch by batch: its indices.
+    /// Returns the indices of the remaining batches of a pass.
     pub(crate) fn rest(&self) -> Vec<Vec<i64>> {
         std::iter::from_fn(|| self.next().unwrap()).map(|batch| batch.indices().to_vec()).collect()
     }
@@ -113,12 +113,12 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_loader_free(self.0) };
     }
 }
 
-/// A place for a tensor.
+/// Returns an empty tensor to be filled in.
 pub(crate) fn tensor() -> slotline_tensor {
     slotline_tensor {
         struct_size: size_of::<slotline_tensor>(),
@@ -136,18 +136,18 @@ pub(crate) fn tensor() -> slotline_tensor {
     }
 }
 
-/// A batch, freed at the end.
+/// A batch, freed on drop.
 pub(crate) struct Batch(pub(crate) *mut slotline_batch);
 
 impl Batch {
     pub(crate) fn indices(&self) -> &[i64] {
-        // SAFETY: there are so many.
+        // SAFETY: the pointer and the length belong together.
         unsafe { slice::from_raw_parts(slotline_batch_indices(self.0), slotline_batch_len(self.0)) }
     }
 
     pub(crate) fn field(&self, i: usize) -> slotline_tensor {
         let mut tensor = tensor();
-        // SAFETY: a batch and a place.
+        // SAFETY: the batch and the out pointer are valid.
         call(|error| unsafe { slotline_batch_field(self.0, i, &mut tensor, error) }).unwrap();
         tensor
     }
@@ -155,12 +155,12 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: it is freed once.
         unsafe { slotline_batch_free(self.0) };
     }
 }
 
-/// What a call wrote for its caller.
+/// Returns the bytes that a call wrote.
 pub(crate) fn bytes(
     body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,
 ) -> Result<Vec<u8>, (slotline_status, String)> {
@@ -168,7 +168,7 @@ pub(crate) fn bytes(
     let status = call(|error| body(&mut bytes, error));
     assert_eq!(bytes.is_null(), status.is_err());
     status?;
-    // SAFETY: new bytes, with a NUL behind them, freed once.
+    // SAFETY: the bytes are new, with a NUL after them, and freed once.
     unsafe {
         let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
         assert_eq!(*data.add(len), 0);

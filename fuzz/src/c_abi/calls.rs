@@ -1,4 +1,4 @@
-//! The calls: each step makes one, and checks what it can.
+//! The calls. Each step makes one call, and checks its result as far as possible.
 
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -33,7 +33,7 @@ impl World {
             3 | 4 => self.make_loader(choices),
             5 | 6 => {
                 let loader = any(&self.loaders, choices, |(loader, _)| *loader);
-                // SAFETY: a loader or NULL, and a place or NULL.
+                // SAFETY: a valid loader or NULL, and a place or NULL.
                 call(choices, |error| unsafe { slotline_loader_epoch(loader, error) });
             }
             7..12 => self.next(choices),
@@ -42,11 +42,11 @@ impl World {
             14 => self.free_one(choices),
             15 => self.state(choices),
             16 => self.load_state(choices),
-            17 => self.tell(choices),
-            18 => self.ask_nothing(),
+            17 => self.report(choices),
+            18 => self.query_null(),
             _ if choices.one_in(4) => {
                 let loader = any(&self.loaders, choices, |(loader, _)| *loader);
-                // SAFETY: a loader or NULL.
+                // SAFETY: a valid loader or NULL.
                 unsafe { slotline_loader_stop(loader) };
             }
             _ => {}
@@ -59,27 +59,27 @@ impl World {
         let dataset = if choices.one_in(24) { null_mut() } else { dataset };
         let options = self.options(choices);
         let sized = Struct::new(&options, choices);
-        // SAFETY: a dataset or NULL, options as they say, places or NULL.
+        // SAFETY: a valid dataset or NULL, options of the size that they state, and places or NULL.
         let loader = make(choices, |out, error| unsafe { slotline_loader_new(dataset, sized.pointer(), out, error) });
         if !sized.whole {
             assert!(loader.is_none());
             for user in [options.worker_init_user, options.collate_user].into_iter().filter(|user| !user.is_null()) {
-                // SAFETY: it is still ours.
+                // SAFETY: the library has not taken ownership of it.
                 unsafe { dropped(user) };
             }
         }
         let Some(loader) = loader else { return };
         if self.loaders.len() == 4 {
-            // SAFETY: a handle that was not freed.
+            // SAFETY: the handle was not freed yet.
             unsafe { slotline_loader_free(self.loaders.remove(0).0) };
         }
         self.loaders.push((loader, content));
-        // SAFETY: a loader.
+        // SAFETY: a valid loader.
         unsafe {
             assert!(slotline_loader_len(loader) >= -1 && slotline_loader_depth(loader) > 0);
             let limit = options.memory_limit;
             assert!(limit == 0 || slotline_loader_memory_ceiling(loader) <= limit);
-            // The first pass, most often.
+            // Usually start the first pass.
             if !choices.one_in(8) {
                 call(choices, |error| slotline_loader_epoch(loader, error));
             }
@@ -97,7 +97,7 @@ impl World {
         let callback =
             slotline_order_callback { struct_size: 0, user, len: n, order: Some(user::order), drop: Some(dropped) };
         let callback = Struct::new(&callback, choices);
-        // SAFETY: lists of so many, a struct as it says, places or NULL.
+        // SAFETY: lists of the stated lengths, a struct of the size that it states, and places or NULL.
         let sampler = make(choices, |out, error| unsafe {
             match kind {
                 0 => slotline_sampler_random(yes, word, out, error),
@@ -112,18 +112,18 @@ impl World {
             }
         });
         if kind < 6 || !callback.whole {
-            // SAFETY: it is still ours.
+            // SAFETY: the library has not taken ownership of it.
             unsafe { dropped(user) };
         }
         if let Some(sampler) = sampler {
             if choices.one_in(2) {
-                // SAFETY: a sampler.
+                // SAFETY: a valid sampler.
                 unsafe { slotline_sampler_seed(sampler, 7) };
             }
             self.samplers.push(sampler);
         }
         let sampler = any(&self.samplers, choices, |sampler| *sampler);
-        // SAFETY: a sampler or NULL.
+        // SAFETY: a valid sampler or NULL.
         unsafe { slotline_sampler_set_epoch(sampler, 3) };
     }
 
@@ -146,7 +146,8 @@ impl World {
             drop: Some(dropped),
         };
         let callback = Struct::new(&callback, choices);
-        // SAFETY: a sampler or NULL; lists that are long enough, or whose length no memory can have; places or NULL.
+        // SAFETY: a valid sampler or NULL; lists that are long enough, or whose stated length is rejected as too large; places
+        // or NULL.
         let made = make(choices, |out, error| unsafe {
             match kind {
                 0 => slotline_batch_sampler_of(sampler, size, 0, out, error),
@@ -155,7 +156,7 @@ impl World {
             }
         });
         if kind < 2 || !callback.whole {
-            // SAFETY: it is still ours.
+            // SAFETY: the library has not taken ownership of it.
             unsafe { dropped(user) };
         }
         self.batch_samplers.extend(made);
@@ -164,7 +165,7 @@ impl World {
     fn next(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.loaders.len());
         let (loader, content) = self.loaders[which].clone();
-        // SAFETY: a loader, and places or NULL.
+        // SAFETY: a valid loader, and places or NULL.
         let batch = make(choices, |out, error| unsafe { slotline_loader_next(loader, out, error) });
         let Some(batch) = batch else { return };
         check(batch, &content);
@@ -172,7 +173,7 @@ impl World {
         while self.batches.len() > choices.of(&[1, 0, 2, 8]) {
             let (batch, content) = self.batches.swap_remove(choices.below(self.batches.len()));
             check(batch, &content);
-            // SAFETY: a handle that was not freed.
+            // SAFETY: the handle was not freed yet.
             unsafe { slotline_batch_free(batch) };
         }
     }
@@ -181,9 +182,9 @@ impl World {
         let batch = any(&self.batches, choices, |(batch, _)| *batch);
         let (i, name) = (choices.of(&[0, 1, 2, usize::MAX]), choices.of(&[c"0".as_ptr(), c"a".as_ptr(), null()]));
         let sized = Struct::new(&tensor(), choices);
-        // SAFETY: a batch or NULL, a struct as long as it says, a text or NULL, a place or NULL.
+        // SAFETY: a valid batch or NULL, a struct of the size that it states, and a place or NULL.
         call(choices, |error| unsafe { slotline_batch_field(batch, i, sized.pointer(), error) });
-        // SAFETY: as above.
+        // SAFETY: as above; the name is a valid text or NULL.
         call(choices, |error| unsafe { slotline_batch_field_by_name(batch, name, sized.pointer(), error) });
     }
 
@@ -191,7 +192,7 @@ impl World {
         let batch = any(&self.batches, choices, |(batch, _)| *batch);
         let i = choices.of(&[0, 0, 1, usize::MAX]);
         let exported = if choices.one_in(2) {
-            // SAFETY: a batch or NULL, and places or NULL.
+            // SAFETY: a valid batch or NULL, and places or NULL.
             make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, out, error) }).map(Export::Versioned)
         } else {
             // SAFETY: as above.
@@ -205,7 +206,7 @@ impl World {
     }
 
     fn free_one(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: each is a handle that was not freed.
+        // SAFETY: the handle was not freed yet.
         unsafe {
             match choices.below(4) {
                 0 if self.datasets.len() > 1 => slotline_dataset_free(self.datasets.remove(0).0),
@@ -223,11 +224,11 @@ impl World {
 
     fn state(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices, |(loader, _)| *loader);
-        // SAFETY: a loader or NULL, and places or NULL.
+        // SAFETY: a valid loader or NULL, and places or NULL.
         self.states.extend(bytes(choices, |out, error| unsafe { slotline_loader_state(loader, out, error) }));
     }
 
-    /// Loads a state of any loader into any other one; or a part of one, or anything.
+    /// Loads the state of any loader into any loader, or a part of a state, or arbitrary bytes.
     fn load_state(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices, |(loader, _)| *loader);
         let state = match choices.below(self.states.len() + 2) {
@@ -235,14 +236,14 @@ impl World {
             1 => self.states.last().map_or(&[][..], |state| &state[..choices.below(state.len())]),
             i => &self.states[i - 2],
         };
-        // SAFETY: a loader or NULL, so many bytes, a place or NULL.
+        // SAFETY: a valid loader or NULL, `state.len()` bytes, and a place or NULL.
         call(choices, |error| unsafe { slotline_loader_load_state(loader, state.as_ptr(), state.len(), error) });
     }
 
-    fn tell(&mut self, choices: &mut Choices<'_>) {
+    fn report(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices, |(loader, _)| *loader);
         let which = choices.below(3);
-        // SAFETY: a loader or NULL, and places or NULL.
+        // SAFETY: a valid loader or NULL, and places or NULL.
         bytes(choices, |out, error| unsafe {
             match which {
                 0 => slotline_loader_stats_json(loader, out, error),
@@ -255,13 +256,13 @@ impl World {
             choices.of(&[size_of::<slotline_stats>(), 8, 64, 240]),
             false,
         );
-        // SAFETY: a loader or NULL, a struct as long as it says, a place or NULL.
+        // SAFETY: a valid loader or NULL, a struct of the size that it states, and a place or NULL.
         call(choices, |error| unsafe { slotline_loader_stats(loader, sized.pointer(), error) });
     }
 
-    /// Everything that answers NULL.
-    fn ask_nothing(&self) {
-        // SAFETY: NULL is what they all allow.
+    /// Calls the functions that accept NULL.
+    fn query_null(&self) {
+        // SAFETY: all these functions accept NULL.
         unsafe {
             assert_eq!((slotline_batch_len(null()), slotline_batch_task(null())), (0, 0));
             assert_eq!((slotline_batch_num_fields(null()), slotline_batch_epoch(null())), (0, 0));
@@ -280,13 +281,13 @@ impl World {
     }
 }
 
-/// What a call writes: a text, with a NUL behind it.
+/// Makes a call that returns a text, and checks that a NUL follows it. Returns the text.
 fn bytes(
     choices: &mut Choices<'_>,
     body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,
 ) -> Option<Vec<u8>> {
     let bytes = make(choices, body)?;
-    // SAFETY: new bytes, freed once.
+    // SAFETY: the bytes are new, and freed once.
     unsafe {
         let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
         assert_eq!(*data.add(len), 0);
@@ -298,7 +299,7 @@ fn bytes(
 
 /// Checks that a batch has the bytes of its samples.
 fn check(batch: *mut slotline_batch, about: &Content) {
-    // SAFETY: a batch, whose fields are where it says.
+    // SAFETY: a valid batch, whose indices and fields have the addresses and sizes that it returns.
     unsafe {
         let rows = slotline_batch_len(batch);
         let indices = if rows == 0 { &[] } else { slice::from_raw_parts(slotline_batch_indices(batch), rows) };
@@ -310,11 +311,13 @@ fn check(batch: *mut slotline_batch, about: &Content) {
     }
 }
 
+/// Checks that a field has the bytes of its samples.
+///
 /// # Safety
 ///
-/// The field must be one of a batch that is there.
+/// The field must belong to a live batch.
 unsafe fn check_field(field: &slotline_tensor, i: usize, indices: &[i64], about: &Content) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds that the field belongs to a live batch, so its data pointer and size are valid.
     let bytes =
         unsafe { if field.bytes == 0 { &[] } else { slice::from_raw_parts(field.data.cast::<u8>(), field.bytes) } };
     for (row, &index) in indices.iter().enumerate() {
@@ -322,7 +325,7 @@ unsafe fn check_field(field: &slotline_tensor, i: usize, indices: &[i64], about:
         if let Some((data, size)) = about.arrays.get(i) {
             assert_eq!(bytes[row * size..][..*size], data[index * size..][..*size]);
         }
-        // Of fixed shape: each row is as long as any other.
+        // In a field of fixed shape, all rows have the same size.
         if let (Some(&dtype), 0) = (about.written.get(i), field.kind) {
             let size = field.bytes / indices.len();
             assert!(bytes[row * size..][..size].iter().all(|&byte| byte == content(dtype, index)));

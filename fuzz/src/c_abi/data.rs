@@ -1,4 +1,4 @@
-//! Datasets of every kind, good ones and such as must be refused; and what is in their samples.
+//! Datasets of every kind, valid and invalid, and the expected content of their samples.
 
 use std::alloc::Layout;
 use std::ffi::{c_char, c_void};
@@ -16,20 +16,20 @@ use super::user::{self, User, dropped};
 use super::{World, make};
 use crate::choices::Choices;
 
-/// What is known of a dataset's samples.
+/// The expected content of a dataset's samples.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Of each array its bytes, and those of a row. Empty of other datasets.
+    /// The bytes of each array, and the size of its rows. Empty for datasets that are not made of arrays.
     pub(super) arrays: Vec<(Vec<u8>, usize)>,
     /// The fields' dtypes, if a callback writes the samples.
     pub(super) written: Vec<slotline_dtype>,
 }
 
-/// A struct in memory of exactly the size that it says, which may be too short, or longer than known.
+/// A struct in memory of exactly the size that it states, which may be too short, or longer than known.
 pub(super) struct Struct {
     memory: *mut u64,
     layout: Layout,
-    /// Whether the library can know all of it.
+    /// Whether it is at least as long as the struct that the library knows.
     pub(super) whole: bool,
 }
 
@@ -41,10 +41,10 @@ impl Struct {
         Self::list(&[*value], size, junk)
     }
 
-    /// Several, one after the other.
+    /// Creates an array of structs.
     pub(super) fn list<T: Copy>(values: &[T], size: usize, junk: bool) -> Self {
         let layout = Layout::from_size_align((size * values.len()).max(8), 8).expect("a small size");
-        // SAFETY: the size is not 0; all that is written is within it.
+        // SAFETY: the size is not 0, and all writes are within the allocation.
         unsafe {
             let memory = std::alloc::alloc_zeroed(layout);
             for (i, value) in values.iter().enumerate() {
@@ -68,12 +68,12 @@ impl Struct {
 
 impl Drop for Struct {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { std::alloc::dealloc(self.memory.cast(), self.layout) };
     }
 }
 
-/// The number of a dtype, and its size; or a number that names none.
+/// Returns the number of a dtype and its size, or an invalid number.
 fn dtype(choices: &mut Choices<'_>) -> (slotline_dtype, usize) {
     const SIZES: [usize; 13] = [1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 2, 2];
     let number =
@@ -86,7 +86,7 @@ fn name(choices: &mut Choices<'_>) -> *const c_char {
     choices.of(&[null(), null(), c"a".as_ptr(), c"b".as_ptr(), c"".as_ptr(), c"\xff".as_ptr()])
 }
 
-/// A shape with few elements, or none at all that can be.
+/// Returns a shape with few elements, or an invalid shape.
 fn shape(choices: &mut Choices<'_>, most: usize) -> Vec<i64> {
     let dims = choices.below(most);
     let mut shape: Vec<i64> = (0..dims).map(|_| choices.of(&[1, 2, 3, 0])).collect();
@@ -96,7 +96,7 @@ fn shape(choices: &mut Choices<'_>, most: usize) -> Vec<i64> {
     shape
 }
 
-/// The elements of a shape, if there can be such a one.
+/// Returns the number of elements of a shape, or `None` if the shape is invalid.
 fn elements(shape: &[i64]) -> Option<usize> {
     shape.iter().map(|&dim| usize::try_from(dim).ok()).product()
 }
@@ -114,7 +114,7 @@ impl World {
     fn keep(&mut self, dataset: Option<*mut slotline_dataset>, content: Content) {
         let Some(dataset) = dataset else { return };
         if self.datasets.len() == 6 {
-            // SAFETY: a handle that was not freed.
+            // SAFETY: the handle was not freed yet.
             unsafe { slotline_dataset_free(self.datasets.remove(0).0) };
         }
         self.datasets.push((dataset, Arc::new(content)));
@@ -124,7 +124,7 @@ impl World {
         let texts =
             [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
         let text = choices.of(&texts);
-        // SAFETY: a text or NULL, and places or NULL.
+        // SAFETY: a valid text or NULL, and places or NULL.
         let dataset = make(choices, |out, error| unsafe { slotline_dataset_open(text, out, error) });
         self.keep(dataset, Content::default());
     }
@@ -141,9 +141,9 @@ impl World {
             let user = User::hand_over(&self.ledger, 0, Vec::new());
             let mask = if dtype == SLOTLINE_BOOL && !choices.one_in(8) { 1 } else { 0xff };
             let data: Vec<u8> = (0..bytes).map(|_| choices.byte() & mask).collect();
-            // In words, for the alignment; they live as long as the world does, and so longer than any loader.
+            // Stored as words for the alignment. They live as long as the world, and so longer than any loader.
             let mut words = vec![0_u64; bytes.div_ceil(8)];
-            // SAFETY: as many bytes are there.
+            // SAFETY: `words` has at least `bytes` bytes.
             unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), bytes) };
             let start = words.as_ptr().cast::<c_void>();
             self.memory.push(words);
@@ -169,20 +169,20 @@ impl World {
         let exact = size_of::<slotline_array>();
         let size = if choices.one_in(12) { choices.of(&[8, exact - 8, exact + 8, exact + 16]) } else { exact };
         let list = Struct::list(&arrays, size, choices.one_in(2));
-        // SAFETY: the list is what is said, and places or NULL.
+        // SAFETY: the list has the stated length and struct size; places or NULL.
         let dataset = make(choices, |out, error| unsafe {
             slotline_dataset_from_arrays(list.pointer(), arrays.len(), out, error)
         });
         if !list.whole {
-            // Not taken over.
+            // The library rejected the list and did not take ownership.
             assert!(dataset.is_none() || arrays.is_empty());
-            // SAFETY: they are still ours.
+            // SAFETY: the library has not taken ownership of the users' pointers.
             arrays.iter().for_each(|array| unsafe { dropped(array.user) });
         }
         self.keep(dataset, content);
     }
 
-    /// Fields, with their shapes, and what a callback must know of them.
+    /// Returns fields, their shapes, and what a callback must know of them.
     fn fields(&mut self, choices: &mut Choices<'_>) -> Declared {
         let (mut fields, mut shapes, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..choices.of(&[1, 2, 3, 0]) {
@@ -218,7 +218,7 @@ impl World {
             drop: Some(dropped),
         };
         let sized = Struct::new(&dataset, choices);
-        // SAFETY: the struct is what it says, and places or NULL.
+        // SAFETY: the struct has the size that it states; places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_callbacks(sized.pointer(), out, error) });
         self.keep_called(made, &sized, user, content);
     }
@@ -243,7 +243,7 @@ impl World {
             drop: Some(dropped),
         };
         let sized = Struct::new(&dataset, choices);
-        // SAFETY: the struct is what it says, and places or NULL.
+        // SAFETY: the struct has the size that it states; places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_stream(sized.pointer(), out, error) });
         self.keep_called(made, &sized, user, content);
     }
@@ -257,7 +257,7 @@ impl World {
     ) {
         if !sized.whole {
             assert!(made.is_none());
-            // SAFETY: it is still ours.
+            // SAFETY: the library has not taken ownership of it.
             unsafe { dropped(user) };
         }
         self.keep(made, content);
@@ -268,6 +268,6 @@ struct Declared {
     list: Struct,
     count: usize,
     known: Vec<(slotline_dtype, usize, usize)>,
-    /// What the list points to.
+    /// The shapes that the list points to.
     _shapes: Vec<Vec<i64>>,
 }

@@ -1,5 +1,5 @@
-//! The C interface: calls in any order with whatever arguments its contract allows, null pointers, structs that are too short
-//! or longer than known, numbers that name nothing, and handles that are freed in any order.
+//! The C interface: calls in any order with any arguments that its contract allows. These include null pointers, structs that
+//! are too short or longer than known, invalid enum values, and handles that are freed in any order.
 
 mod calls;
 mod data;
@@ -25,8 +25,8 @@ use self::user::Ledger;
 pub(crate) use self::user::tensor;
 use crate::choices::Choices;
 
-/// Makes the calls that `data` says, and checks that each says what became of it, that batches have the bytes of their
-/// samples, and that in the end everything that was handed over was dropped, once.
+/// Makes the calls that `data` encodes. Checks that each call reports its outcome correctly, that batches have the bytes of
+/// their samples, and that everything that was handed over is dropped once at the end.
 pub fn c_abi(data: &[u8]) {
     let mut world = World::default();
     let mut choices = Choices::new(data);
@@ -38,10 +38,10 @@ pub fn c_abi(data: &[u8]) {
     }
     let ledger = world.ledger.clone();
     world.free(&mut choices);
-    assert_eq!(ledger.load(Ordering::Relaxed), 0, "handed over and not dropped, or dropped twice");
+    assert_eq!(ledger.load(Ordering::Relaxed), 0, "a user's pointer was not dropped, or dropped twice");
 }
 
-/// All handles that there are.
+/// All live handles.
 #[derive(Default)]
 struct World {
     ledger: Ledger,
@@ -51,9 +51,9 @@ struct World {
     loaders: Vec<(*mut slotline_loader, Arc<Content>)>,
     batches: Vec<(*mut slotline_batch, Arc<Content>)>,
     exports: Vec<Export>,
-    /// What arrays are made of.
+    /// The memory of the arrays.
     memory: Vec<Vec<u64>>,
-    /// States that loaders have given.
+    /// States that loaders have returned.
     states: Vec<Vec<u8>>,
 }
 
@@ -62,12 +62,12 @@ enum Export {
     Unversioned(*mut DLManagedTensor),
 }
 
-/// One of these, or NULL: always if there are none.
+/// Returns the pointer of one of the elements, or NULL, which is the only choice if there are none.
 fn any<T, P>(all: &[T], choices: &mut Choices<'_>, pointer: impl Fn(&T) -> *mut P) -> *mut P {
     if all.is_empty() || choices.one_in(16) { null_mut() } else { pointer(&all[choices.below(all.len())]) }
 }
 
-/// Makes a call, with or without a place for an error, and checks what it says; its status.
+/// Makes a call, with or without a place for an error, and checks its result. Returns its status.
 fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
     if choices.one_in(8) {
         return body(null_mut());
@@ -89,7 +89,7 @@ fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -
     status
 }
 
-/// As [`call`], of one that makes something: a place for it, and what is there afterwards.
+/// Makes a call that creates a handle, with or without a place for it, as [`call`] does. Returns the handle.
 fn make<T>(
     choices: &mut Choices<'_>,
     body: impl FnOnce(*mut *mut T, *mut *mut slotline_error) -> slotline_status,
@@ -105,7 +105,7 @@ fn make<T>(
 }
 
 impl World {
-    /// Frees all that is left, in some order.
+    /// Frees all remaining handles, in an order that `choices` picks.
     fn free(mut self, choices: &mut Choices<'_>) {
         for _ in 0..5 {
             match choices.below(5) {
@@ -124,24 +124,24 @@ impl World {
     }
 
     fn free_loaders(&mut self) {
-        // SAFETY: each is a handle that was not freed, as below.
+        // SAFETY: each handle was not freed yet.
         self.loaders.drain(..).for_each(|(loader, _)| unsafe { slotline_loader_free(loader) });
     }
 
     fn free_datasets(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: each handle was not freed yet.
         self.datasets.drain(..).for_each(|(dataset, _)| unsafe { slotline_dataset_free(dataset) });
     }
 
     fn free_batches(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: each handle was not freed yet.
         self.batches.drain(..).for_each(|(batch, _)| unsafe { slotline_batch_free(batch) });
     }
 
     fn free_samplers(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: each handle was not freed yet.
         self.samplers.drain(..).for_each(|sampler| unsafe { slotline_sampler_free(sampler) });
-        // SAFETY: as above.
+        // SAFETY: each handle was not freed yet.
         self.batch_samplers.drain(..).for_each(|sampler| unsafe { slotline_batch_sampler_free(sampler) });
     }
 
@@ -152,7 +152,7 @@ impl World {
 
 impl Export {
     fn delete(self) {
-        // SAFETY: each has a deleter, which is called once.
+        // SAFETY: each tensor has a deleter, which is called once.
         unsafe {
             match self {
                 Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),

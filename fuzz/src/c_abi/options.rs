@@ -1,4 +1,4 @@
-//! Options of a loader, most of which go together.
+//! Options of a loader, most of which are compatible.
 
 use std::ptr::null;
 
@@ -8,14 +8,14 @@ use super::user::{self, User, dropped};
 use super::{World, any};
 use crate::choices::Choices;
 
-/// Cores that there are, or not.
+/// A core that exists and one that does not.
 static CORES: [usize; 2] = [0, 100_000];
 
 impl World {
-    /// Options, whose callbacks' pointers are still ours.
+    /// Returns options. Their callbacks' user pointers are still owned by the caller.
     pub(super) fn options(&mut self, choices: &mut Choices<'_>) -> slotline_options {
         let mut memory = std::mem::MaybeUninit::uninit();
-        // SAFETY: it is written as a whole.
+        // SAFETY: `slotline_options_init` initializes the whole struct.
         let mut options = unsafe {
             slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
             memory.assume_init()
@@ -41,7 +41,7 @@ impl World {
         options
     }
 
-    /// Sets one of the options to anything.
+    /// Sets one of the options to an unusual or invalid value.
     fn set_one(&mut self, options: &mut slotline_options, choices: &mut Choices<'_>) {
         match choices.below(22) {
             0 => options.batch_size = choices.of(&[0, -2, i64::MIN]),

@@ -1,4 +1,4 @@
-//! The caller's own: what is handed over with a drop function, callbacks that behave well or badly, and structs of any size.
+//! The C program's side: user data with a drop function, and callbacks that behave well or badly.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -13,20 +13,20 @@ use slotline_ffi::saved::{slotline_saved, slotline_saved_append};
 use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK};
 use slotline_ffi::tensor::{SLOTLINE_MAX_DIMS, slotline_tensor};
 
-/// How much is handed over and was not dropped yet.
+/// The number of pointers that were handed over and not dropped yet.
 pub(super) type Ledger = Arc<AtomicIsize>;
 
-/// What a user's pointer points to.
+/// The user data behind a user's pointer.
 pub(super) struct User {
     ledger: Ledger,
-    /// How the callbacks behave.
+    /// Selects how the callbacks behave.
     pub(super) way: usize,
-    /// The fields of a dataset: dtype, bytes of an element, and elements of a sample.
+    /// The fields of a dataset: the dtype, the size of an element, and the number of elements of a sample.
     pub(super) fields: Vec<(slotline_dtype, usize, usize)>,
 }
 
 impl User {
-    /// A user's pointer, which is noted in the ledger until it is dropped.
+    /// Creates a user's pointer, which is counted in the ledger until it is dropped.
     pub(super) fn hand_over(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
         ledger.fetch_add(1, Ordering::Relaxed);
         Box::into_raw(Box::new(Self { ledger: ledger.clone(), way, fields })).cast()
@@ -35,35 +35,35 @@ impl User {
 
 /// Drops a user's pointer.
 pub(super) unsafe extern "C" fn dropped(user: *mut c_void) {
-    // SAFETY: it was made by `User::hand_over`, and is dropped once.
+    // SAFETY: the pointer was made by `User::hand_over`, and is dropped once.
     let user = unsafe { Box::from_raw(user.cast::<User>()) };
     user.ledger.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The user behind a pointer.
+/// Returns the user data behind a pointer.
 ///
 /// # Safety
 ///
-/// It must have been made by `User::hand_over`, and not dropped yet.
+/// The pointer must have been made by `User::hand_over`, and not dropped yet.
 unsafe fn user<'a>(user: *mut c_void) -> &'a User {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller upholds that the pointer was made by `User::hand_over` and not dropped yet.
     unsafe { &*user.cast::<User>() }
 }
 
-/// What every byte of a sample is; of a bool its last bit.
+/// Returns the byte that fills the sample `index`; for a bool, the last bit of that byte.
 pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
     if dtype == SLOTLINE_BOOL { index as u8 & 1 } else { index as u8 }
 }
 
-/// Writes a sample, or does something that it should not.
+/// Writes a sample, or misbehaves.
 ///
 /// # Safety
 ///
-/// The sample must be the one that a callback was given.
+/// The sample must be the one that was passed to the current callback.
 unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 {
-    let mischief = (user.way / 8 * 31 + index) % 16;
+    let fault = (user.way / 8 * 31 + index) % 16;
     let mut memory = [0_u64; 32];
-    // SAFETY: the sample is lent to us; what is written is as long as is said.
+    // SAFETY: the caller upholds that the sample is valid; every write has the stated length.
     unsafe {
         for (field, &(dtype, size, elements)) in user.fields.iter().enumerate() {
             let mut bytes = 0;
@@ -79,11 +79,11 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
         }
         assert!(slotline_sample_worker(sample) >= -1 && slotline_sample_epoch(sample) < 100);
         let _ = (slotline_sample_random(sample), slotline_sample_position(sample));
-        // Only one in two datasets has bad samples at all.
+        // Only every second dataset has bad samples.
         if user.way & 4 == 0 {
             return 0;
         }
-        match mischief {
+        match fault {
             0 => {
                 slotline_sample_fail(sample, c"no such sample".as_ptr());
                 7
@@ -120,25 +120,25 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
 }
 
 pub(super) unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: both are what the library was given, or gives.
+    // SAFETY: the library passes a valid user pointer and sample.
     unsafe { write(user(pointer), index, sample) }
 }
 
-/// Samples of a stream, in each worker.
+/// The number of samples of a stream, in each worker.
 pub(super) const STREAMED: usize = 19;
 
-/// A cursor: how many were asked for.
+/// Opens a cursor, which counts the samples that were read.
 pub(super) unsafe extern "C" fn open(
     pointer: *mut c_void,
     worker: *const slotline_worker,
     cursor: *mut *mut c_void,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let user = user(pointer);
         if user.way & 16 != 0 && (*worker).id == 1 {
-            slotline_fail(failure, c"not me".as_ptr());
+            slotline_fail(failure, c"no cursor".as_ptr());
             return 1;
         }
         user.ledger.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ pub(super) unsafe extern "C" fn open(
 }
 
 pub(super) unsafe extern "C" fn next(pointer: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: all are what the library was given, or gives; a cursor is one thread's at a time.
+    // SAFETY: the library passes valid pointers, and only one thread uses a cursor at a time.
     unsafe {
         let read = &mut *cursor.cast::<usize>();
         if *read >= STREAMED {
@@ -163,7 +163,7 @@ pub(super) unsafe extern "C" fn next(pointer: *mut c_void, cursor: *mut c_void, 
 }
 
 pub(super) unsafe extern "C" fn close(pointer: *mut c_void, cursor: *mut c_void) {
-    // SAFETY: it was made by `open` or `resume`, and is closed once.
+    // SAFETY: the cursor was made by `open` or `resume`, and is closed once.
     unsafe {
         user(pointer).ledger.fetch_sub(1, Ordering::Relaxed);
         drop(Box::from_raw(cursor.cast::<usize>()));
@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn close(pointer: *mut c_void, cursor: *mut c_void)
 }
 
 pub(super) unsafe extern "C" fn save(pointer: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let bytes = (*cursor.cast::<usize>()).to_ne_bytes();
         if user(pointer).way & 32 != 0 {
@@ -189,7 +189,7 @@ pub(super) unsafe extern "C" fn resume(
     cursor: *mut *mut c_void,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let saved: Result<[u8; 8], _> = std::slice::from_raw_parts(saved, len).try_into();
         let Ok(saved) = saved else {
@@ -202,14 +202,14 @@ pub(super) unsafe extern "C" fn resume(
     0
 }
 
-/// Takes some or all of the samples; what it makes is a user's pointer of its own.
+/// Takes some or all of the samples, and returns a new user's pointer as the batch.
 pub(super) unsafe extern "C" fn collate(
     pointer: *mut c_void,
     samples: *mut slotline_samples,
     batch: *mut *mut c_void,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let user = user(pointer);
         let mut fields: Vec<slotline_tensor> = (0..8).map(|_| tensor()).collect();
@@ -241,17 +241,17 @@ pub(super) unsafe extern "C" fn init(
     worker: *const slotline_worker,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         if user(pointer).way % 3 == 0 && (*worker).id == 0 {
-            slotline_fail(failure, c"a headache".as_ptr());
+            slotline_fail(failure, c"no init".as_ptr());
             return 1;
         }
     }
     0
 }
 
-/// Draws an order: one that goes beyond small datasets, or none.
+/// Draws an order with indices that are out of range for small datasets, or fails.
 pub(super) unsafe extern "C" fn order(
     pointer: *mut c_void,
     pass: u64,
@@ -259,7 +259,7 @@ pub(super) unsafe extern "C" fn order(
     len: usize,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         if user(pointer).way % 4 == 3 && pass == 1 {
             slotline_fail(failure, c"no order".as_ptr());
@@ -272,7 +272,7 @@ pub(super) unsafe extern "C" fn order(
     0
 }
 
-/// Gives six batches, the fourth of which may be none.
+/// Returns six batches. The fourth one may fail.
 pub(super) unsafe extern "C" fn batches(
     pointer: *mut c_void,
     pass: u64,
@@ -282,7 +282,7 @@ pub(super) unsafe extern "C" fn batches(
     len: *mut usize,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let way = user(pointer).way;
         if batch >= 6 {
@@ -301,7 +301,7 @@ pub(super) unsafe extern "C" fn batches(
     0
 }
 
-/// A tensor to be filled in.
+/// Returns an empty tensor for the library to fill in.
 pub(crate) fn tensor() -> slotline_tensor {
     slotline_tensor {
         struct_size: size_of::<slotline_tensor>(),

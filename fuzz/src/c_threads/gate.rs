@@ -1,7 +1,8 @@
-//! What a C program has to keep to: no call begins when `free` has begun, and those that began before have come inside.
+//! Enforces the contract of a C program: no call begins after `free` has begun, and all earlier calls have entered the loader
+//! before `free` is called.
 //!
-//! That they have is known of a call in whose thread a callback runs, and of a stop, if there was only this one, when some call
-//! was told of it. `free` waits for all others to return.
+//! A call is known to have entered if a callback runs in its thread. A stop is known to have entered if it is the only one and
+//! another call has reported it. [`Gate::close`] waits for all other calls to return.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -13,9 +14,11 @@ use slotline_ffi::loader::slotline_loader;
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Uses the loader: is refused while another one does.
+    /// Uses the loader. It is rejected while another call uses it.
     Use,
+    /// Reads what never changes.
     Ask,
+    /// Stops the loader.
     Stop,
 }
 
@@ -26,21 +29,22 @@ pub(super) struct Gate {
 }
 
 struct Calls {
-    /// NULL when `free` has begun.
+    /// NULL once `free` has begun.
     loader: *mut slotline_loader,
     now: Vec<Call>,
     next: usize,
-    /// Stops that began, ever.
+    /// The number of stops that have begun.
     stops: usize,
-    told: bool,
+    /// Whether a call has reported that the loader was stopped.
+    stop_reported: bool,
 }
 
-// SAFETY: the handle is for any thread.
+// SAFETY: the loader handle may be used from any thread.
 unsafe impl Send for Calls {}
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { loader: null_mut(), now: Vec::new(), next: 0, stops: 0, told: false }
+        Self { loader: null_mut(), now: Vec::new(), next: 0, stops: 0, stop_reported: false }
     }
 }
 
@@ -48,18 +52,18 @@ struct Call {
     number: usize,
     thread: ThreadId,
     kind: Kind,
-    /// Whether it has come inside for certain.
+    /// Whether the call is known to have entered the loader.
     inside: bool,
-    /// Whether another one that uses the loader was there at any time.
+    /// Whether another call used the loader at the same time.
     met: bool,
 }
 
 thread_local! {
-    /// The call that this thread is in, if it uses the loader.
+    /// The current call of this thread that uses the loader.
     static USING: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A call, from before it until after it.
+/// A running call, from before it starts until after it returns.
 pub(super) struct Inside<'g> {
     gate: &'g Gate,
     loader: *mut slotline_loader,
@@ -78,7 +82,7 @@ impl Gate {
         self.lock().loader = loader;
     }
 
-    /// Begins a call, unless `free` has begun.
+    /// Begins a call. Returns `None` if `free` has begun.
     pub(super) fn begin(&self, kind: Kind) -> Option<Inside<'_>> {
         let mut calls = self.lock();
         if calls.loader.is_null() {
@@ -98,7 +102,7 @@ impl Gate {
         Some(Inside { gate: self, loader: calls.loader, number, kind, before, ended: false })
     }
 
-    /// A callback runs: the call of this thread, if there is one, has come inside.
+    /// Records from a callback that the call of this thread, if there is one, has entered the loader.
     pub(super) fn inside(&self) {
         if let Some(number) = USING.get() {
             self.lock().now.iter_mut().filter(|call| call.number == number).for_each(|call| call.inside = true);
@@ -106,29 +110,29 @@ impl Gate {
         }
     }
 
-    /// A call was told that the loader was stopped.
-    pub(super) fn told(&self) {
-        self.lock().told = true;
+    /// Records that a call has reported that the loader was stopped.
+    pub(super) fn report_stop(&self) {
+        self.lock().stop_reported = true;
         self.changed.notify_all();
     }
 
-    /// Whether anybody began to stop or to free it.
+    /// Whether a thread has begun to stop or to free the loader.
     pub(super) fn is_stopping(&self) -> bool {
         let calls = self.lock();
         calls.stops > 0 || calls.loader.is_null()
     }
 
-    /// The loader, when it may be freed; no call begins from now on.
+    /// Keeps new calls from beginning, and returns the loader once it may be freed.
     pub(super) fn close(&self) -> Option<*mut slotline_loader> {
         let mut calls = self.lock();
         let loader = std::mem::replace(&mut calls.loader, null_mut());
         if loader.is_null() {
             return None;
         }
-        let own = thread::current().id();
+        let this = thread::current().id();
         let may_be_outside = |calls: &mut Calls| {
-            let known = |call: &Call| call.inside || call.kind == Kind::Stop && calls.told && calls.stops == 1;
-            calls.now.iter().any(|call| call.thread != own && !known(call))
+            let known = |call: &Call| call.inside || call.kind == Kind::Stop && calls.stop_reported && calls.stops == 1;
+            calls.now.iter().any(|call| call.thread != this && !known(call))
         };
         let calls = self.changed.wait_while(calls, may_be_outside).unwrap_or_else(PoisonError::into_inner);
         drop(calls);
@@ -141,11 +145,11 @@ impl Inside<'_> {
         self.loader
     }
 
-    /// The end of the call; whether another one that uses the loader was there meanwhile.
+    /// Ends the call. Returns whether another call used the loader at the same time.
     pub(super) fn end(&mut self) -> bool {
         let mut calls = self.gate.lock();
         let place = calls.now.iter().position(|call| call.number == self.number);
-        let met = !self.ended && calls.now.swap_remove(place.expect("it is there until its end")).met;
+        let met = !self.ended && calls.now.swap_remove(place.expect("the call has not ended")).met;
         self.ended = true;
         if self.kind == Kind::Use {
             USING.set(self.before);

@@ -1,5 +1,5 @@
-//! The C interface from several threads: each makes calls to one loader, its batches and their tensors in any order that the
-//! contract allows, and one of them frees the loader, while others are inside.
+//! The C interface from several threads. Each thread makes calls to one loader, its batches and their tensors in any order
+//! that the contract allows, and one of them frees the loader while other calls are running.
 
 mod gate;
 mod user;
@@ -25,17 +25,17 @@ use self::gate::{Gate, Kind};
 use self::user::User;
 use crate::choices::Choices;
 
-/// Has threads make the calls that `data` says, and checks that each says what it may, that batches and tensors have the numbers
-/// of their samples, and that in the end everything that was handed over was dropped, once.
+/// Makes the calls that `data` encodes from several threads. Checks that each call returns what is allowed, that batches and
+/// tensors have the numbers of their samples, and that everything that was handed over is dropped once at the end.
 pub fn c_threads(data: &[u8]) {
     let mut choices = Choices::new(data);
     let world = Arc::new(World::default());
     let (user, options) = (User::new(&world, &mut choices), options(&mut choices));
     let dataset = user.dataset(choices.one_in(2));
     let mut loader = null_mut();
-    // SAFETY: all are there, and the dataset is freed once.
+    // SAFETY: all pointers are valid, and the dataset is freed once.
     unsafe {
-        let (status, message) = said(|error| slotline_loader_new(dataset, &options, &mut loader, error));
+        let (status, message) = call(|error| slotline_loader_new(dataset, &options, &mut loader, error));
         slotline_dataset_free(dataset);
         if status != SLOTLINE_OK {
             // Some options exclude each other.
@@ -57,27 +57,27 @@ pub fn c_threads(data: &[u8]) {
             })
         };
         let threads: Vec<_> = scripts.into_iter().map(run).collect();
-        // The scope does not wait for what each thread keeps of batches to be freed, and a leak is looked for soon.
+        // The scope does not wait for the thread-locals of its threads, which may keep batches; the leak check follows soon.
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
     let after = choices.one_in(2);
     if !after {
-        world.leave_all();
+        world.drop_all();
     }
     world.free();
-    world.leave_all();
-    // The callbacks have the world, too.
+    world.drop_all();
+    // The callbacks also hold the world.
     assert_eq!(
         (Arc::strong_count(&world), user::left(&world)),
         (1, 0),
-        "handed over and not dropped, or dropped twice"
+        "a user's pointer was not dropped, or dropped twice"
     );
 }
 
-/// Options that a loader can be made with.
+/// Returns options for a loader.
 fn options(choices: &mut Choices<'_>) -> slotline_options {
     let mut memory = std::mem::MaybeUninit::uninit();
-    // SAFETY: it is written as a whole.
+    // SAFETY: `slotline_options_init` initializes the whole struct.
     let mut options = unsafe {
         slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
         memory.assume_init()
@@ -97,8 +97,8 @@ fn options(choices: &mut Choices<'_>) -> slotline_options {
     options
 }
 
-/// What a call says: its status, and its error's message.
-fn said(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
+/// Makes a call. Returns its status and its error's message.
+fn call(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
     let mut error = null_mut();
     let status = body(&mut error);
     assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
@@ -115,7 +115,7 @@ fn said(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slot
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Default)]
 struct World {
     gate: Gate,
@@ -135,7 +135,7 @@ impl World {
     fn step(&self, choices: &mut Choices<'_>) {
         match choices.below(20) {
             0 | 1 => self.used(|loader, error| {
-                // SAFETY: a loader, and a place.
+                // SAFETY: a valid loader, and a place for the error.
                 unsafe { slotline_loader_epoch(loader, error) }
             }),
             2..7 => self.next(),
@@ -143,7 +143,7 @@ impl World {
             8 => self.ask(choices),
             9 => self.state(),
             10 => self.load_state(choices),
-            11 => self.tell(choices),
+            11 => self.report(choices),
             12 | 13 => self.look(choices),
             14 | 15 => self.export(choices),
             16 => drop(take(&self.batches, choices)),
@@ -153,21 +153,21 @@ impl World {
         }
     }
 
-    /// A call that uses the loader, and may be refused if another one does.
-    fn used(&self, call: impl FnOnce(*mut slotline_loader, *mut *mut slotline_error) -> slotline_status) {
+    /// Makes a call that uses the loader. It may be rejected if another call uses it.
+    fn used(&self, body: impl FnOnce(*mut slotline_loader, *mut *mut slotline_error) -> slotline_status) {
         let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
         let was_stopped = self.stopped.load(Ordering::SeqCst);
-        let (status, message) = said(|error| call(inside.loader(), error));
+        let (status, message) = call(|error| body(inside.loader(), error));
         if status == SLOTLINE_STOPPED {
-            self.gate.told();
+            self.gate.report_stop();
         }
         let refused = status == SLOTLINE_INVALID && message.contains("in use");
-        assert!(!refused || inside.end(), "refused, and nobody was in it");
+        assert!(!refused || inside.end(), "rejected, although no other call used the loader");
         let allowed = match status {
             SLOTLINE_OK | SLOTLINE_END => true,
             SLOTLINE_STOPPED => self.gate.is_stopping(),
             SLOTLINE_INVALID => refused || message.contains("no pass"),
-            // A state that does not fit; all batches are held.
+            // A state that does not fit, or all batches are held.
             SLOTLINE_STATE | SLOTLINE_HELD => true,
             _ => false,
         };
@@ -178,7 +178,7 @@ impl World {
         let was_stopped = self.stopped.load(Ordering::SeqCst);
         self.used(|loader, error| {
             let mut batch = std::ptr::dangling_mut();
-            // SAFETY: a loader, and places.
+            // SAFETY: a valid loader, and places for the results.
             let status = unsafe { slotline_loader_next(loader, &mut batch, error) };
             assert_eq!(batch.is_null(), status != SLOTLINE_OK);
             if status == SLOTLINE_OK {
@@ -193,16 +193,16 @@ impl World {
 
     fn stop(&self) {
         let Some(inside) = self.gate.begin(Kind::Stop) else { return };
-        // SAFETY: a loader.
+        // SAFETY: a valid loader.
         unsafe { slotline_loader_stop(inside.loader()) };
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Asks for what never changes.
+    /// Reads a property that never changes.
     fn ask(&self, choices: &mut Choices<'_>) {
         let Some(inside) = self.gate.begin(Kind::Ask) else { return };
         let loader = inside.loader();
-        // SAFETY: a loader.
+        // SAFETY: a valid loader.
         unsafe {
             match choices.below(4) {
                 0 => assert!(slotline_loader_len(loader) >= -1),
@@ -215,7 +215,7 @@ impl World {
 
     fn state(&self) {
         self.used(|loader, error| {
-            // SAFETY: a loader, and places.
+            // SAFETY: a valid loader, and places for the results.
             let (status, state) = text(|out| unsafe { slotline_loader_state(loader, out, error) });
             lock(&self.states).extend(state);
             status
@@ -228,24 +228,24 @@ impl World {
             if states.is_empty() { b"none".to_vec() } else { states[choices.below(states.len())].clone() }
         };
         self.used(|loader, error| {
-            // SAFETY: a loader, as many bytes, and a place.
+            // SAFETY: a valid loader, `state.len()` bytes, and a place for the error.
             unsafe { slotline_loader_load_state(loader, state.as_ptr(), state.len(), error) }
         });
     }
 
-    fn tell(&self, choices: &mut Choices<'_>) {
+    fn report(&self, choices: &mut Choices<'_>) {
         let which = choices.below(5);
         if which == 4 {
-            // It has no status: 0, if the loader is in use.
+            // This call has no status. It returns 0 if the loader is in use.
             if let Some(inside) = self.gate.begin(Kind::Use) {
-                // SAFETY: a loader.
+                // SAFETY: a valid loader.
                 unsafe { slotline_loader_next_epoch(inside.loader()) };
             }
             return;
         }
         self.used(|loader, error| {
             let mut figures = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-            // SAFETY: a loader, and places.
+            // SAFETY: a valid loader, and places for the results.
             unsafe {
                 match which {
                     0 => slotline_loader_stats(loader, &mut figures, error),
@@ -257,24 +257,24 @@ impl World {
         });
     }
 
-    /// Reads a batch, which others may read and hold as well.
+    /// Reads a batch, which other threads may read and hold at the same time.
     fn look(&self, choices: &mut Choices<'_>) {
         let batch = one(&lock(&self.batches), choices);
         batch.inspect(|batch| batch.check());
     }
 
-    /// Exports a tensor, which goes on any thread.
+    /// Exports a tensor, which any thread may delete.
     fn export(&self, choices: &mut Choices<'_>) {
         let Some(batch) = one(&lock(&self.batches), choices) else { return };
         let tensor = if choices.one_in(2) {
             let mut tensor = null_mut();
-            // SAFETY: a batch, and places.
-            assert_eq!(said(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0, SLOTLINE_OK);
+            // SAFETY: a valid batch, and places for the results.
+            assert_eq!(call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0, SLOTLINE_OK);
             Tensor::Versioned(tensor)
         } else {
             let mut tensor = null_mut();
-            // SAFETY: a batch, and places.
-            let status = said(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
+            // SAFETY: a valid batch, and places for the results.
+            let status = call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
             assert_eq!(status, SLOTLINE_OK);
             Tensor::Unversioned(tensor)
         };
@@ -282,39 +282,39 @@ impl World {
         lock(&self.tensors).push(tensor);
     }
 
-    /// Frees the loader, as soon as that is allowed; at most once.
+    /// Frees the loader as soon as that is allowed, at most once.
     fn free(&self) {
         if let Some(loader) = self.gate.close() {
-            // SAFETY: freed once, and what is still to come out of it has come in.
+            // SAFETY: `close` returns the loader once, after all calls that are still running have entered it.
             unsafe { slotline_loader_free(loader) };
         }
     }
 
-    /// Lets all batches and tensors go.
-    fn leave_all(&self) {
+    /// Drops all batches and tensors.
+    fn drop_all(&self) {
         lock(&self.batches).clear();
         lock(&self.tensors).clear();
     }
 }
 
-/// One of these, which they keep.
+/// Returns a clone of one of the elements.
 fn one<T: Clone>(of: &[T], choices: &mut Choices<'_>) -> Option<T> {
     (!of.is_empty()).then(|| of[choices.below(of.len())].clone())
 }
 
-/// One of these, to be dropped when nothing is locked.
+/// Removes one of the elements, so that it is dropped without holding the lock.
 fn take<T>(of: &Mutex<Vec<T>>, choices: &mut Choices<'_>) -> Option<T> {
     let mut of = lock(of);
     let which = if of.is_empty() { return None } else { choices.below(of.len()) };
     Some(of.swap_remove(which))
 }
 
-/// A text that a call makes.
-fn text(call: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slotline_status, Option<Vec<u8>>) {
+/// Makes a call that returns a text. Returns its status and the text.
+fn text(body: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slotline_status, Option<Vec<u8>>) {
     let mut bytes = std::ptr::dangling_mut();
-    let status = call(&mut bytes);
+    let status = body(&mut bytes);
     assert_eq!(bytes.is_null(), status != SLOTLINE_OK);
-    // SAFETY: NULL or new bytes, freed once.
+    // SAFETY: `bytes` is NULL or new bytes, which are freed once.
     unsafe {
         let text = (!bytes.is_null())
             .then(|| slice::from_raw_parts(slotline_bytes_data(bytes), slotline_bytes_len(bytes)).to_vec());
@@ -323,26 +323,26 @@ fn text(call: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slot
     }
 }
 
-/// A batch, freed by whichever thread has it last.
+/// A batch, freed by the last thread that holds it.
 struct Batch(*mut slotline_batch);
 
-// SAFETY: any thread may read it, several at once, and free it.
+// SAFETY: any thread may read or free a batch, and several threads may read it at once.
 unsafe impl Send for Batch {}
 // SAFETY: as above.
 unsafe impl Sync for Batch {}
 
 impl Batch {
-    /// The numbers of its samples.
+    /// Returns the numbers of the batch's samples.
     fn numbers(&self) -> Vec<i64> {
-        // SAFETY: a batch, and there are as many.
+        // SAFETY: a valid batch, whose indices are as many as its length.
         unsafe { slice::from_raw_parts(slotline_batch_indices(self.0), slotline_batch_len(self.0)).to_vec() }
     }
 
     fn check(&self) {
         let mut field = crate::c_abi::tensor();
-        // SAFETY: a batch, and places; the field is where it says.
+        // SAFETY: a valid batch, and places for the results; the field's data pointer and size are valid.
         let numbers = unsafe {
-            assert_eq!(said(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
+            assert_eq!(call(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
             slice::from_raw_parts(field.data.cast::<i64>(), field.bytes / 8)
         };
         assert_eq!(numbers, self.numbers());
@@ -352,7 +352,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         self.check();
-        // SAFETY: freed once.
+        // SAFETY: each batch is freed once.
         unsafe { slotline_batch_free(self.0) };
     }
 }
@@ -363,13 +363,13 @@ enum Tensor {
     Unversioned(*mut DLManagedTensor),
 }
 
-// SAFETY: any thread may read and delete it.
+// SAFETY: any thread may read and delete a tensor.
 unsafe impl Send for Tensor {}
 
 impl Tensor {
-    /// The numbers that it shows.
+    /// Checks that the tensor has these numbers.
     fn check(&self, numbers: &[i64]) {
-        // SAFETY: it is there until it is deleted, and so are its elements.
+        // SAFETY: the tensor and its elements are valid until it is deleted.
         unsafe {
             let tensor = match *self {
                 Self::Versioned(tensor) => &(*tensor).dl_tensor,
@@ -383,7 +383,7 @@ impl Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // SAFETY: each has a deleter, which is called once.
+        // SAFETY: each tensor has a deleter, which is called once.
         unsafe {
             match *self {
                 Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),

@@ -1,4 +1,4 @@
-//! Datasets whose callbacks use the loader that they are called by.
+//! Datasets whose callbacks use the loader that calls them.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -19,20 +19,21 @@ use super::World;
 use super::gate::Kind;
 use crate::choices::Choices;
 
-/// How much is handed over and was not dropped yet.
+/// The number of pointers that were handed over and not dropped yet.
 pub(super) type Ledger = AtomicIsize;
 
-/// How much that is.
+/// Returns the number of pointers that were not dropped yet.
 pub(super) fn left(world: &World) -> isize {
     world.ledger.load(Ordering::SeqCst)
 }
 
-/// What callbacks are called with.
+/// The user data of the callbacks.
 pub(super) struct User {
     world: Arc<World>,
     len: usize,
-    /// What the callback does that reads so many samples after the first.
+    /// The number of the read at which the callback acts.
     at: usize,
+    /// What it does then.
     does: Does,
     read: AtomicUsize,
 }
@@ -54,7 +55,7 @@ impl User {
         Self { world: world.clone(), len, at, does, read: AtomicUsize::new(0) }
     }
 
-    /// A dataset, by index or a stream, that has it from here on.
+    /// Creates a dataset, by index or a stream, that takes ownership of the user data.
     pub(super) fn dataset(self, stream: bool) -> *mut slotline_dataset {
         let field = slotline_field {
             struct_size: size_of::<slotline_field>(),
@@ -68,8 +69,8 @@ impl User {
         let len = self.len;
         let user = Box::into_raw(Box::new(self)).cast();
         let mut dataset = null_mut();
-        // SAFETY: the structs are what they say.
-        let status = super::said(|error| unsafe {
+        // SAFETY: the structs are valid, and live longer than the call.
+        let status = super::call(|error| unsafe {
             if stream {
                 let callbacks = slotline_stream_dataset {
                     struct_size: size_of::<slotline_stream_dataset>(),
@@ -102,29 +103,29 @@ impl User {
         dataset
     }
 
-    /// What a callback does.
+    /// Performs the callback's action if this is the chosen read.
     fn act(&self, sample: *mut slotline_sample) {
         self.world.gate.inside();
         if self.read.fetch_add(1, Ordering::SeqCst) != self.at {
             return;
         }
-        // SAFETY: the sample is lent to us.
+        // SAFETY: the sample is valid during the callback.
         let worker = unsafe { slotline_sample_worker(sample) };
         match self.does {
             Does::Nothing => {}
             Does::Stop => self.world.stop(),
             Does::Ask => {
                 if let Some(inside) = self.world.gate.begin(Kind::Ask) {
-                    // SAFETY: a loader.
+                    // SAFETY: a valid loader.
                     unsafe { slotline_loader_depth(inside.loader()) };
                 }
             }
             Does::Use => {
                 if let Some(inside) = self.world.gate.begin(Kind::Use) {
-                    // SAFETY: a loader and a place.
+                    // SAFETY: a valid loader, and a place for the batch.
                     unsafe {
                         slotline_loader_next_epoch(inside.loader());
-                        // In the thread that asks for batches there is such a call already. A worker would wait for itself.
+                        // In the consumer's thread, a call to `next` is already running. A worker would wait for itself.
                         if worker < 0 {
                             let status = slotline_loader_next(inside.loader(), &mut null_mut(), null_mut());
                             assert_eq!(status, SLOTLINE_INVALID);
@@ -140,14 +141,18 @@ impl User {
 }
 
 unsafe extern "C" fn dropped(user: *mut c_void) {
-    // SAFETY: made by `User::dataset`, and dropped once.
+    // SAFETY: `user` was made by `User::dataset`, and is dropped once.
     let user = unsafe { Box::from_raw(user.cast::<User>()) };
     user.world.ledger.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Writes a number.
+/// Writes a number as a sample.
+///
+/// # Safety
+///
+/// Both pointers must be those that the library passed to a callback.
 unsafe fn write(user: *mut c_void, number: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: both are what the library was given, or gives.
+    // SAFETY: the caller upholds that both pointers come from the library.
     unsafe {
         (*user.cast::<User>()).act(sample);
         i32::from(slotline_sample_write(sample, 0, (&raw const number).cast(), 1) != SLOTLINE_OK)
@@ -155,18 +160,18 @@ unsafe fn write(user: *mut c_void, number: usize, sample: *mut slotline_sample) 
 }
 
 unsafe extern "C" fn read(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: both are what the library was given, or gives.
+    // SAFETY: the library passes a valid user pointer and sample.
     unsafe { write(user, index, sample) }
 }
 
-/// A cursor: the number of the next sample.
+/// Opens a cursor, which is the number of the next sample.
 unsafe extern "C" fn open(
     user: *mut c_void,
     _: *const slotline_worker,
     cursor: *mut *mut c_void,
     _: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: all are what the library was given, or gives.
+    // SAFETY: the library passes valid pointers.
     unsafe {
         let user = &*user.cast::<User>();
         user.world.ledger.fetch_add(1, Ordering::SeqCst);
@@ -176,7 +181,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: all are what the library was given, or gives; a cursor is one thread's at a time.
+    // SAFETY: the library passes valid pointers, and only one thread uses a cursor at a time.
     unsafe {
         let number = &mut *cursor.cast::<usize>();
         if *number >= (*user.cast::<User>()).len {
@@ -188,7 +193,7 @@ unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut s
 }
 
 unsafe extern "C" fn close(user: *mut c_void, cursor: *mut c_void) {
-    // SAFETY: made by `open`, and closed once.
+    // SAFETY: the cursor was made by `open`, and is closed once.
     unsafe {
         let user = &*user.cast::<User>();
         user.world.ledger.fetch_sub(1, Ordering::SeqCst);

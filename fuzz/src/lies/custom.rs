@@ -1,4 +1,4 @@
-//! Custom values that lie when they are collated, converted, pinned and shown.
+//! Custom values that misbehave when they are collated, converted, pinned and formatted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use slotline::BoxError;
 use slotline_value::{Collation, CustomValue, Value, default_collate, default_convert};
 
-use super::{Own, Script, Site, caught, discard};
+use super::{Script, Site, Tracked, caught, discard};
 
-/// Its drop does not panic: what `default_collate` returns while its samples are dropped would be leaked, by rustc (see
-/// `Liar::write`).
-struct Odd(Own);
+/// A misbehaving custom value. Its drop does not panic: rustc would leak the result of `default_collate` if a sample
+/// panicked when it is dropped (see `FaultySample::write`).
+struct Odd(Tracked);
 
 impl Odd {
     fn value(script: &Arc<Script>) -> Value {
         Value::custom(Self(script.quiet()))
     }
 
-    fn lie(&self) -> Result<Value, BoxError> {
+    fn misbehave(&self) -> Result<Value, BoxError> {
         let script = &self.0.script;
         self.0.check();
         match script.ask(Site::Collate, 6) {
@@ -45,15 +45,15 @@ impl CustomValue for Odd {
     fn collate(batch: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
         let script = &batch[0].0.script;
         match script.ask(Site::Collate, 3) {
-            // Collates what is not there, and something deeper.
+            // Collates an empty batch, or values of another place.
             1 => Ok(default_collate::<Value>([])?),
             2 => Ok(collation.at_key("a").collate(&[&Value::Int(1), &Value::Bool(true)])?),
-            _ => batch[batch.len() - 1].lie(),
+            _ => batch[batch.len() - 1].misbehave(),
         }
     }
 
     fn convert(self: Arc<Self>) -> Result<Value, BoxError> {
-        self.lie()
+        self.misbehave()
     }
 
     fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
@@ -61,7 +61,7 @@ impl CustomValue for Odd {
     }
 }
 
-/// Collates and converts some.
+/// Collates and converts custom values.
 pub(super) fn values(script: &Arc<Script>) {
     for way in 0..6 {
         let made = caught(|| {

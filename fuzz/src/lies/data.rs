@@ -1,4 +1,4 @@
-//! Samples that are not what they declare, and datasets by index that give them.
+//! Samples that differ from their declaration, and map-style datasets that return them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,17 +9,17 @@ use slotline::dtype::DType;
 use slotline::sample::{Columns, Fields, Row, Sample, Schema};
 use slotline::tensor::TensorView;
 
-use super::{Own, Script, Site};
+use super::{Script, Site, Tracked};
 use crate::choices::Choices;
 
-/// The longest text.
-pub(super) const MOST_TEXT: usize = 5;
+/// The maximum length of a text.
+pub(super) const MAX_TEXT: usize = 5;
 
-/// Which fields an honest sample has.
+/// The fields of a correct sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) packed: bool,
-    /// Room of the packed fields.
+    /// The capacity of the packed fields.
     pub(super) room: usize,
     pub(super) empty: bool,
 }
@@ -29,12 +29,12 @@ impl Shape {
         Self { packed: choices.one_in(2), room: choices.of(&[4, 0, 1, 4]), empty: choices.one_in(4) }
     }
 
-    /// The fields of an honest sample.
+    /// Declares the fields of a correct sample.
     pub(super) fn declare(&self, fields: &mut Fields) {
         fields.fixed(DType::I64, &[]);
         fields.fixed(DType::U8, &[2, 3]);
         fields.fixed(DType::Bool, &[3]);
-        fields.ragged(DType::U8, MOST_TEXT);
+        fields.ragged(DType::U8, MAX_TEXT);
         if self.packed {
             fields.packed(DType::U16, &[], self.room);
             fields.packed(DType::F64, &[2], self.room);
@@ -60,7 +60,7 @@ pub(super) fn flags(id: i64) -> [bool; 3] {
 }
 
 pub(super) fn text(id: i64) -> &'static [u8] {
-    &b"abcde"[..id.rem_euclid(MOST_TEXT as i64 + 1) as usize]
+    &b"abcde"[..id.rem_euclid(MAX_TEXT as i64 + 1) as usize]
 }
 
 pub(super) fn items(id: i64) -> Vec<u16> {
@@ -71,22 +71,22 @@ pub(super) fn pairs(id: i64) -> Vec<f64> {
     (0..id.rem_euclid(3) * 2).map(|i| id.wrapping_mul(3).wrapping_add(i) as f64).collect()
 }
 
-/// A sample that may lie.
-pub(super) struct Liar {
+/// A sample that may misbehave.
+pub(super) struct FaultySample {
     pub(super) id: i64,
-    /// What [`Batch::indices`](slotline::loader::Batch::indices) says of its row: the index that was asked for, or its place
-    /// in a stream.
+    /// The entry of [`Batch::indices`](slotline::loader::Batch::indices) for its row: the requested index, or the place in a
+    /// stream.
     pub(super) place: i64,
     pub(super) shape: Shape,
-    pub(super) own: Own,
+    pub(super) tracked: Tracked,
 }
 
-impl Liar {
+impl FaultySample {
     fn script(&self) -> &Arc<Script> {
-        &self.own.script
+        &self.tracked.script
     }
 
-    /// Writes one field as it is declared.
+    /// Writes one field as declared.
     fn field(&self, row: &mut Row<'_>, field: usize) -> Result<(), BoxError> {
         match field {
             0 => row.write_one(self.id)?,
@@ -104,11 +104,11 @@ impl Liar {
         4 + 2 * usize::from(self.shape.packed) + usize::from(self.shape.empty)
     }
 
-    fn honestly(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
+    fn write_correctly(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
         (0..self.fields()).try_for_each(|field| self.field(row, field))
     }
 
-    /// Writes what it likes.
+    /// Writes the sample, correctly or not.
     fn attempt(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let way = self.script().ask(Site::Write, 24);
         if way > 0 {
@@ -119,11 +119,11 @@ impl Liar {
             1 => self.script().panic(),
             2 => return Err(self.script().error()),
             3 => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 self.script().panic()
             }
             4 => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 return Err(self.script().error());
             }
             5 => row.go_to(n),
@@ -139,22 +139,22 @@ impl Liar {
                 Ok::<_, BoxError>(())
             })?,
             9 => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 row.go_to(0);
-                self.honestly(row)?;
+                self.write_correctly(row)?;
             }
             10 => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 row.write_one(self.id)?;
             }
-            // Errors that are swallowed.
+            // Ignores errors.
             11 => {
                 let _ = row.write(&pixels(self.id), &[6]);
                 let _ = row.write(&pixels(self.id)[..3], &[2, 3]);
                 let _ = row.write_ragged(&[0_u8; 99]);
                 let _ = row.fill::<u64>(&[]);
                 let _ = row.write_packed(&[0_u16; 5], &[2]);
-                self.honestly(row)?;
+                self.write_correctly(row)?;
             }
             12 => {
                 row.go_to(3);
@@ -165,9 +165,9 @@ impl Liar {
                 row.write_ragged::<u8>(&[])?;
                 row.go_to(n);
             }
-            // More than there is room for, far more, and after an honest one.
+            // Writes far more than the capacity, after a correct write.
             14 if self.shape.packed => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 row.go_to(4);
                 row.write_packed(&[7_u16; 3000], &[])?;
                 row.write_packed(&[7.0; 200], &[2])?;
@@ -178,7 +178,7 @@ impl Liar {
                 row.write_packed(&[7.0; 3], &[2])?;
             }
             16 if self.shape.packed => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 for count in [40, 0, 1, 7] {
                     row.go_to(4);
                     row.write_packed(&vec![3_u16; count], &[])?;
@@ -188,13 +188,13 @@ impl Liar {
                 row.go_to(n);
             }
             17 if self.shape.packed => {
-                // One of the two only.
+                // Writes only one of the two packed fields.
                 row.go_to(4);
                 row.write_packed(&[9_u16; 30], &[])?;
                 row.go_to(n);
             }
             18 => {
-                // Pointers only: to write there is not safe, and nothing obliges to.
+                // Only gets the pointers: writing through them is unsafe, and is not required.
                 for field in 0..n {
                     row.go_to(field);
                     let _ = row.fill_raw();
@@ -219,14 +219,14 @@ impl Liar {
                 let _ = row.fill::<bool>(&[3])?;
             }
             21 => {
-                self.honestly(row)?;
+                self.write_correctly(row)?;
                 assert!(!format!("{row:?}").is_empty());
             }
             22 => {}
             23 => {
                 let _ = (row.write_one(1_u8), row.write_one(1_i64), row.write_one(true), row.write_one(1.0_f32));
             }
-            _ => self.honestly(row)?,
+            _ => self.write_correctly(row)?,
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Liar {
 
 const HUGE: usize = 1 << 45;
 
-impl Sample for Liar {
+impl Sample for FaultySample {
     type Schema = Self;
 
     fn declare(&self, fields: &mut Fields) {
@@ -260,11 +260,11 @@ impl Sample for Liar {
             13 => fields.packed(DType::Bool, &[3], HUGE),
             14 => (0..100).for_each(|_| fields.fixed(DType::U8, &[])),
             15 => {
-                // All are packed that are not else.
+                // Declares fields as packed that are usually not, and the other way round.
                 fields.packed(DType::I64, &[], 0);
                 fields.packed(DType::U8, &[2, 3], 1);
                 fields.ragged(DType::Bool, 3);
-                fields.fixed(DType::U8, &[MOST_TEXT]);
+                fields.fixed(DType::U8, &[MAX_TEXT]);
             }
             16 => {
                 fields.ragged(DType::I64, 0);
@@ -276,18 +276,18 @@ impl Sample for Liar {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let outcome = self.attempt(row);
-        // While it is on its way out, rustc leaks what is returned if a drop panics (rust-lang/rust#47949).
+        // Dropped here, since rustc leaks the return value if a drop panics on return (rust-lang/rust#47949).
         drop(self);
         outcome
     }
 }
 
-impl Schema for Liar {
+impl Schema for FaultySample {
     type Tensors<'b> = Columns<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Columns<'b> {
         let mut other = *columns;
-        // Takes what was not declared, too, which is documented to panic.
+        // Also takes fields that were not declared, which is documented to panic.
         let _ = (other.take::<i64>(), other.take_any());
         let _ = (other.take::<bool>(), other.take_ragged::<u8>());
         if columns.len() > 5 {
@@ -312,41 +312,41 @@ impl Sample for Half {
     }
 }
 
-/// Samples by index that may not be what was asked for.
+/// A map-style dataset that may return other samples than requested.
 pub(super) struct Items {
     pub(super) len: usize,
     pub(super) shape: Shape,
-    pub(super) says_fields: bool,
+    pub(super) declares_fields: bool,
     pub(super) reads_many: bool,
-    /// The length that it said last.
-    pub(super) said: Arc<AtomicUsize>,
-    /// That of the dataset before it: its first sample has this index.
+    /// The length that it reported last.
+    pub(super) reported: Arc<AtomicUsize>,
+    /// The reported length of the dataset before it, which is the index of its first sample.
     pub(super) before: Arc<AtomicUsize>,
-    pub(super) own: Own,
+    pub(super) tracked: Tracked,
 }
 
 thread_local! {
-    /// Something of the user's that ends with its thread.
+    /// A user's value that is dropped with its thread.
     static KEPT: std::cell::RefCell<Option<Kept>> = const { std::cell::RefCell::new(None) };
 }
 
-struct Kept(#[allow(dead_code)] Own);
+struct Kept(#[allow(dead_code)] Tracked);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Whatever is left of the thread by now.
+        // Must work while the thread-locals of the thread are being destroyed.
         let _ = slotline::worker_info();
     }
 }
 
 impl Items {
     fn script(&self) -> &Arc<Script> {
-        &self.own.script
+        &self.tracked.script
     }
 
-    fn sample(&self, id: usize, index: usize) -> Liar {
-        let own = self.script().own();
-        Liar { id: id as i64, place: self.place(index), shape: self.shape, own }
+    fn sample(&self, id: usize, index: usize) -> FaultySample {
+        let tracked = self.script().tracked();
+        FaultySample { id: id as i64, place: self.place(index), shape: self.shape, tracked }
     }
 
     fn place(&self, index: usize) -> i64 {
@@ -364,14 +364,14 @@ impl Items {
             7 => 1,
             _ => self.len,
         };
-        self.said.store(len, Ordering::Relaxed);
+        self.reported.store(len, Ordering::Relaxed);
         len
     }
 
-    fn read(&self, index: usize, cx: &mut Context) -> Result<Liar, BoxError> {
+    fn read(&self, index: usize, cx: &mut Context) -> Result<FaultySample, BoxError> {
         super::listener::listen(self.script());
         if cx.worker().is_some() {
-            // Of a worker only: the fuzzer's own thread does not end.
+            // Only in a worker, since the fuzzer's thread does not end.
             KEPT.with_borrow_mut(|kept| _ = kept.get_or_insert_with(|| Kept(self.script().quiet())));
         }
         match self.script().ask(Site::Get, 6) {
@@ -406,13 +406,13 @@ impl Items {
 }
 
 impl Dataset for Items {
-    type Sample<'a> = Liar;
+    type Sample<'a> = FaultySample;
 
     fn len(&self) -> usize {
         self.length()
     }
 
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Liar, BoxError> {
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<FaultySample, BoxError> {
         self.read(index, cx)
     }
 
@@ -432,11 +432,11 @@ impl Dataset for Items {
         &self,
         indices: &[usize],
         cx: &mut Context,
-        put: &mut dyn for<'a> FnMut(Liar) -> Result<(), BoxError>,
+        put: &mut dyn for<'a> FnMut(FaultySample) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let way = self.script().ask(Site::GetMany, 9);
         if way > 0 {
-            // Samples come to rows that are not theirs.
+            // Samples may be written to wrong rows.
             self.script().dirty().extend(indices.iter().map(|&index| self.place(index)));
         }
         let mut one = |place: usize, index: usize, cx: &mut Context| {
@@ -454,7 +454,7 @@ impl Dataset for Items {
                 all(cx)
             }
             5 => {
-                // Errors are swallowed, and it goes on.
+                // Ignores errors.
                 let _ = (all(cx), all(cx));
                 Ok(())
             }
@@ -479,13 +479,13 @@ impl Dataset for Items {
             3 => Some(Fields::new()),
             4 => Some(Fields::of(&self.sample(0, 0))),
             5 => Some(Fields::of(&(1_u8, [2_i64; 3]))),
-            _ => self.says_fields.then(|| self.shape.fields()),
+            _ => self.declares_fields.then(|| self.shape.fields()),
         }
     }
 }
 
 impl Rows for Items {
-    type Row<'a> = Liar;
+    type Row<'a> = FaultySample;
 
     fn rows(&self) -> Result<usize, LengthMismatch> {
         match self.script().ask(Site::Fields, 2) {
@@ -494,7 +494,7 @@ impl Rows for Items {
         }
     }
 
-    fn row(&self, index: usize) -> Liar {
+    fn row(&self, index: usize) -> FaultySample {
         if index >= self.len || self.script().ask(Site::Get, 2) == 1 {
             self.script().panic();
         }

@@ -1,4 +1,4 @@
-//! A `tracing` subscriber that panics, in those threads only that have run code of a liar's: it is the process's.
+//! A `tracing` subscriber that panics. It is process-wide, but only affects threads that have run misbehaving code.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,7 +15,7 @@ thread_local! {
     static SCRIPT: RefCell<Weak<Script>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Has this thread's spans and events go to a liar from now on.
+/// Makes the subscriber handle the spans and events of this thread from now on.
 pub(super) fn listen(script: &Arc<Script>) {
     if script.sites >> Site::Trace as u32 & 1 == 0 {
         return;
@@ -29,15 +29,15 @@ pub(super) fn listen(script: &Arc<Script>) {
     });
 }
 
-/// Ends it.
+/// Makes the subscriber ignore this thread again.
 pub(super) fn unlisten() {
     SCRIPT.set(Weak::new());
 }
 
 struct Listener;
 
-/// Nothing, or a panic, but never a second one.
-fn lie() {
+/// Panics if the script says so and the thread is not already panicking.
+fn misbehave() {
     let script = SCRIPT.try_with(|script| script.borrow().upgrade()).ok().flatten();
     let Some(script) = script.filter(|_| !std::thread::panicking()) else { return };
     if script.ask(Site::Trace, 3) == 1 {
@@ -47,10 +47,10 @@ fn lie() {
     }
 }
 
-/// Writes out what it is given, whose words may lie, too.
-struct Words(String);
+/// Formats the recorded values, whose `Debug` may misbehave too.
+struct Formatter(String);
 
-impl Visit for Words {
+impl Visit for Formatter {
     fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
         use fmt::Write;
         let _ = write!(self.0, "{value:?}");
@@ -65,38 +65,38 @@ impl Subscriber for Listener {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         let mine = SCRIPT.try_with(|script| script.borrow().strong_count() > 0).unwrap_or_default();
         if mine {
-            lie();
+            misbehave();
         }
         mine
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        lie();
+        misbehave();
         Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, _: &Record<'_>) {
-        lie();
+        misbehave();
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        lie();
-        let mut words = Words(String::new());
-        event.record(&mut words);
+        misbehave();
+        let mut formatter = Formatter(String::new());
+        event.record(&mut formatter);
     }
 
     fn enter(&self, _: &Id) {
-        lie();
+        misbehave();
     }
 
     fn exit(&self, _: &Id) {
-        lie();
+        misbehave();
     }
 
     fn try_close(&self, _: Id) -> bool {
-        lie();
+        misbehave();
         true
     }
 }

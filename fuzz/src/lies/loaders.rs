@@ -1,4 +1,4 @@
-//! Loaders between liars, whatever their options, and honest passes afterwards.
+//! Loaders with any options over misbehaving code, and correct passes afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,9 +10,9 @@ use slotline::loader::{Budget, Builder, OnError, OnHeld, Overflow, Samples, Stat
 use slotline::sampler::BatchSampler;
 use slotline::{BoxError, Error, Loader, WaitStrategy};
 
-use super::data::{Items, Liar, Shape};
-use super::orders::{Backwards, Indices, Lists, MOST_IN_LIST};
-use super::outcomes::{Collated, Hands, read_error};
+use super::data::{FaultySample, Items, Shape};
+use super::orders::{Backwards, Indices, Lists, MAX_IN_LIST};
+use super::outcomes::{Collated, Holder, read_error};
 use super::stream::Stream;
 use super::{Script, Site, UNEXPECTED, caught, discard, expected, listener, unexpected_since, watch_panics};
 use crate::choices::Choices;
@@ -20,7 +20,7 @@ use crate::choices::Choices;
 /// A collate function.
 type Collating<D> = Box<dyn Fn(&mut Samples<'_, D>) -> Result<Collated, BoxError> + Send + Sync>;
 
-/// Where indices come from.
+/// The source of the indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Sequential,
@@ -31,7 +31,7 @@ enum Origin {
     Lists,
 }
 
-/// What the dataset is wrapped in.
+/// The wrapper around the dataset.
 #[derive(Clone, Copy, Debug)]
 enum Wrap {
     None,
@@ -46,13 +46,13 @@ enum Wrap {
 struct How {
     len: usize,
     shape: Shape,
-    says_fields: bool,
+    declares_fields: bool,
     reads_many: bool,
     saves: bool,
     wrap: Wrap,
     from: Origin,
     collates: bool,
-    dealt: bool,
+    round_robin: bool,
     batch_size: Option<usize>,
     drop_last: bool,
     workers: usize,
@@ -81,7 +81,7 @@ impl How {
         let workers = choices.of(&[0, 0, 0, 1, 2, 3]);
         let feed = matches!(from, Indices | Lists);
         let collates = choices.one_in(3);
-        let dealt = !streams && !feed && choices.one_in(4);
+        let round_robin = !streams && !feed && choices.one_in(4);
         let single = !matches!(from, Batches | Lists) && choices.one_in(8);
         let batch_size = choices.of(&[1, 2, 3, 5, 16, usize::MAX]);
         let budget = Budget::Samples(choices.of(&[usize::MAX, 0, 1, 5]));
@@ -89,27 +89,27 @@ impl How {
         let overflow = choices.of(&[Overflow::Spill, Overflow::Error]);
         let mut shape = Shape::choose(choices);
         if overflow == Overflow::Error {
-            // So that there is room for honest ones.
+            // So that correct samples fit.
             shape.room = 4;
         }
         Self {
             len: choices.below(20),
             shape,
-            says_fields: choices.one_in(2),
+            declares_fields: choices.one_in(2),
             reads_many: choices.one_in(3),
             saves: choices.one_in(2),
             wrap: choices.of(&[Wrap::None, Wrap::None, Wrap::Arc, Wrap::Subset, Wrap::Concat, Wrap::Rows]),
             from: if streams { Sequential } else { from },
             collates,
-            dealt,
+            round_robin,
             batch_size: (!single).then_some(if streams || feed || collates { batch_size.min(16) } else { batch_size }),
             drop_last: !single && choices.one_in(3),
             workers,
             prefetch: choices.within(1, 3),
-            part_size: Some(choices.below(4)).filter(|&size| size > 0 && !dealt && !streams && !collates),
+            part_size: Some(choices.below(4)).filter(|&size| size > 0 && !round_robin && !streams && !collates),
             hold: choices.within(1, 3),
             on_held: choices.of(&[OnHeld::Grow, OnHeld::Fail]),
-            help: choices.of(&[None, Some(false), Some(true)]).filter(|_| !dealt && !streams && workers > 0),
+            help: choices.of(&[None, Some(false), Some(true)]).filter(|_| !round_robin && !streams && workers > 0),
             in_order: !choices.one_in(3),
             persistent: workers > 0 && choices.one_in(3),
             inits: choices.one_in(3),
@@ -124,20 +124,21 @@ impl How {
         }
     }
 
-    /// Options that no loader minds, for the honest end.
+    /// Removes the options that may fail with correct code, for the passes at the end.
     fn mild(mut self) -> Self {
         (self.memory_limit, self.timeout) = (None, Duration::ZERO);
         self
     }
 
     fn items(&self, script: &Arc<Script>, len: usize) -> Items {
-        let Self { shape, says_fields, reads_many, .. } = *self;
-        let (said, before) = (Arc::default(), Arc::default());
-        Items { len, shape, says_fields, reads_many, said, before, own: script.quiet() }
+        let Self { shape, declares_fields, reads_many, .. } = *self;
+        let (reported, before) = (Arc::default(), Arc::default());
+        Items { len, shape, declares_fields, reads_many, reported, before, tracked: script.quiet() }
     }
 }
 
-/// Runs passes of a loader over liars, goes on with states, and then demands the truth of it and of a new one.
+/// Runs passes of a loader over misbehaving code and resumes from states, and then checks that correct passes of the same
+/// loader and of a new one return the right samples.
 pub fn lies(data: &[u8]) {
     watch_panics();
     let before = UNEXPECTED.load(Ordering::Relaxed);
@@ -161,10 +162,11 @@ pub fn lies(data: &[u8]) {
 }
 
 fn run(script: &Arc<Script>, how: &How, streams: bool, turns: &[usize]) {
-    let world = World { script, how, streams, turns, told: script.told() };
+    let world = World { script, how, streams, turns, faults_before: script.faults() };
     if streams {
-        let own = script.quiet();
-        let stream = Stream { len: how.len, shape: how.shape, says_fields: how.says_fields, saves: how.saves, own };
+        let tracked = script.quiet();
+        let stream =
+            Stream { len: how.len, shape: how.shape, declares_fields: how.declares_fields, saves: how.saves, tracked };
         return world.stream(stream);
     }
     let items = |len| how.items(script, len);
@@ -177,9 +179,9 @@ fn run(script: &Arc<Script>, how: &How, streams: bool, turns: &[usize]) {
             world.items(subset)
         }
         Wrap::Concat => {
-            // The second one's indices begin at 0 again: see `World::ids`.
+            // The second dataset's sample ids start at 0 again; see `World::check`.
             let (first, mut second) = (items(how.len), items(how.len));
-            second.before = first.said.clone();
+            second.before = first.reported.clone();
             let both = caught(|| ConcatDataset::new([first, second])).and_then(Result::ok);
             let Some(both) = both else { return world.nothing("the dataset") };
             world.items(both)
@@ -196,27 +198,27 @@ struct World<'w> {
     script: &'w Arc<Script>,
     how: &'w How,
     streams: bool,
-    /// How far each pass goes, and what is done between them; none where all is honest.
+    /// How far each pass runs, and what is done between passes. Empty if everything is correct.
     turns: &'w [usize],
-    /// How many lies were told before.
-    told: usize,
+    /// The number of faults before the loader was built.
+    faults_before: usize,
 }
 
-/// Does what is done with any loader: both kinds have the same functions, and no trait.
+/// Builds and runs a loader. It is a macro since both kinds of loaders have the same functions but no common trait.
 macro_rules! drive {
     ($world:expr, $built:expr) => {{
         let (world, script, how): (&World<'_>, _, _) = ($world, $world.script, $world.how);
         let mut loader = match caught(|| $built) {
             Some(Ok(loader)) => loader,
             Some(Err(error)) => {
-                let said = caught(|| error.to_string()).unwrap_or_default();
+                let message = caught(|| error.to_string()).unwrap_or_default();
                 discard(error);
-                return world.nothing(&said);
+                return world.nothing(&message);
             }
             None => return world.nothing("a panic"),
         };
-        let built_honestly = script.told() == world.told;
-        let mut hands = Hands::new(how.hold, how.shape);
+        let built_correctly = script.faults() == world.faults_before;
+        let mut holder = Holder::new(how.hold, how.shape);
         let mut states: Vec<State> = Vec::new();
         for &turn in world.turns {
             caught(|| {
@@ -228,13 +230,13 @@ macro_rules! drive {
                 while left > 0 {
                     left -= 1;
                     match caught(|| pass.next()) {
-                        // It panicked, and goes on.
+                        // `next` panicked. Continue the pass.
                         None => {}
                         Some(None) => break,
-                        Some(Some(Ok(batch))) => drop(hands.take(script, batch)),
+                        Some(Some(Ok(batch))) => drop(holder.take(script, batch)),
                         Some(Some(Err(error))) => {
                             if matches!(error, Error::Held { .. }) {
-                                hands.let_go(script);
+                                holder.drop_oldest(script);
                             }
                             read_error(error);
                         }
@@ -245,7 +247,7 @@ macro_rules! drive {
                 discard(pass);
             });
             if turn % 5 == 0 {
-                hands.empty(script);
+                holder.empty(script);
             }
             if let (4.., Some(state)) = (turn % 8, states.get(turn % 3)) {
                 caught(|| loader.load_state(state)).map(discard);
@@ -254,35 +256,35 @@ macro_rules! drive {
             caught(|| format!("{loader:?} {:?} {:?}", loader.warnings(), loader.len()));
         }
         script.stop();
-        hands.empty(script);
+        holder.empty(script);
         script.dirty().clear();
-        // The first pass that begins may be the rest of one.
+        // The first pass that starts may be the rest of an earlier one.
         let mut begun = 0;
         for _ in 0..4 {
-            let mut all = built_honestly && begun == 1 && !script.worker_hit.load(Ordering::Relaxed);
+            let mut all = built_correctly && begun == 1 && !script.worker_hit.load(Ordering::Relaxed);
             let mut pass = match loader.epoch() {
                 Ok(pass) => pass,
-                // A state that was loaded is gone on with, or refused, until another one is.
+                // A loaded state stays in effect, and may be rejected, until another one is loaded.
                 Err(error) => {
-                    let refused = matches!(error, Error::State(_)) && !states.is_empty();
-                    assert!(!all || refused, "an honest pass cannot begin: {error} of {how:?}");
+                    let rejected = matches!(error, Error::State(_)) && !states.is_empty();
+                    assert!(!all || rejected, "a correct pass cannot start: {error}: {how:?}");
                     continue;
                 }
             };
             begun += 1;
             let mut ids = Vec::new();
             for number in 0.. {
-                // Some datasets ask for a length once, and one that was a lie goes on for ever.
-                if number == 1000 && !built_honestly {
+                // Some datasets query a length only once, so a wrong one stays forever.
+                if number == 1000 && !built_correctly {
                     break;
                 }
-                assert!(number < 1000, "there is no end to it: {how:?}");
+                assert!(number < 1000, "the pass does not end: {how:?}");
                 match pass.next() {
                     None => break,
-                    Some(Ok(batch)) => ids.extend(hands.take(script, batch)),
-                    Some(Err(Error::Held { .. })) => hands.empty(script),
+                    Some(Ok(batch)) => ids.extend(holder.take(script, batch)),
+                    Some(Err(Error::Held { .. })) => holder.empty(script),
                     Some(Err(Error::Timeout { .. })) => all = false,
-                    Some(Err(error)) => assert!(!all, "an honest pass failed: {error} of {how:?}"),
+                    Some(Err(error)) => assert!(!all, "a correct pass failed: {error}: {how:?}"),
                 }
             }
             if all {
@@ -292,29 +294,29 @@ macro_rules! drive {
                 break;
             }
         }
-        hands.empty(script);
+        holder.empty(script);
         drop(loader);
     }};
 }
 
 impl World<'_> {
-    /// Where nothing could be built: no wonder between liars.
+    /// Handles a loader or dataset that could not be built, which is allowed only if something misbehaved.
     fn nothing(&self, why: &str) {
-        assert!(!self.turns.is_empty() || self.empty(), "an honest loader cannot be built: {why}: {:?}", self.how);
+        assert!(!self.turns.is_empty() || self.empty(), "a correct loader cannot be built: {why}: {:?}", self.how);
     }
 
-    /// Whether some loaders may say that there is nothing to load.
+    /// Whether a loader may report that there is nothing to load.
     fn empty(&self) -> bool {
         self.how.len == 0
     }
 
-    /// Checks the ids of an honest pass.
+    /// Checks the ids of a correct pass.
     fn check(&self, mut ids: Vec<i64>) {
         let How { len, drop_last, batch_size, from, workers, wrap, collates, .. } = *self.how;
         ids.sort_unstable();
         let mut expected: Vec<i64> = (0..len as i64).collect();
         if let (Wrap::Concat, false) = (wrap, self.streams) {
-            // Iterators know of the first one only.
+            // Iterators and samplers only cover the first dataset.
             if !matches!(from, Origin::Indices | Origin::Lists | Origin::Sampler | Origin::Batches) {
                 expected = (0..2 * len as i64).map(|id| id / 2).collect();
             }
@@ -335,7 +337,7 @@ impl World<'_> {
 
     fn stream<D>(&self, dataset: D)
     where
-        D: for<'a> IterableDataset<Sample<'a> = Liar>,
+        D: for<'a> IterableDataset<Sample<'a> = FaultySample>,
     {
         let builder = self.options(Loader::iterable(dataset));
         if self.how.collates {
@@ -347,9 +349,9 @@ impl World<'_> {
 
     fn items<D>(&self, dataset: D)
     where
-        D: for<'a> Dataset<Sample<'a> = Liar>,
+        D: for<'a> Dataset<Sample<'a> = FaultySample>,
     {
-        let builder = self.sampled(self.options(Loader::builder(dataset))).round_robin(self.how.dealt);
+        let builder = self.sampled(self.options(Loader::builder(dataset))).round_robin(self.how.round_robin);
         if self.how.collates {
             drive!(self, self.collate(builder).build());
         } else {
@@ -383,9 +385,9 @@ impl World<'_> {
             builder = builder.memory_limit(limit);
         }
         if how.inits {
-            let (script, own) = (self.script.clone(), self.script.quiet());
+            let (script, tracked) = (self.script.clone(), self.script.quiet());
             builder = builder.worker_init(move |_| {
-                own.check();
+                tracked.check();
                 listener::listen(&script);
                 match script.ask(Site::Init, 2) {
                     1 => script.panic(),
@@ -401,9 +403,9 @@ impl World<'_> {
         if !self.how.memory {
             return builder;
         }
-        let (script, own) = (self.script.clone(), self.script.quiet());
+        let (script, tracked) = (self.script.clone(), self.script.quiet());
         builder.memory(move |bytes| {
-            own.check();
+            tracked.check();
             Ok(match script.ask(Site::Memory, 4) {
                 1 => script.panic(),
                 2 => return Err(script.error()),
@@ -416,7 +418,7 @@ impl World<'_> {
 
     fn sampled<D: Dataset>(&self, builder: Builder<D>) -> Builder<D> {
         let (len, script) = (self.how.len, self.script.clone());
-        let backwards = || Backwards { len, own: script.quiet() };
+        let backwards = || Backwards { len, tracked: script.quiet() };
         match self.how.from {
             Origin::Sequential => builder,
             Origin::Shuffle => builder.shuffle(true),
@@ -427,33 +429,33 @@ impl World<'_> {
                 builder.batch_sampler(batches)
             }
             Origin::Indices => builder.sampler_iter(move || Indices::new(&script, len)),
-            Origin::Lists => builder.batch_sampler_iter(MOST_IN_LIST, move || Lists(Indices::new(&script, len))),
+            Origin::Lists => builder.batch_sampler_iter(MAX_IN_LIST, move || Lists(Indices::new(&script, len))),
         }
     }
 
     fn collate<D>(&self, builder: Builder<D>) -> Builder<D, With<Collating<D>, Collated>>
     where
-        D: for<'a> Loadable<Item<'a> = Liar>,
+        D: for<'a> Loadable<Item<'a> = FaultySample>,
     {
-        let (script, own) = (self.script.clone(), self.script.quiet());
+        let (script, tracked) = (self.script.clone(), self.script.quiet());
         let collating: Collating<D> = Box::new(move |samples| {
-            own.check();
+            tracked.check();
             collated(&script, samples)
         });
         let builder = builder.collate(collating);
         let (script, pins) = (self.script.clone(), self.how.pins);
         builder.pin_memory(pins).pin_memory_with(move |batch: &mut Collated| {
-            batch.own.check();
+            batch.tracked.check();
             match script.ask(Site::Pin, 3) {
                 1 => script.panic(),
                 2 => {
-                    // It is dropped while this is returned.
-                    batch.own.quiet = true;
+                    // The batch is dropped while the error is returned.
+                    batch.tracked.quiet = true;
                     Err(script.error())
                 }
                 3 => {
-                    // The one before is dropped.
-                    *batch = Collated { ids: Vec::new(), own: script.own() };
+                    // The assignment drops the old batch.
+                    *batch = Collated { ids: Vec::new(), tracked: script.tracked() };
                     Ok(())
                 }
                 _ => Ok(()),
@@ -464,13 +466,13 @@ impl World<'_> {
 
 fn collated<D>(script: &Arc<Script>, samples: &mut Samples<'_, D>) -> Result<Collated, BoxError>
 where
-    D: for<'a> Loadable<Item<'a> = Liar>,
+    D: for<'a> Loadable<Item<'a> = FaultySample>,
 {
-    let mut batch = Collated { ids: Vec::new(), own: script.own() };
+    let mut batch = Collated { ids: Vec::new(), tracked: script.tracked() };
     match collate_into(script, samples, &mut batch) {
         Ok(()) => Ok(batch),
         Err(error) => {
-            // As in `Liar::write`.
+            // Dropped here for the same reason as in `FaultySample::write`.
             drop(batch);
             Err(error)
         }
@@ -479,7 +481,7 @@ where
 
 fn collate_into<D>(script: &Arc<Script>, samples: &mut Samples<'_, D>, batch: &mut Collated) -> Result<(), BoxError>
 where
-    D: for<'a> Loadable<Item<'a> = Liar>,
+    D: for<'a> Loadable<Item<'a> = FaultySample>,
 {
     match script.ask(Site::Collate, 9) {
         1 => script.panic(),
@@ -487,7 +489,7 @@ where
         3 => {}
         4 => batch.ids.extend(samples.next().transpose()?.map(|sample| sample.id)),
         5 => {
-            // Errors are swallowed.
+            // Ignores errors.
             for _ in 0..100 {
                 match samples.next() {
                     Some(Ok(sample)) => batch.ids.push(sample.id),
@@ -497,7 +499,7 @@ where
             }
         }
         6 => {
-            // So are panics.
+            // Ignores panics.
             for _ in 0..100 {
                 if let Some(None) = caught(|| samples.next().map(|sample| sample.map(drop).is_ok())) {
                     break;
@@ -518,7 +520,7 @@ where
             script.panic()
         }
         9 => {
-            // Beyond the end.
+            // Calls the methods after the end.
             while let Some(sample) = samples.next() {
                 batch.ids.push(sample?.id);
             }

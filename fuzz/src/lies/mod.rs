@@ -1,5 +1,5 @@
-//! Lies: implementations of slotline's safe traits that contradict themselves and panic. What they do is decided by a
-//! script; when the script is over they are honest, so that everything ends.
+//! Misbehaving implementations of slotline's safe traits, which contradict themselves and panic. A script decides what they
+//! do. After the end of the script they behave correctly, so that every run ends.
 
 mod custom;
 mod data;
@@ -24,7 +24,7 @@ pub use self::loaders::lies;
 pub use self::rings::lying_rings;
 use crate::choices::Choices;
 
-/// Where a lie can be told. Each input allows some of them.
+/// A place where code can misbehave. Each input enables some of the places.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 enum Site {
@@ -50,9 +50,9 @@ enum Site {
     Init,
     Memory,
     Trace,
-    /// Of whatever is the user's, when it is dropped.
+    /// The drop of a user's value.
     Drop,
-    /// Of errors: what they say, and what is behind them.
+    /// The messages and sources of errors.
     Words,
     Wait,
     Notify,
@@ -60,34 +60,36 @@ enum Site {
     Futex,
 }
 
-/// Decides when to lie and how. Every thread asks it.
+/// Decides when and how code misbehaves. All threads query it.
 #[derive(Debug)]
 struct Script {
     tape: Vec<u8>,
-    /// How many questions were asked.
+    /// The number of queries.
     asked: AtomicUsize,
-    /// How many lies are left.
+    /// The number of faults that are left.
     left: AtomicIsize,
-    /// How many were told.
-    told: AtomicUsize,
-    /// One in so many answers is a lie, at the sites whose bits are set.
+    /// The number of faults so far.
+    faults: AtomicUsize,
+    /// One in `rate` queries gives a fault.
     rate: usize,
+    /// The enabled sites, as bits.
     sites: u64,
-    /// What is the user's and was not dropped yet, by number, and where it was made.
+    /// The user's values that were not dropped yet, by number, and where they were made.
     alive: Mutex<BTreeMap<usize, &'static Location<'static>>>,
+    /// The number of user's values made so far.
     made: AtomicUsize,
-    /// Whether a worker's thread panicked where slotline runs no code of a dataset's: in a `tracing` subscriber.
+    /// Whether a worker panicked outside the dataset's code, in the `tracing` subscriber.
     worker_hit: AtomicBool,
-    /// Whether claims of rings may have been lost.
+    /// Whether claims of a ring may have been lost.
     lost: AtomicBool,
-    /// Samples of these numbers were not written as declared.
+    /// The numbers of the samples that were not written as declared.
     dirty: Mutex<HashSet<i64>>,
 }
 
 impl Script {
     fn new(choices: &mut Choices<'_>) -> Arc<Self> {
         let sites = match choices.below(3) {
-            // A few kinds of lies are easier to tell apart than all at once.
+            // A few kinds of faults are easier to analyse than all at once.
             0 => (0..3).fold(0, |sites, _| sites | 1 << choices.below(Site::Futex as usize + 1)),
             1 => choices.word(),
             _ => u64::MAX,
@@ -99,7 +101,7 @@ impl Script {
             tape,
             asked: AtomicUsize::new(0),
             left: AtomicIsize::new(left),
-            told: AtomicUsize::new(0),
+            faults: AtomicUsize::new(0),
             rate,
             sites,
             alive: Mutex::default(),
@@ -110,7 +112,7 @@ impl Script {
         })
     }
 
-    /// Which of so many lies to tell here, from 1 on; 0 is the truth.
+    /// Returns which of `ways` faults to make at `site`, from 1 on, or 0 to behave correctly.
     fn ask(&self, site: Site, ways: usize) -> usize {
         if self.sites >> site as u32 & 1 == 0 || self.tape.is_empty() || self.left.load(Ordering::Relaxed) <= 0 {
             return 0;
@@ -120,125 +122,127 @@ impl Script {
         if !word.is_multiple_of(self.rate) || self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
             return 0;
         }
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.faults.fetch_add(1, Ordering::Relaxed);
         1 + (word / self.rate + asked / self.tape.len()) % ways
     }
 
-    /// Ends all lies.
+    /// Ends all faults.
     fn stop(&self) {
         self.left.store(0, Ordering::Relaxed);
     }
 
-    fn told(&self) -> usize {
-        self.told.load(Ordering::Relaxed)
+    fn faults(&self) -> usize {
+        self.faults.load(Ordering::Relaxed)
     }
 
     fn dirty(&self) -> std::sync::MutexGuard<'_, HashSet<i64>> {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Panics as a user's code does, but by no hook: one of these would end a fuzzer.
+    /// Panics as a user's code would, but bypasses the panic hook, which would end a fuzzer.
     #[track_caller]
     fn panic(self: &Arc<Self>) -> ! {
-        resume_unwind(Box::new(Payload(self.own())))
+        resume_unwind(Box::new(Payload(self.tracked())))
     }
 
-    /// An error of the user's.
+    /// Returns an error of the user's code.
     #[track_caller]
     fn error(self: &Arc<Self>) -> BoxError {
-        Box::new(LyingError(self.own(), AtomicUsize::new(3)))
+        Box::new(FaultyError(self.tracked(), AtomicUsize::new(3)))
     }
 
+    /// Creates a user's value that is tracked until it is dropped.
     #[track_caller]
-    fn own(self: &Arc<Self>) -> Own {
+    fn tracked(self: &Arc<Self>) -> Tracked {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         self.alive.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Location::caller());
-        Own { script: self.clone(), number, canary: Box::new(CANARY), quiet: false }
+        Tracked { script: self.clone(), number, canary: Box::new(CANARY), quiet: false }
     }
 
-    /// Checks that all that was made was dropped.
+    /// Checks that all values were dropped.
     fn all_dropped(&self) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(alive.is_empty(), "these were not dropped: {:?}", alive.values());
     }
 
-    /// As [`own`](Self::own), of what does not panic when it is dropped: as a rule what a function is given for good, which
-    /// is dropped while the function returns. What it returns would then be leaked by rustc (rust-lang/rust#47949).
+    /// Creates a value as [`tracked`](Self::tracked) does, but whose drop does not panic. This is used for values that are
+    /// moved into a function and dropped while it returns: if that drop panicked, rustc would leak the return value
+    /// (rust-lang/rust#47949).
     #[track_caller]
-    fn quiet(self: &Arc<Self>) -> Own {
-        let mut own = self.own();
-        own.quiet = true;
-        own
+    fn quiet(self: &Arc<Self>) -> Tracked {
+        let mut tracked = self.tracked();
+        tracked.quiet = true;
+        tracked
     }
 }
 
 const CANARY: u64 = 0x5eed_0fd0_0b75_1234;
 
-/// Something of the user's, which must be dropped once. It may panic then.
+/// A user's value, which must be dropped exactly once. Its drop may panic.
 #[derive(Debug)]
-struct Own {
+struct Tracked {
     script: Arc<Script>,
     number: usize,
-    /// On the heap, so that a second drop is found out.
+    /// On the heap, so that a second drop is detected.
     canary: Box<u64>,
     quiet: bool,
 }
 
-impl Own {
+impl Tracked {
     fn check(&self) {
-        assert_eq!(*self.canary, CANARY, "this is not what was made");
+        assert_eq!(*self.canary, CANARY, "a value was corrupted");
     }
 }
 
-impl Drop for Own {
+impl Drop for Tracked {
     fn drop(&mut self) {
         self.check();
         *self.canary = 0;
         let was = self.script.alive.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         assert!(was.is_some(), "dropped twice");
-        // A second panic on the way out of a first one ends any process.
+        // A second panic during unwinding would abort the process.
         if !self.quiet && !std::thread::panicking() && self.script.ask(Site::Drop, 2) == 1 {
             resume_unwind(Box::new(Last));
         }
     }
 }
 
-/// What a user's panic carries.
-struct Payload(#[allow(dead_code)] Own);
+/// The payload of a user's panic.
+struct Payload(#[allow(dead_code)] Tracked);
 
-/// What the panic of a drop carries: nothing, for slotline forgets the second one of two.
+/// The payload of a panic in a drop. It holds nothing, since slotline forgets the second of two payloads.
 struct Last;
 
-/// An error whose words and sources lie.
-struct LyingError(Own, AtomicUsize);
+/// An error whose message and source misbehave.
+struct FaultyError(Tracked, AtomicUsize);
 
-impl LyingError {
-    fn words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl FaultyError {
+    fn message(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.script.ask(Site::Words, 3) {
             1 if !std::thread::panicking() => self.0.script.panic(),
             2 => Err(fmt::Error),
-            _ => f.write_str("a lie"),
+            _ => f.write_str("a fault"),
         }
     }
 }
 
-impl fmt::Display for LyingError {
+impl fmt::Display for FaultyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words(f)
+        self.message(f)
     }
 }
 
-impl fmt::Debug for LyingError {
+impl fmt::Debug for FaultyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words(f)
+        self.message(f)
     }
 }
 
-impl std::error::Error for LyingError {
+impl std::error::Error for FaultyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.0.script.ask(Site::Words, 2) {
             1 if !std::thread::panicking() => self.0.script.panic(),
-            // Itself, a few times: without that limit there would be no end.
+            // Returns itself a few times; without a limit, the chain of sources would be endless.
             2 if self.1.fetch_sub(1, Ordering::Relaxed).cast_signed() > 0 => Some(self),
             _ => None,
         }
@@ -246,25 +250,26 @@ impl std::error::Error for LyingError {
 }
 
 thread_local! {
-    /// Whether panics of slotline are documented for what this thread does now.
+    /// Whether the current code of this thread may panic in slotline, as documented.
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics of slotline that nothing announces, in any thread.
+/// The number of unexpected panics in slotline's worker threads.
 static UNEXPECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// What std says where a user's `Display` fails, and where a panic goes through a lock: that is no panic of slotline's.
+/// Panic messages of std when a user's `Display` or `Debug` returns an error. These are not panics of slotline.
 const OF_STD: [&str; 2] =
     ["a Display implementation returned an error unexpectedly", "a formatting trait implementation"];
 
-/// Has panics that are documented, and std's over a user's `Display`, pass by the hooks, one of which ends a fuzzer.
+/// Installs a panic hook that ignores documented panics, and std's panics about a user's `Display`. The previous hook would
+/// end a fuzzer.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let said = info.payload_as_str().unwrap_or_default();
-            if EXPECTED.get() || OF_STD.iter().any(|known| said.contains(known)) {
+            let message = info.payload_as_str().unwrap_or_default();
+            if EXPECTED.get() || OF_STD.iter().any(|known| message.contains(known)) {
                 return;
             }
             if std::thread::current().name().is_some_and(|name| name.starts_with("slotline-")) {
@@ -275,7 +280,7 @@ fn watch_panics() {
     });
 }
 
-/// Runs what may panic by the user's doing; `None` if it did. Any other panic goes on.
+/// Runs code that may panic in the user's code. Returns `None` if it did. Resumes any other panic.
 fn caught<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(it) => Some(it),
@@ -287,7 +292,7 @@ fn caught<T>(code: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Runs what is documented to panic where samples lie.
+/// Runs code that is documented to panic if samples misbehave.
 fn expected<T>(code: impl FnOnce() -> T) -> Option<T> {
     EXPECTED.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(code));
@@ -296,26 +301,26 @@ fn expected<T>(code: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn is_users(panic: &(dyn Any + Send)) -> bool {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     panic.is::<Payload>()
         || panic.is::<Last>()
-        || OF_STD.iter().any(|known| said.is_some_and(|said| said.contains(known)))
+        || OF_STD.iter().any(|known| message.is_some_and(|message| message.contains(known)))
 }
 
-/// Drops what may panic by the user's doing.
+/// Drops a value whose drop may panic in the user's code.
 fn discard<T>(it: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(it))) {
-        assert!(is_users(&*panic), "a drop panicked, and not by the user's doing");
-        // Its own drop may panic.
+        assert!(is_users(&*panic), "a drop panicked outside the user's code");
+        // The drop of the payload may panic too.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(second);
         }
     }
 }
 
-/// Fails by slotline's fault, in a way that ends a fuzzer.
+/// Panics if slotline panicked unexpectedly since `before`, in a way that ends a fuzzer.
 fn unexpected_since(before: usize) {
     if UNEXPECTED.load(Ordering::Relaxed) != before {
-        panic_any("a worker's thread panicked in slotline's own code");
+        panic_any("a worker thread panicked in slotline's code");
     }
 }

@@ -1,4 +1,4 @@
-//! Samplers, and iterators of indices and of batches, that lie.
+//! Misbehaving samplers, and misbehaving iterators of indices and of batches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::sampler::{Cipher, Order, Sampler, SamplerError};
 
-use super::{Own, Script, Site};
+use super::{Script, Site, Tracked};
 
-/// All indices backwards, or not.
+/// A sampler of all indices in reverse order, which may misbehave.
 pub(super) struct Backwards {
     pub(super) len: usize,
-    pub(super) own: Own,
+    pub(super) tracked: Tracked,
 }
 
 impl Backwards {
     fn script(&self) -> &Arc<Script> {
-        &self.own.script
+        &self.tracked.script
     }
 }
 
@@ -61,7 +61,7 @@ impl Sampler for Backwards {
             7 => order.u64_table().extend((0..30).map(|i| u64::MAX - i)),
             8 => order.u32_table().extend([0; 500]),
             9 => _ = order.u32_table(),
-            // What is left of the last pass.
+            // Leaves the order of the last pass.
             10 => {}
             11 => {
                 *default = Generator::from_seed(1);
@@ -87,7 +87,7 @@ impl Sampler for Backwards {
             1 => self.script().panic(),
             2 => true,
             3 => {
-                to.push_str("what it is not");
+                to.push_str("not this state");
                 false
             }
             4 => {
@@ -117,11 +117,11 @@ impl Sampler for Backwards {
     }
 }
 
-/// Indices, one after the other.
+/// An iterator of consecutive indices.
 pub(super) struct Indices {
     next: usize,
     len: usize,
-    own: Own,
+    tracked: Tracked,
 }
 
 impl Indices {
@@ -129,7 +129,7 @@ impl Indices {
         if script.ask(Site::Indices, 8) == 1 {
             script.panic();
         }
-        Self { next: 0, len, own: script.own() }
+        Self { next: 0, len, tracked: script.tracked() }
     }
 }
 
@@ -137,9 +137,9 @@ impl Iterator for Indices {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        super::listener::listen(&self.own.script);
-        match self.own.script.ask(Site::Indices, 7) {
-            1 => self.own.script.panic(),
+        super::listener::listen(&self.tracked.script);
+        match self.tracked.script.ask(Site::Indices, 7) {
+            1 => self.tracked.script.panic(),
             2 => return None,
             3 => return Some(usize::MAX),
             4 => return Some(self.len),
@@ -152,8 +152,8 @@ impl Iterator for Indices {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match self.own.script.ask(Site::Indices, 4) {
-            1 => self.own.script.panic(),
+        match self.tracked.script.ask(Site::Indices, 4) {
+            1 => self.tracked.script.panic(),
             2 => (usize::MAX, None),
             3 => (usize::MAX, Some(0)),
             _ => (0, None),
@@ -161,29 +161,29 @@ impl Iterator for Indices {
     }
 }
 
-/// The most that is said of a batch.
-pub(super) const MOST_IN_LIST: usize = 4;
+/// The declared maximum length of a batch.
+pub(super) const MAX_IN_LIST: usize = 4;
 
-/// Batches of indices.
+/// An iterator of batches of indices.
 pub(super) struct Lists(pub(super) Indices);
 
 impl Iterator for Lists {
     type Item = List;
 
     fn next(&mut self) -> Option<List> {
-        let script = self.0.own.script.clone();
+        let script = self.0.tracked.script.clone();
         let list = match script.ask(Site::Lists, 4) {
             1 => script.panic(),
             2 => vec![0; 9],
-            3 => return Some(List(Vec::new(), script.own())),
+            3 => return Some(List(Vec::new(), script.tracked())),
             4 => vec![usize::MAX; 4],
             _ => (0..3).map_while(|_| self.0.next()).collect(),
         };
-        (!list.is_empty()).then(|| List(list, script.own()))
+        (!list.is_empty()).then(|| List(list, script.tracked()))
     }
 }
 
-pub(super) struct List(Vec<usize>, Own);
+pub(super) struct List(Vec<usize>, Tracked);
 
 impl AsRef<[usize]> for List {
     fn as_ref(&self) -> &[usize] {

@@ -1,4 +1,4 @@
-//! What comes of passes between liars: batches, which are read to the last byte, and errors.
+//! The results of passes over misbehaving code: batches, of which every byte is read, and errors.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -10,24 +10,24 @@ use slotline::loader::Batch;
 use slotline::sample::Columns;
 use slotline::sample::Schema;
 
-use super::data::{MOST_TEXT, Shape, flags, items, pairs, pixels, text};
-use super::{Own, Script, caught, discard, expected};
+use super::data::{MAX_TEXT, Shape, flags, items, pairs, pixels, text};
+use super::{Script, Tracked, caught, discard, expected};
 
-/// What a pass gives.
+/// A batch that a pass returns.
 pub(super) trait Outcome {
-    /// Reads all of it. Gives the ids of the honest samples, and something that must stay as it is.
+    /// Reads the whole batch. Returns the ids of the correct samples, and a digest that must not change.
     fn read(&self, script: &Arc<Script>, shape: Shape) -> (Vec<i64>, u64);
 }
 
-/// What a collate function makes.
+/// The batch that a collate function makes.
 pub(super) struct Collated {
     pub(super) ids: Vec<i64>,
-    pub(super) own: Own,
+    pub(super) tracked: Tracked,
 }
 
 impl Outcome for Collated {
     fn read(&self, _: &Arc<Script>, _: Shape) -> (Vec<i64>, u64) {
-        self.own.check();
+        self.tracked.check();
         (self.ids.clone(), self.ids.len() as u64)
     }
 }
@@ -40,18 +40,18 @@ impl<S: Schema> Outcome for Batch<S> {
         let digest = read_all(&columns, rows);
         expected(|| _ = self.tensors());
         let _ = format!("{columns:?} {self:?}");
-        let honest = (0..columns.len()).map(|i| columns.field(i)).eq(shape.fields().as_slice().iter().map(Some));
-        if !honest {
+        let as_declared = (0..columns.len()).map(|i| columns.field(i)).eq(shape.fields().as_slice().iter().map(Some));
+        if !as_declared {
             return (Vec::new(), digest);
         }
         let dirty = script.dirty();
-        // Where a row of a packed field begins is the word of the one before.
+        // The start of a row of a packed field depends on the rows before it.
         let ids = columns.get(0).expect("a field").typed::<i64>().expect("ids").as_slice();
         assert_eq!(ids.len(), rows);
         let in_order = !self.indices().iter().chain(ids).any(|id| dirty.contains(id));
         let mut good = Vec::new();
         for (row, &id) in ids.iter().enumerate() {
-            // What a sample does not write is what an earlier batch had there.
+            // What a sample does not write still has the data of an earlier batch.
             if dirty.contains(&id) || dirty.contains(&self.indices()[row]) {
                 continue;
             }
@@ -62,13 +62,13 @@ impl<S: Schema> Outcome for Batch<S> {
     }
 }
 
-/// Checks a row that was written honestly.
+/// Checks a row that was written correctly.
 fn check(columns: &Columns<'_>, row: usize, id: i64, packed: bool) {
     let bytes = |field: usize| columns.get(field).expect("a field").bytes();
     assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(id));
     let truths = columns.get(2).expect("a field").typed::<bool>().expect("truths");
     assert_eq!(truths.as_slice()[3 * row..3 * (row + 1)], flags(id));
-    let (written, padding) = bytes(3)[MOST_TEXT * row..MOST_TEXT * (row + 1)].split_at(text(id).len());
+    let (written, padding) = bytes(3)[MAX_TEXT * row..MAX_TEXT * (row + 1)].split_at(text(id).len());
     assert_eq!((written, columns.lengths(3).expect("lengths")[row]), (text(id), text(id).len() as i64));
     assert!(padding.iter().all(|&byte| byte == 0));
     if !packed {
@@ -84,7 +84,7 @@ fn check(columns: &Columns<'_>, row: usize, id: i64, packed: bool) {
     assert_eq!(doubles.as_slice()[2 * of(5).start..2 * of(5).end], pairs(id));
 }
 
-/// Reads every byte, through each way to it.
+/// Reads every byte through all accessors. Returns a digest.
 fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
     let mut digest = 0_u64;
     let mut take = |bytes: &[u8]| {
@@ -96,17 +96,17 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
         let (field, tensor) = (columns.field(i).expect("a field"), columns.get(i).expect("a field"));
         take(tensor.bytes());
         if field.dtype() == DType::Bool {
-            assert!(tensor.bytes().iter().all(|&byte| byte < 2), "no bool");
+            assert!(tensor.bytes().iter().all(|&byte| byte < 2), "an invalid bool");
         }
         let place = columns.place(i).expect("a field");
         if !place.spilled && !place.data.is_empty() {
             assert_eq!(all[place.data.clone()].as_ptr(), tensor.bytes().as_ptr());
             assert_eq!(place.data.len(), tensor.bytes().len());
         }
-        // Behind its elements are its ends, and behind these the next field.
+        // The ends of a field follow its elements, and the next field follows the ends.
         let end = place.ends.as_ref().map_or(place.data.end, |ends| ends.end);
-        assert!(place.ends.is_none_or(|ends| place.data.end <= ends.start), "a field lies over its ends");
-        assert!(columns.place(i + 1).is_none_or(|next| end <= next.data.start), "a field lies over the next one");
+        assert!(place.ends.is_none_or(|ends| place.data.end <= ends.start), "a field overlaps its ends");
+        assert!(columns.place(i + 1).is_none_or(|next| end <= next.data.start), "a field overlaps the next one");
         for lengths in columns.lengths(i).into_iter().flatten() {
             assert!((0..=field.shape()[0] as i64).contains(lengths), "a length of {lengths}");
         }
@@ -114,36 +114,36 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
             let total = tensor.bytes().len() / (field.shape()[1..].iter().product::<usize>() * field.dtype().size());
             assert_eq!((offsets[0], offsets[rows.min(offsets.len() - 1)]), (0, total as i64));
         }
-        // Ragged and packed rows say where they are; where a liar wrote, these may be no ranges.
+        // Ragged and packed rows store their own ranges, which may be invalid after a faulty write.
         expected(|| tensor.get(rows.wrapping_sub(1)).map(|row| row.bytes().len()));
     }
     digest
 }
 
-/// Batches that are held.
-pub(super) struct Hands<B> {
+/// Holds batches for a while.
+pub(super) struct Holder<B> {
     held: VecDeque<(B, u64)>,
     keep: usize,
     shape: Shape,
 }
 
-impl<B: Outcome> Hands<B> {
+impl<B: Outcome> Holder<B> {
     pub(super) fn new(keep: usize, shape: Shape) -> Self {
         Self { held: VecDeque::new(), keep, shape }
     }
 
-    /// Takes what a pass gave; the ids of its honest samples.
+    /// Takes a batch of a pass. Returns the ids of its correct samples.
     pub(super) fn take(&mut self, script: &Arc<Script>, batch: B) -> Vec<i64> {
         let (ids, digest) = batch.read(script, self.shape);
         self.held.push_back((batch, digest));
         while self.held.len() > self.keep {
-            self.let_go(script);
+            self.drop_oldest(script);
         }
         ids
     }
 
-    /// Drops the oldest one, which must be what it was.
-    pub(super) fn let_go(&mut self, script: &Arc<Script>) {
+    /// Drops the oldest batch, and checks that it has not changed.
+    pub(super) fn drop_oldest(&mut self, script: &Arc<Script>) {
         if let Some((batch, digest)) = self.held.pop_front() {
             assert_eq!(batch.read(script, self.shape).1, digest, "a batch changed while it was held");
             discard(batch);
@@ -152,12 +152,12 @@ impl<B: Outcome> Hands<B> {
 
     pub(super) fn empty(&mut self, script: &Arc<Script>) {
         while !self.held.is_empty() {
-            self.let_go(script);
+            self.drop_oldest(script);
         }
     }
 }
 
-/// Reads an error as one does who wants to know all.
+/// Reads an error in every way: its message, its `Debug` output and its sources.
 pub(super) fn read_error(error: Error) {
     caught(|| error.to_string());
     caught(|| format!("{error:?}"));

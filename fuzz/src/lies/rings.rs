@@ -1,4 +1,4 @@
-//! Rings whose sides wait in ways that lie, over slots that come from other rings.
+//! Rings whose sides wait in faulty ways, over slots that come from other rings.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use slotline_core::spsc;
 use slotline_core::storage::Storage;
 use slotline_core::wait::{Deadline, Futex, Park, Wait, Word};
 
-use super::{Own, Script, Site, caught, watch_panics};
+use super::{Script, Site, Tracked, caught, watch_panics};
 use crate::choices::Choices;
 
 const SLOTS: usize = 4;
-const MOST_PARTS: usize = 3;
+const MAX_PARTS: usize = 3;
 
-/// What a slot holds: a word for each part, which says who has it, or what was published.
+/// The value of a slot: a word for each part, which identifies its owner, or what was published.
 struct Value {
-    marks: [AtomicU64; MOST_PARTS],
-    own: Own,
+    marks: [AtomicU64; MAX_PARTS],
+    tracked: Tracked,
 }
 
-/// A way to wait that breaks its word, or one that sleeps by a futex that does.
-enum Liar {
+/// A wait strategy that breaks its contract, or one that sleeps on a futex that does.
+enum FaultyWait {
     Plain(Arc<Script>),
-    Park(Park<LyingFutex>),
+    Park(Park<FaultyFutex>),
 }
 
-impl Liar {
+impl FaultyWait {
     fn choose(script: &Arc<Script>, choices: &mut Choices<'_>) -> Self {
         if choices.one_in(3) {
-            Self::Park(Park::new(LyingFutex(script.clone(), AtomicUsize::new(0))))
+            Self::Park(Park::new(FaultyFutex(script.clone(), AtomicUsize::new(0))))
         } else {
             Self::Plain(script.clone())
         }
     }
 }
 
-/// How often an honest one looks: nobody else is there who could change anything.
+/// The number of checks of a correct wait. More are pointless, as no other thread can change the ring.
 const LOOKS: usize = 5;
 
-impl Wait for Liar {
+impl Wait for FaultyWait {
     fn wait_until(&self, deadline: &impl Deadline, mut ready: impl FnMut() -> bool) -> bool {
         let script = match self {
             Self::Park(park) => return park.wait_until(deadline, ready),
@@ -50,9 +50,9 @@ impl Wait for Liar {
         match script.ask(Site::Wait, 7) {
             1 => true,
             2 => false,
-            // Asks on when all is ready.
+            // Calls `ready` again after it returned true.
             3 => {
-                // So a claim may be had, and nobody told.
+                // A claim may be made and then lost.
                 script.lost.store(true, Ordering::Relaxed);
                 (0..4).fold(false, |_, _| ready())
             }
@@ -100,17 +100,17 @@ impl Wait for Liar {
     }
 }
 
-/// A futex that wakes nobody, and does not sleep.
-struct LyingFutex(Arc<Script>, AtomicUsize);
+/// A futex that does not sleep and wakes no thread.
+struct FaultyFutex(Arc<Script>, AtomicUsize);
 
-impl Futex for LyingFutex {
+impl Futex for FaultyFutex {
     fn wait(&self, word: &Word, expected: u32, _: Duration) {
         match self.0.ask(Site::Futex, 2) {
             1 => self.0.panic(),
             2 => word.store(expected.wrapping_add(7), Ordering::Relaxed),
             _ => {}
         }
-        // A user's own way out, where nobody will ever wake this thread.
+        // Ends the wait by a panic, as no thread will ever wake this one.
         if self.1.fetch_add(1, Ordering::Relaxed) % 50 == 49 {
             self.0.panic();
         }
@@ -139,10 +139,10 @@ impl Futex for LyingFutex {
     }
 }
 
-/// A time that is up when it likes.
-struct Whenever(Arc<Script>, AtomicUsize);
+/// A deadline that passes at any time.
+struct FaultyDeadline(Arc<Script>, AtomicUsize);
 
-impl Deadline for Whenever {
+impl Deadline for FaultyDeadline {
     fn remaining(&self) -> Duration {
         if self.1.fetch_add(1, Ordering::Relaxed) >= 20 {
             return Duration::ZERO;
@@ -156,8 +156,9 @@ impl Deadline for Whenever {
     }
 }
 
-/// Has ring after ring use the same slots, whatever state the one before left them in, and checks that nobody gets what
-/// somebody else has, that what comes was claimed and is what was published, and that an honest ring is right in the end.
+/// Uses the same slots in several rings in sequence, with the state that each ring leaves behind. Checks that claims and
+/// leases are exclusive, that what is received was claimed and is what was published, and that a correct ring works at the
+/// end.
 pub fn lying_rings(data: &[u8]) {
     watch_panics();
     let mut choices = Choices::new(data);
@@ -176,11 +177,11 @@ pub fn lying_rings(data: &[u8]) {
 }
 
 fn value(script: &Arc<Script>) -> Slot<Value> {
-    Slot::new(Value { marks: Default::default(), own: script.quiet() })
+    Slot::new(Value { marks: Default::default(), tracked: script.quiet() })
 }
 
 fn config(choices: &mut Choices<'_>) -> (Config, usize, Delivery) {
-    let (parts, delivery) = (choices.within(1, MOST_PARTS), choices.of(&[Delivery::InOrder, Delivery::Arrival]));
+    let (parts, delivery) = (choices.within(1, MAX_PARTS), choices.of(&[Delivery::InOrder, Delivery::Arrival]));
     let config = Config::new().parts(parts).delivery(delivery);
     (if choices.one_in(3) { config.wake_at(choices.below(9)) } else { config }, parts, delivery)
 }
@@ -190,12 +191,12 @@ fn many(script: &Arc<Script>, choices: &mut Choices<'_>) {
     let mut others: Vec<Slot<Value>> = (0..2).map(|_| value(script)).collect();
     for _ in 0..choices.within(1, 3) {
         let (config, parts, delivery) = config(choices);
-        let (items, space) = (Liar::choose(script, choices), Liar::choose(script, choices));
+        let (items, space) = (FaultyWait::choose(script, choices), FaultyWait::choose(script, choices));
         let from = choices.below(SLOTS);
         let ring = Ring::with_wait(&mut slots[from..], config, items, space);
         Run::new(&ring.worker(), &ring, script, parts, delivery).go(choices);
         drop(ring);
-        // Slots change their places, and some come from elsewhere.
+        // Swap slots among each other and with other slots.
         for _ in 0..choices.below(3) {
             slots.swap(choices.below(SLOTS), choices.below(SLOTS));
             std::mem::swap(&mut slots[choices.below(SLOTS)], &mut others[choices.below(2)]);
@@ -203,11 +204,11 @@ fn many(script: &Arc<Script>, choices: &mut Choices<'_>) {
     }
     let (config, parts, delivery) = config(choices);
     let form = choices.below(6);
-    // The last ring may be between liars, too.
+    // The last ring may have faulty sides too.
     if form % 2 == 1 {
         script.stop();
     }
-    let (items, space) = (Liar::choose(script, choices), Liar::choose(script, choices));
+    let (items, space) = (FaultyWait::choose(script, choices), FaultyWait::choose(script, choices));
     match form / 2 {
         0 => last(&Ring::inline_with_wait(slots, config, items, space), script, parts, delivery, choices),
         1 => last(&Ring::with_wait(Box::<[_]>::from(slots), config, items, space), script, parts, delivery, choices),
@@ -228,8 +229,8 @@ fn last<B: Storage<Slot = Slot<Value>>, W: Wait>(
     if script.left.load(Ordering::Relaxed) > 0 {
         return Run::new(&ring.worker(), ring, script, parts, delivery).go(choices);
     }
-    // Task after task, three times round.
-    let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("nobody has taken it yet"));
+    // Process one task after another, for three laps of the ring.
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("the consumer is not taken yet"));
     for ticket in 0..3 * ring.depth() {
         while let Ok(claim) = worker.try_claim(1) {
             let here = claim.ticket();
@@ -237,18 +238,18 @@ fn last<B: Storage<Slot = Slot<Value>>, W: Wait>(
             claim.publish();
         }
         let lease = consumer.try_next().expect("it was published");
-        lease.own.check();
+        lease.tracked.check();
         assert_eq!(lease.ticket(), ticket);
         (0..parts).for_each(|part| assert_eq!(lease.marks[part].load(Ordering::Relaxed), written(ticket, part)));
     }
 }
 
-/// What a finished part says: its ticket, and which part of it.
+/// Returns the word of a finished part: its ticket and its number.
 fn written(ticket: usize, part: usize) -> u64 {
     1 << 63 | (ticket as u64) << 8 | part as u64
 }
 
-/// How far a part is.
+/// The state of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Claimed,
@@ -256,7 +257,7 @@ enum Part {
     Failed,
 }
 
-/// A ring, and what was got from it.
+/// A ring, and the claims and leases that were taken from it.
 struct Run<'a, B: Storage<Slot = Slot<Value>>, W: Wait> {
     ring: &'a Ring<B, W>,
     worker: &'a Worker<&'a Ring<B, W>>,
@@ -266,14 +267,14 @@ struct Run<'a, B: Storage<Slot = Slot<Value>>, W: Wait> {
     claims: Vec<(Claim<'a, Ring<B, W>>, u64)>,
     rows: Vec<Claims<'a, Ring<B, W>>>,
     leases: Vec<(Lease<&'a Ring<B, W>>, u64)>,
-    /// Slots and parts that somebody has.
+    /// The slots and parts that a claim or a lease holds.
     out: HashSet<(usize, usize)>,
-    /// The tickets of this run that are not taken yet.
-    tickets: BTreeMap<usize, [Option<Part>; MOST_PARTS]>,
-    /// In order: the next one.
+    /// The claimed tickets of this run that are not taken yet.
+    tickets: BTreeMap<usize, [Option<Part>; MAX_PARTS]>,
+    /// In order: the next ticket.
     next: usize,
     stamp: u64,
-    /// Whether somebody may have got a claim, and lost it in a panic, or had one leaked.
+    /// Whether a claim may have been lost in a panic, or was leaked.
     lost: bool,
 }
 
@@ -302,11 +303,11 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
         }
     }
 
-    fn deadline(&self) -> Whenever {
-        Whenever(self.script.clone(), AtomicUsize::new(0))
+    fn deadline(&self) -> FaultyDeadline {
+        FaultyDeadline(self.script.clone(), AtomicUsize::new(0))
     }
 
-    /// Makes a call, in which a user's code may panic.
+    /// Makes a call in which the user's code may panic.
     fn call<T>(&mut self, code: impl FnOnce() -> T) -> Option<T> {
         let it = caught(code);
         self.lost |= it.is_none();
@@ -315,7 +316,7 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
 
     fn go(mut self, choices: &mut Choices<'_>) {
         let (ring, worker) = (self.ring, self.worker);
-        let mut consumer = ring.consumer().expect("nobody has taken it yet");
+        let mut consumer = ring.consumer().expect("the consumer is not taken yet");
         for _ in 0..choices.below(60) {
             let deadline = self.deadline();
             let max = choices.within(1, self.parts + 1);
@@ -384,9 +385,13 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
                 _ => {
                     let tickets = choices.of(&[None, Some(0), Some(1), Some(5)]);
                     if let Some(Ok(())) | None = self.call(|| consumer.open(tickets)) {
-                        // A panic comes after all is done, or before.
+                        // A panic occurs either after or before the run is opened.
                         if consumer.ring().claimed() == 0 {
-                            assert!(self.lost || self.tickets.is_empty(), "a run was opened over {:?}", self.tickets);
+                            assert!(
+                                self.lost || self.tickets.is_empty(),
+                                "a run was opened although tickets are left: {:?}",
+                                self.tickets
+                            );
                             self.tickets.clear();
                             self.next = 0;
                         }
@@ -398,7 +403,7 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
                 self.hold(claim);
             }
         }
-        // All that is out is finished, and then all of it must come.
+        // Finish all claims and leases. Then every claimed ticket must be received.
         while let Some(row) = self.rows.pop() {
             self.call(|| drop(row));
         }
@@ -419,20 +424,20 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
             }
         }
         self.lost |= self.script.lost.load(Ordering::Relaxed);
-        // A ticket of which nobody has claimed the rest cannot come.
-        let whole = |parts: &[Option<Part>; MOST_PARTS]| parts[..self.parts].iter().all(Option::is_some);
-        assert!(self.lost || !self.tickets.values().any(whole), "some never came: {:?}", self.tickets);
+        // A ticket with unclaimed parts cannot be received.
+        let whole = |parts: &[Option<Part>; MAX_PARTS]| parts[..self.parts].iter().all(Option::is_some);
+        assert!(self.lost || !self.tickets.values().any(whole), "tickets were never received: {:?}", self.tickets);
     }
 
-    /// Holds a new claim, which must be nobody else's.
+    /// Holds a new claim, and checks that no other claim or lease has its parts.
     fn hold(&mut self, mut claim: Claim<'a, Ring<B, W>>) {
         self.stamp += 1;
         let (mark, slot, ticket) = (self.stamp, claim.slot(), claim.ticket());
-        claim.get().own.check();
+        claim.get().tracked.check();
         let parts = self.tickets.entry(ticket).or_default();
         assert!(!claim.parts().is_empty() && claim.parts().end <= self.parts);
         for part in claim.parts() {
-            assert!(self.out.insert((slot, part)), "part {part} of slot {slot} is somebody's");
+            assert!(self.out.insert((slot, part)), "part {part} of slot {slot} is already held");
             assert_eq!(parts[part].replace(Part::Claimed), None, "part {part} of ticket {ticket} was claimed before");
             claim.get().marks[part].store(mark, Ordering::Relaxed);
         }
@@ -446,12 +451,12 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
         let (slot, ticket) = (claim.slot(), claim.ticket());
         for part in claim.parts() {
             let was = claim.get().marks[part].swap(written(ticket, part), Ordering::Relaxed);
-            assert_eq!(was, mark, "somebody else wrote into a claim");
+            assert_eq!(was, mark, "a claim was written to from elsewhere");
             assert!(self.out.remove(&(slot, part)));
             let parts = self.tickets.get_mut(&ticket).expect("it is claimed");
             parts[part] = Some(if fails { Part::Failed } else { Part::Published });
         }
-        // Whatever panics there, it is finished.
+        // The claim is finished even if this panics.
         caught(|| if fails { drop(claim) } else { claim.publish() });
     }
 
@@ -462,46 +467,49 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
             Err(_) => return,
         };
         let parts = match self.tickets.remove(&ticket) {
-            // Of a row that was dropped, or lost in a panic.
-            None if failed => [Some(Part::Failed); MOST_PARTS],
-            None => panic!("ticket {ticket} came, and nobody published it"),
+            // The ticket belongs to a row that was dropped, or lost in a panic.
+            None if failed => [Some(Part::Failed); MAX_PARTS],
+            None => panic!("ticket {ticket} was received but never claimed"),
             Some(parts) => parts,
         };
         let parts = &parts[..self.parts];
-        assert!(failed || parts.iter().all(|&part| part == Some(Part::Published)), "{ticket}: {parts:?}");
-        assert!(!failed || !parts.contains(&Some(Part::Claimed)), "{ticket} came too early: {parts:?}");
+        assert!(
+            failed || parts.iter().all(|&part| part == Some(Part::Published)),
+            "ticket {ticket} was received unpublished: {parts:?}"
+        );
+        assert!(!failed || !parts.contains(&Some(Part::Claimed)), "ticket {ticket} was received too early: {parts:?}");
         if self.delivery == Delivery::InOrder {
-            assert!(ticket == self.next || self.lost && ticket > self.next, "{ticket} is out of order");
+            assert!(ticket == self.next || self.lost && ticket > self.next, "ticket {ticket} is out of order");
             self.next = ticket + 1;
         }
         let Ok(mut lease) = next else { return };
         self.stamp += 1;
         let mark = self.stamp;
-        lease.own.check();
+        lease.tracked.check();
         for part in 0..self.parts {
-            assert!(self.out.insert((lease.slot(), part)), "slot {} is somebody's", lease.slot());
+            assert!(self.out.insert((lease.slot(), part)), "slot {} is already held", lease.slot());
             let was = std::mem::replace(lease.marks[part].get_mut(), mark);
-            assert_eq!(was, written(ticket, part), "not what was published");
+            assert_eq!(was, written(ticket, part), "the lease does not have what was published");
         }
         self.leases.push((lease, mark));
     }
 
     fn release(&mut self, (lease, mark): (Lease<&'a Ring<B, W>>, u64)) {
         for part in 0..self.parts {
-            assert_eq!(lease.marks[part].load(Ordering::Relaxed), mark, "somebody else wrote into a lease");
+            assert_eq!(lease.marks[part].load(Ordering::Relaxed), mark, "a lease was written to from elsewhere");
             assert!(self.out.remove(&(lease.slot(), part)));
         }
         caught(|| drop(lease));
     }
 }
 
-type Cell = (u64, Own);
+type Cell = (u64, Tracked);
 
-/// The ring for one side and another: what comes is what was published, in order.
+/// The single-producer ring: what is received must be what was published, in order.
 fn single(script: &Arc<Script>, choices: &mut Choices<'_>) {
     let mut slots: Vec<spsc::Slot<Cell>> = (0..SLOTS).map(|_| spsc::Slot::new((0, script.quiet()))).collect();
     for _ in 0..choices.within(1, 3) {
-        let (items, space) = (Liar::choose(script, choices), Liar::choose(script, choices));
+        let (items, space) = (FaultyWait::choose(script, choices), FaultyWait::choose(script, choices));
         let from = choices.below(SLOTS);
         let ring = spsc::Ring::with_wait(&mut slots[from..], items, space);
         let mut stamp = 0;
@@ -519,21 +527,21 @@ fn single(script: &Arc<Script>, choices: &mut Choices<'_>) {
 struct Sides<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> {
     producer: Option<spsc::Producer<&'a spsc::Ring<B, W>>>,
     consumer: Option<spsc::Consumer<&'a spsc::Ring<B, W>>>,
-    /// What is published and was not taken.
-    there: VecDeque<u64>,
+    /// The items that were published and not taken.
+    published: VecDeque<u64>,
     script: &'a Arc<Script>,
 }
 
 impl<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> Sides<'a, B, W> {
     fn new(ring: &'a spsc::Ring<B, W>, script: &'a Arc<Script>) -> Self {
         let (producer, consumer) = (ring.producer(), ring.consumer());
-        assert!(producer.is_some() && consumer.is_some(), "both sides left");
-        Self { producer, consumer, there: VecDeque::new(), script }
+        assert!(producer.is_some() && consumer.is_some(), "both sides are free again");
+        Self { producer, consumer, published: VecDeque::new(), script }
     }
 
     fn go(mut self, choices: &mut Choices<'_>, stamp: &mut u64) {
         for _ in 0..choices.below(60) {
-            let deadline = Whenever(self.script.clone(), AtomicUsize::new(0));
+            let deadline = FaultyDeadline(self.script.clone(), AtomicUsize::new(0));
             match choices.below(12) {
                 0..5 => {
                     let Some(producer) = &mut self.producer else { continue };
@@ -561,14 +569,14 @@ impl<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> Sides<'a, B, W> {
                             chunk.publish_all();
                         }
                     });
-                    // Whatever panicked, and whatever it said: so many are published.
-                    let published = producer.ticket().wrapping_sub(before);
-                    assert!(published <= count);
-                    self.there.extend(first..first + published as u64);
+                    // Even after a panic or an error, the ticket tells how many items were published.
+                    let new = producer.ticket().wrapping_sub(before);
+                    assert!(new <= count);
+                    self.published.extend(first..first + new as u64);
                 }
                 5..10 => {
                     let Some(consumer) = &mut self.consumer else { continue };
-                    let (there, way) = (&mut self.there, choices.below(4));
+                    let (published, way) = (&mut self.published, choices.below(4));
                     let most = choices.within(1, SLOTS);
                     let before = consumer.ticket();
                     let mut seen = Vec::new();
@@ -576,7 +584,9 @@ impl<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> Sides<'a, B, W> {
                         0 => _ = consumer.next_until(&deadline).map(|cell| seen.push(read(&cell))),
                         1 => _ = consumer.next().map(|cell| seen.push(read(&cell))),
                         2 => {
-                            _ = consumer.peek_until(&deadline).map(|cell| assert_eq!(Some(&read(cell)), there.front()))
+                            _ = consumer
+                                .peek_until(&deadline)
+                                .map(|cell| assert_eq!(Some(&read(cell)), published.front()))
                         }
                         _ => {
                             if let Ok(chunk) = consumer.chunk_until(most, &deadline) {
@@ -587,8 +597,8 @@ impl<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> Sides<'a, B, W> {
                     });
                     let taken = consumer.ticket().wrapping_sub(before);
                     assert_eq!(seen.len(), taken);
-                    assert!(seen.iter().eq(there.iter().take(taken)), "{seen:?} came, and not {there:?}");
-                    there.drain(..taken);
+                    assert!(seen.iter().eq(published.iter().take(taken)), "received {seen:?}, expected {published:?}");
+                    published.drain(..taken);
                     assert!(consumer.ready() <= consumer.capacity());
                 }
                 10 if choices.one_in(4) => {

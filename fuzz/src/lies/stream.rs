@@ -1,4 +1,4 @@
-//! Streams that lie: where they begin, what comes, how many there are, and where they are.
+//! Streams that misbehave in where they start, which samples they return, and which length and position they report.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use slotline::dataset::{Context, IterableDataset};
 use slotline::sample::Fields;
 use slotline::{BoxError, WorkerInfo};
 
-use super::data::{Liar, Shape};
-use super::{Own, Script, Site};
+use super::data::{FaultySample, Shape};
+use super::{Script, Site, Tracked};
 
 pub(super) struct Stream {
     pub(super) len: usize,
     pub(super) shape: Shape,
-    pub(super) says_fields: bool,
+    pub(super) declares_fields: bool,
     pub(super) saves: bool,
-    pub(super) own: Own,
+    pub(super) tracked: Tracked,
 }
 
 pub(super) struct Cursor {
     left: Range<usize>,
-    own: Own,
+    tracked: Tracked,
 }
 
 impl Stream {
     fn script(&self) -> &Arc<Script> {
-        &self.own.script
+        &self.tracked.script
     }
 
     fn cursor(&self, left: Range<usize>) -> Cursor {
-        Cursor { left, own: self.script().own() }
+        Cursor { left, tracked: self.script().tracked() }
     }
 }
 
 impl IterableDataset for Stream {
-    type Sample<'a> = Liar;
+    type Sample<'a> = FaultySample;
     type Cursor = Cursor;
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
@@ -48,9 +48,9 @@ impl IterableDataset for Stream {
         }
     }
 
-    fn next<'a>(&'a self, cursor: &'a mut Cursor, cx: &'a mut Context) -> Result<Option<Liar>, BoxError> {
+    fn next<'a>(&'a self, cursor: &'a mut Cursor, cx: &'a mut Context) -> Result<Option<FaultySample>, BoxError> {
         let (mut id, place) = (None, cx.position() as i64);
-        cursor.own.check();
+        cursor.tracked.check();
         match self.script().ask(Site::Next, 7) {
             1 => self.script().panic(),
             2 => return Err(self.script().error()),
@@ -65,8 +65,8 @@ impl IterableDataset for Stream {
             _ => {}
         }
         let Some(id) = id.or_else(|| cursor.left.next()) else { return Ok(None) };
-        let own = self.script().own();
-        Ok(Some(Liar { id: id as i64, place, shape: self.shape, own }))
+        let tracked = self.script().tracked();
+        Ok(Some(FaultySample { id: id as i64, place, shape: self.shape, tracked }))
     }
 
     fn save(&self, cursor: &Cursor, to: &mut String) -> bool {
@@ -99,9 +99,9 @@ impl IterableDataset for Stream {
             3 => return self.iter(worker),
             _ => {}
         }
-        let (start, end) = saved.split_once("..").ok_or("it is no range")?;
+        let (start, end) = saved.split_once("..").ok_or("not a range")?;
         let left: Range<usize> = start.parse()?..end.parse()?;
-        if left.end > self.len { Err("it goes beyond the end".into()) } else { Ok(self.cursor(left)) }
+        if left.end > self.len { Err("beyond the end".into()) } else { Ok(self.cursor(left)) }
     }
 
     fn len(&self) -> Option<usize> {
@@ -121,7 +121,7 @@ impl IterableDataset for Stream {
             2 => None,
             3 => Some(Fields::new()),
             4 => Some(Fields::of(&(1_u8, [2_i64; 3]))),
-            _ => self.says_fields.then(|| self.shape.fields()),
+            _ => self.declares_fields.then(|| self.shape.fields()),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What comes of each pass, by a plain loop: one thread, nothing ahead of time.
+//! The expected results of each pass, computed by a plain loop in one thread, without prefetching.
 
 use slotline::loader::{Budget, OnError};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
 use super::what::{From, What};
-use crate::came::{Came, Failed, Fault, Sample};
+use crate::came::{Failed, Fault, Received, Sample};
 
-/// How many substitutes are tried for a bad sample.
+/// The number of substitutes that are tried for a bad sample.
 const SUBSTITUTES: usize = 8;
 
-/// Draws pass after pass.
+/// Computes the expected results of each pass in turn.
 pub(super) struct Expected<'w> {
     what: &'w What,
     generator: Generator,
@@ -23,8 +23,8 @@ impl<'w> Expected<'w> {
         Self { what, generator: Generator::from_seed(what.seed), base: None, epoch: 0 }
     }
 
-    /// All that comes of the next pass, in order.
-    pub(super) fn pass(&mut self) -> Vec<Came> {
+    /// Returns all results of the next pass, in order.
+    pub(super) fn pass(&mut self) -> Vec<Received> {
         let base = match self.base.filter(|_| self.what.persistent) {
             Some(base) => base,
             None => *self.base.insert(self.generator.random_i64() as u64),
@@ -32,25 +32,25 @@ impl<'w> Expected<'w> {
         let (batches, samples) = self.batches();
         let pass = Pass { what: self.what, base, epoch: self.epoch, budget: budget(self.what.on_error, samples) };
         self.epoch += 1;
-        let (mut came, mut position, mut bad) = (Vec::new(), 0, 0);
+        let (mut received, mut position, mut bad) = (Vec::new(), 0, 0);
         for (task, indices) in batches.iter().enumerate() {
-            came.extend(pass.batch(task, indices, position, &mut bad));
+            received.extend(pass.batch(task, indices, position, &mut bad));
             position += indices.len();
         }
-        came
+        received
     }
 
-    /// The indices of a pass in batches, and how many samples it has.
+    /// Returns the indices of a pass in batches, and the number of its samples.
     fn batches(&mut self) -> (Vec<Vec<usize>>, usize) {
         let What { batch_size, drop_last, from, items, .. } = self.what;
         let indices: Vec<usize> = match from {
             From::Lists(lists) => return (lists.clone(), 0),
             From::Sequential => (0..items.faults.len()).collect(),
-            From::Indices(indices) => What::turned(indices, self.epoch as usize).collect(),
+            From::Indices(indices) => What::rotated(indices, self.epoch as usize).collect(),
             From::Shuffle => {
                 let mut order = Vec::<u64>::new();
                 self.generator.randperm_into(items.faults.len(), &mut order).expect("a small permutation");
-                // Torch draws one more, of which a whole pass uses nothing.
+                // Torch draws a second permutation, of which a full pass uses nothing.
                 self.generator.randperm_into(items.faults.len(), &mut Vec::<u64>::new()).expect("a small permutation");
                 order.into_iter().map(|index| index as usize).collect()
             }
@@ -63,7 +63,7 @@ impl<'w> Expected<'w> {
     }
 }
 
-/// How many bad samples a pass of so many may have.
+/// Returns the number of bad samples that a pass of `samples` samples may have.
 fn budget(on_error: OnError, samples: usize) -> usize {
     let budget = match on_error {
         OnError::Skip(budget) | OnError::Replace(budget) => budget,
@@ -71,7 +71,7 @@ fn budget(on_error: OnError, samples: usize) -> usize {
     };
     match budget {
         Budget::Samples(most) => most,
-        // Of 255 parts, so exactly.
+        // The share is a multiple of 1/255, so this is exact.
         Budget::Share(share) => (share * 255.0).round() as usize * samples / 255,
         other => unreachable!("{other:?} was not chosen"),
     }
@@ -93,7 +93,7 @@ impl Pass<'_> {
         Sample { index, word: SampleRng::new(self.base, self.epoch, position as u64).next_u64() }
     }
 
-    /// The index that is tried in the place of a bad one after `attempt` others.
+    /// Returns the index that is tried instead of a bad one after `attempt` others.
     fn substitute(&self, position: usize, attempt: usize) -> usize {
         let key = SampleRng::new(self.base, 0, u64::MAX - 1).next_u64();
         let mut rng = SampleRng::new(key, self.epoch, position as u64);
@@ -101,8 +101,8 @@ impl Pass<'_> {
         ((u128::from(word) * self.what.items.faults.len() as u128) >> 64) as usize
     }
 
-    /// What comes of a batch whose first sample is at this position; nothing, if none of its samples is left.
-    fn batch(&self, task: usize, indices: &[usize], first: usize, bad: &mut usize) -> Option<Came> {
+    /// Returns the result of a batch whose first sample is at position `first`, or `None` if all its samples were skipped.
+    fn batch(&self, task: usize, indices: &[usize], first: usize, bad: &mut usize) -> Option<Received> {
         let (mut samples, mut bads, mut failure) = (Vec::new(), Vec::new(), None);
         'rows: for (row, &wanted) in indices.iter().enumerate() {
             let (position, mut index, mut tried) = (first + row, wanted, 0);
@@ -133,10 +133,10 @@ impl Pass<'_> {
             }
         }
         match (beyond, failure) {
-            (Some(failed), _) => Some(Came::Beyond { task, failed, bad: *bad }),
-            (None, Some(failed)) => Some(Came::Failed { task, failed }),
+            (Some(failed), _) => Some(Received::Beyond { task, failed, bad: *bad }),
+            (None, Some(failed)) => Some(Received::Failed { task, failed }),
             (None, None) if samples.is_empty() && !indices.is_empty() => None,
-            (None, None) => Some(Came::Batch { epoch: self.epoch, task, samples }),
+            (None, None) => Some(Received::Batch { epoch: self.epoch, task, samples }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a loader of the target is made of: what decides its batches, and what must not.
+//! The options of a loader: those that determine its batches, and those that must not affect them.
 
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{BatchOf, Budget, BuildError, Builder, OnError, OnHeld};
@@ -7,14 +7,14 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Ragged};
 use slotline::{BoxError, Loader, WaitStrategy};
 
-use crate::came::{Fault, Item, MOST_TEXT, fail, pixels, text};
+use crate::came::{Fault, Item, MAX_TEXT, fail, pixels, text};
 use crate::choices::Choices;
 
-/// Samples that know what they are; some are bad.
+/// Samples whose content is derived from their index. Some are bad.
 #[derive(Clone, Debug)]
 pub(super) struct Items {
     pub(super) faults: Vec<Option<Fault>>,
-    says_fields: bool,
+    declares_fields: bool,
     reads_many: bool,
 }
 
@@ -29,13 +29,13 @@ impl Dataset for Items {
         match self.faults.get(index) {
             None => Err(fail(Fault::Error)),
             Some(&Some(fault)) => Err(fail(fault)),
-            Some(None) => Ok((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MOST_TEXT))),
+            Some(None) => Ok((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MAX_TEXT))),
         }
     }
 
     fn fields(&self) -> Option<Fields> {
-        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MOST_TEXT));
-        self.says_fields.then(|| Fields::of(&any))
+        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
+        self.declares_fields.then(|| Fields::of(&any))
     }
 
     fn reads_many(&self) -> bool {
@@ -43,18 +43,18 @@ impl Dataset for Items {
     }
 }
 
-/// Where indices come from.
+/// The source of the indices.
 #[derive(Clone, Debug)]
 pub(super) enum From {
     Sequential,
     Shuffle,
-    /// These, turned round by one more in each pass.
+    /// These indices, rotated by one more in each pass.
     Indices(Vec<usize>),
-    /// Batches of these.
+    /// These batches.
     Lists(Vec<Vec<usize>>),
 }
 
-/// What decides the batches.
+/// The options that determine the batches.
 #[derive(Clone, Debug)]
 pub(super) struct What {
     pub(super) items: Items,
@@ -65,11 +65,11 @@ pub(super) struct What {
     pub(super) persistent: bool,
     pub(super) on_error: OnError,
     pub(super) epochs: u32,
-    /// Whether some loaders give batches as they are finished.
+    /// Whether some loaders deliver batches as they are finished.
     pub(super) unordered: bool,
 }
 
-/// What must not decide them.
+/// The options that must not affect the batches.
 #[derive(Clone, Debug)]
 pub(super) struct How {
     workers: usize,
@@ -78,14 +78,14 @@ pub(super) struct How {
     pub(super) hold: usize,
     pub(super) on_held: OnHeld,
     pub(super) in_order: bool,
-    dealt: bool,
+    round_robin: bool,
     help: Option<bool>,
     wait: WaitStrategy,
     memory_limit: Option<usize>,
 }
 
-/// The longest list of the user's batches.
-pub(super) const MOST_IN_LIST: usize = 4;
+/// The maximum length of a batch in the user's lists.
+pub(super) const MAX_IN_LIST: usize = 4;
 
 impl What {
     pub(super) fn choose(choices: &mut Choices<'_>) -> Self {
@@ -97,9 +97,9 @@ impl What {
                 *fault = Some(choices.of(&[Fault::Error, Fault::Panic]));
             }
         }
-        // A dataset without samples has none to ask.
-        let says_fields = bad > 0 || len == 0 || choices.one_in(2);
-        let items = Items { faults, says_fields, reads_many: choices.one_in(4) };
+        // Without samples, the fields cannot be taken from a sample.
+        let declares_fields = bad > 0 || len == 0 || choices.one_in(2);
+        let items = Items { faults, declares_fields, reads_many: choices.one_in(4) };
         let index = |choices: &mut Choices<'_>| choices.below(len + 1);
         let from = match choices.below(5) {
             0 => From::Sequential,
@@ -107,7 +107,7 @@ impl What {
             3 => From::Indices((0..choices.below(30)).map(|_| index(choices)).collect()),
             _ => {
                 let list =
-                    |choices: &mut Choices<'_>| (0..choices.below(MOST_IN_LIST + 1)).map(|_| index(choices)).collect();
+                    |choices: &mut Choices<'_>| (0..choices.below(MAX_IN_LIST + 1)).map(|_| index(choices)).collect();
                 From::Lists((0..choices.below(10)).map(|_| list(choices)).collect())
             }
         };
@@ -115,7 +115,7 @@ impl What {
         let unordered = choices.one_in(4);
         let feed = matches!(from, From::Indices(_) | From::Lists(_));
         let budget = match choices.below(3) {
-            // Which batch is the first beyond a budget depends on which one comes first.
+            // Out of order, the first batch beyond a budget depends on the order of arrival.
             _ if unordered => Budget::Samples(usize::MAX),
             0 => Budget::Samples(usize::MAX),
             1 if !feed => Budget::Share(f64::from(choices.byte()) / 255.0),
@@ -138,8 +138,8 @@ impl What {
         matches!(self.from, From::Indices(_) | From::Lists(_))
     }
 
-    /// The indices of a pass over `from`, in batches.
-    pub(super) fn turned(indices: &[usize], epoch: usize) -> impl Iterator<Item = usize> {
+    /// Returns the indices of pass `epoch`.
+    pub(super) fn rotated(indices: &[usize], epoch: usize) -> impl Iterator<Item = usize> {
         (0..indices.len()).map(move |i| indices[(i + epoch) % indices.len()])
     }
 }
@@ -147,23 +147,23 @@ impl What {
 impl How {
     pub(super) fn choose(what: &What, choices: &mut Choices<'_>) -> Self {
         let workers = choices.of(&[0, 0, 0, 0, 1, 1, 2, 3]);
-        let dealt = choices.one_in(4) && !what.is_feed();
+        let round_robin = choices.one_in(4) && !what.is_feed();
         Self {
             workers: if what.persistent { workers.max(1) } else { workers },
             prefetch: choices.within(1, 3),
-            part_size: Some(choices.below(6)).filter(|&size| size > 0 && !dealt),
+            part_size: Some(choices.below(6)).filter(|&size| size > 0 && !round_robin),
             hold: choices.within(1, 3),
             on_held: choices.of(&[OnHeld::Grow, OnHeld::Fail]),
             in_order: !what.unordered || choices.one_in(3),
-            dealt,
-            help: choices.of(&[None, None, Some(false), Some(true)]).filter(|_| !dealt),
+            round_robin,
+            help: choices.of(&[None, None, Some(false), Some(true)]).filter(|_| !round_robin),
             wait: choices.of(&[WaitStrategy::Park, WaitStrategy::Backoff]),
             memory_limit: choices.one_in(10).then(|| choices.below(1 << 16)),
         }
     }
 }
 
-/// Makes the loader; with a limit that is too low, one without it.
+/// Builds the loader. If the memory limit is too low, builds it without the limit.
 pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
     let loader = match build_once(what, how) {
         Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
@@ -202,10 +202,10 @@ fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildErr
     if let Some(limit) = how.memory_limit {
         builder = builder.memory_limit(limit);
     }
-    builder.round_robin(how.dealt).build()
+    builder.round_robin(how.round_robin).build()
 }
 
-/// Says in which order, and in which batches.
+/// Sets the order and the batches.
 fn sampled(builder: Builder<Items>, what: &What) -> Builder<Items> {
     let sized = |builder: Builder<Items>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
     match what.from.clone() {
@@ -215,9 +215,9 @@ fn sampled(builder: Builder<Items>, what: &What) -> Builder<Items> {
             let mut epoch = 0;
             sized(builder).sampler_iter(move || {
                 epoch += 1;
-                What::turned(&indices, epoch - 1).collect::<Vec<_>>()
+                What::rotated(&indices, epoch - 1).collect::<Vec<_>>()
             })
         }
-        From::Lists(lists) => builder.batch_sampler_iter(MOST_IN_LIST, move || lists.clone()),
+        From::Lists(lists) => builder.batch_sampler_iter(MAX_IN_LIST, move || lists.clone()),
     }
 }

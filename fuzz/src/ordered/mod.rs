@@ -1,4 +1,4 @@
-//! The ordered ring: operations of workers, the consumer and its leases in any order, beside a plain model.
+//! The ordered ring: operations of workers, the consumer and its leases in any order, compared with a plain model.
 
 mod model;
 
@@ -11,12 +11,12 @@ use slotline_core::wait::{Deadline, Spin};
 use self::model::{Model, Spot};
 use crate::choices::Choices;
 
-const MOST_PARTS: usize = 4;
-/// A word for each part, which says who wrote it last.
-type Value = [AtomicU64; MOST_PARTS];
+const MAX_PARTS: usize = 4;
+/// A word for each part, which identifies its last writer.
+type Value = [AtomicU64; MAX_PARTS];
 type TheRing = Ring<Box<[Slot<Value>]>, Spin>;
 
-/// A deadline that has passed: waiting is one look.
+/// A deadline that has passed: waiting checks once.
 struct Now;
 
 impl Deadline for Now {
@@ -25,11 +25,11 @@ impl Deadline for Now {
     }
 }
 
-/// Runs the operations that `data` says on a small ring, also across the wrap of its position, and checks that each does
-/// what the model says, and that nobody else writes where a claim or a lease is held.
+/// Runs the operations that `data` encodes on a small ring, also across the wrap of its position. Checks that each operation
+/// returns what the model returns, and that a held claim or lease is not written to from elsewhere.
 pub fn ordered(data: &[u8]) {
     let mut choices = Choices::new(data);
-    let (depth, parts) = (choices.within(1, 5), choices.within(1, MOST_PARTS));
+    let (depth, parts) = (choices.within(1, 5), choices.within(1, MAX_PARTS));
     let delivery = choices.of(&[Delivery::InOrder, Delivery::Arrival]);
     let mut config = Config::new().parts(parts).delivery(delivery);
     if choices.one_in(2) {
@@ -44,7 +44,7 @@ pub fn ordered(data: &[u8]) {
     assert_eq!((ring.depth(), ring.parts()), (depth, parts));
     let worker = ring.worker();
     let mut run = Run { worker: &worker, model, claims: Vec::new(), rows: Vec::new(), leases: Vec::new(), stamp: 0 };
-    let mut consumer = ring.consumer().expect("nobody has taken it yet");
+    let mut consumer = ring.consumer().expect("the consumer is not taken yet");
     assert!(ring.consumer().is_none());
     while !choices.is_over() {
         match choices.below(19) {
@@ -93,10 +93,10 @@ struct Run<'a> {
     worker: &'a slotline_core::ordered::Worker<&'a TheRing>,
     model: Model,
     claims: Vec<(Claim<'a, TheRing>, u64)>,
-    /// Claims that were not taken yet, which the model has already, with where they are.
+    /// Claims that were not taken yet, with their places. The model has recorded them already.
     rows: Vec<(Claims<'a, TheRing>, Vec<Spot>)>,
     leases: Vec<(Lease<&'a TheRing>, u64)>,
-    /// The last mark that was written by anybody.
+    /// The last mark that was written.
     stamp: u64,
 }
 
@@ -105,7 +105,7 @@ fn spot(claim: &Claim<'_, TheRing>) -> Spot {
     Spot { slot: claim.slot(), ticket: claim.ticket(), part: parts.start, count: parts.len() }
 }
 
-/// What a finished part says: its ticket, and which part of it.
+/// Returns the word of a finished part: its ticket and its number.
 fn written(ticket: usize, part: usize) -> u64 {
     1 << 63 | (ticket as u64) << 8 | part as u64
 }
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         };
         assert_eq!(claims.len(), self.model.many(max));
         if self.model.delivery == Delivery::Arrival {
-            // Where it is, only it can tell.
+            // The model cannot predict its slot.
             let claim = { claims }.next().expect("one");
             self.model.claim(spot(&claim), self.model.parts);
             return self.hold(claim);
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Those that were not taken fail.
+    /// Drops a row of claims. Those that were not taken fail.
     fn drop_row(&mut self, choices: &mut Choices<'_>) {
         if self.rows.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
         let fails = choices.one_in(5);
         for part in claim.parts() {
             let was = claim.get()[part].swap(written(claim.ticket(), part), Ordering::Relaxed);
-            assert_eq!(was, mark, "somebody else wrote into a claim");
+            assert_eq!(was, mark, "a claim was written to from elsewhere");
         }
         self.model.finish(spot(&claim), fails);
         if fails { drop(claim) } else { claim.publish() }
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
                 let mark = self.mark();
                 for part in 0..self.model.parts {
                     let was = std::mem::replace(lease[part].get_mut(), mark);
-                    assert_eq!(was, written(lease.ticket(), part), "not what was published");
+                    assert_eq!(was, written(lease.ticket(), part), "the lease does not have what was published");
                 }
                 self.leases.push((lease, mark));
             }
@@ -217,13 +217,13 @@ impl<'a> Run<'a> {
         }
         let (lease, mark) = self.leases.swap_remove(choices.below(self.leases.len()));
         for part in 0..self.model.parts {
-            assert_eq!(lease[part].load(Ordering::Relaxed), mark, "somebody else wrote into a lease");
+            assert_eq!(lease[part].load(Ordering::Relaxed), mark, "a lease was written to from elsewhere");
         }
         self.model.release(lease.slot());
         drop(lease);
     }
 
-    /// A claim or a lease that is leaked keeps its slot for ever, and that is all.
+    /// Leaks a claim or a lease, which keeps its slot forever and has no other effect.
     fn leak(&mut self, choices: &mut Choices<'_>) {
         if choices.one_in(2) {
             std::mem::forget(self.claims.pop());

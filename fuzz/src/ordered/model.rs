@@ -1,8 +1,8 @@
-//! What an ordered ring should do, told slowly: slots, tickets and parts in plain numbers.
+//! A simple model of an ordered ring: slots, tickets and parts in plain numbers.
 
 use slotline_core::ordered::{ClaimError, Delivery, NextError, OpenError};
 
-/// A slot.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Free,
@@ -25,17 +25,18 @@ pub(super) struct Model {
     pub(super) parts: usize,
     pub(super) delivery: Delivery,
     pub(super) places: Vec<Place>,
-    /// The slot of this run's first ticket, in order.
+    /// In order: the slot of this run's first ticket.
     base: usize,
-    /// Tickets of the run that were begun, and that the consumer has taken.
+    /// The number of tickets of the run that were begun.
     pub(super) begun: usize,
+    /// The number of tickets that the consumer has taken.
     taken: usize,
     limit: Option<usize>,
     pub(super) sealed: bool,
     pub(super) closed: bool,
 }
 
-/// A claim: slot, ticket, first part, how many.
+/// A claim: its slot, its ticket, its first part, and the number of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) slot: usize,
@@ -54,12 +55,12 @@ impl Model {
         self.delivery == Delivery::InOrder
     }
 
-    /// Where a ticket lives, in order.
+    /// Returns the slot of a ticket, in order.
     fn slot_of(&self, ticket: usize) -> usize {
         (self.base + ticket) % self.places.len()
     }
 
-    /// A slot of which parts are left to be claimed: slot, ticket, first part. In order there is at most one.
+    /// Returns the ticket and the first unclaimed part of `slot`, if it has any. In order, at most one slot has.
     fn left_over(&self, slot: usize) -> Option<(usize, usize)> {
         match self.places[slot] {
             Place::Open { ticket, claimed, .. } if claimed < self.parts => Some((ticket, claimed)),
@@ -71,17 +72,17 @@ impl Model {
         (0..self.places.len()).find(|&slot| self.left_over(slot).is_some())
     }
 
-    /// Whether no ticket can be begun in this run any more.
+    /// Whether no more tickets can be begun in this run.
     fn is_over(&self) -> bool {
         self.sealed || self.limit == Some(self.begun)
     }
 
-    /// Whether a worker that waits for a run need not.
+    /// Whether a worker that waits for a run returns immediately.
     pub(super) fn may_run(&self) -> bool {
         self.closed || !self.is_over() || self.any_left_over().is_some()
     }
 
-    /// Why nothing can be claimed; `None` if something can.
+    /// Returns why nothing can be claimed, or `None` if something can.
     pub(super) fn refusal(&self) -> Option<ClaimError> {
         if self.closed {
             return Some(ClaimError::Closed);
@@ -99,7 +100,7 @@ impl Model {
         (!free).then_some(ClaimError::Full)
     }
 
-    /// Takes note of a claim that was made by a call for at most `max` parts, which must be one that could be made now.
+    /// Records a claim by a call for at most `max` parts, and checks that it is possible.
     pub(super) fn claim(&mut self, spot: Spot, max: usize) {
         assert_eq!(self.refusal(), None, "{spot:?}");
         let Spot { slot, ticket, part, count } = spot;
@@ -121,7 +122,7 @@ impl Model {
         self.places[slot] = Place::Open { ticket, claimed: part + count, finished, failed };
     }
 
-    /// How many claims a call for at most `max` tickets makes.
+    /// Returns the number of claims that a call for at most `max` tickets makes.
     pub(super) fn many(&self, max: usize) -> usize {
         if !self.in_order() {
             return 1;
@@ -133,16 +134,16 @@ impl Model {
         (begun + fresh).min(max)
     }
 
-    /// Where the next claim of all that is left of a ticket is, in order.
+    /// Returns the next claim of all remaining parts of a ticket, in order.
     pub(super) fn ahead(&self) -> Spot {
         let (slot, (ticket, part)) = match self.any_left_over() {
-            Some(slot) => (slot, self.left_over(slot).expect("some are left")),
+            Some(slot) => (slot, self.left_over(slot).expect("parts are left")),
             None => (self.slot_of(self.begun), (self.begun, 0)),
         };
         Spot { slot, ticket, part, count: self.parts - part }
     }
 
-    /// Takes note that a claim has ended.
+    /// Records that a claim has ended.
     pub(super) fn finish(&mut self, spot: Spot, fails: bool) {
         let Place::Open { ticket, claimed, finished, failed } = self.places[spot.slot] else { panic!("{spot:?}") };
         let (finished, failed) = (finished + spot.count, failed | fails);
@@ -153,13 +154,13 @@ impl Model {
         };
     }
 
-    /// Takes note that a lease has ended.
+    /// Records that a lease has ended.
     pub(super) fn release(&mut self, slot: usize) {
         assert_eq!(self.places[slot], Place::Leased);
         self.places[slot] = Place::Free;
     }
 
-    /// What comes next, if it is there: slot, ticket, and whether it failed.
+    /// Returns the next finished ticket, if there is one: its slot, its ticket, and whether it failed.
     fn arrived(&self) -> Option<(usize, usize, bool)> {
         let done = self.places.iter().enumerate().filter_map(|(slot, place)| match *place {
             Place::Done { ticket, failed } => Some((ticket, slot, failed)),
@@ -169,7 +170,7 @@ impl Model {
         next.map(|(ticket, slot, failed)| (slot, ticket, failed))
     }
 
-    /// What [`next`](Self::next) would say.
+    /// Returns what [`next`](Self::next) would return.
     pub(super) fn look(&self) -> Result<(usize, usize), NextError> {
         if let Some((slot, ticket, failed)) = self.arrived() {
             return if failed { Err(NextError::Failed { ticket }) } else { Ok((slot, ticket)) };
@@ -187,7 +188,7 @@ impl Model {
         })
     }
 
-    /// The slot and the ticket that the consumer gets.
+    /// Takes the next ticket, and returns its slot and ticket.
     pub(super) fn next(&mut self) -> Result<(usize, usize), NextError> {
         let outcome = self.look();
         if let Some((slot, ..)) = self.arrived() {
@@ -197,7 +198,7 @@ impl Model {
         outcome
     }
 
-    /// How many tickets the consumer would get now, one after the other.
+    /// Returns the number of tickets that the consumer could take now.
     pub(super) fn ready(&self) -> usize {
         let done =
             |ticket: usize| matches!(self.places[self.slot_of(ticket)], Place::Done { ticket: it, .. } if it == ticket);
@@ -207,7 +208,7 @@ impl Model {
         }
     }
 
-    /// Whether a consumer that works, too, has something to claim that may be what comes next.
+    /// Whether a consumer that also works can claim parts of the ticket it waits for.
     pub(super) fn has_work(&self) -> bool {
         match self.delivery {
             Delivery::InOrder => {

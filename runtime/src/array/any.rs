@@ -18,10 +18,10 @@ use crate::tensor::{AnyTensorView, TensorView, describe, no_such_row};
 /// An array that owns its elements, in C order, in memory or in a memory-mapped file.
 ///
 /// Made from an [`Array`] by `From`, without a copy, or by the functions of [`source`](crate::source). The first
-/// dimension counts the rows; an array without dimensions is one number and has one row, itself.
+/// dimension counts the rows. An array without dimensions is a single number and has one row: itself.
 ///
-/// A mapped file must not be changed while the array lives, which whoever called [`map_npy`](crate::source::map_npy) has
-/// promised.
+/// A mapped file must not change while the array lives, as the caller of [`map_npy`](crate::source::map_npy) has
+/// guaranteed.
 ///
 /// ```
 /// use slotline::array::{AnyArray, Array};
@@ -37,18 +37,18 @@ pub struct AnyArray {
     storage: Storage,
     dtype: DType,
     shape: Shape,
-    /// `shape.rows()`.
+    /// Cached `shape.rows()`.
     len: usize,
-    /// Bytes in one row.
+    /// The size of a row, in bytes.
     row_size: usize,
 }
 
 impl AnyArray {
-    /// An array over the part of a mapped file that starts `offset` bytes into it. Whoever made the mapping has promised that
-    /// the file is not changed as long as the mapping lives.
+    /// Makes an array over the part of a mapped file that starts at `offset` bytes. The code that made the mapping
+    /// guarantees that the file does not change while the mapping lives.
     ///
-    /// `None` if that can't be read in place: it isn't aligned to `dtype`; the file is too short; or `dtype` is
-    /// `Bool`, whose bytes are not all valid.
+    /// Returns `None` if the data can't be read in place: it isn't aligned to `dtype`, the file is too short, or
+    /// `dtype` is `Bool`, for which not all bytes are valid.
     #[cfg(feature = "npy")]
     pub(crate) fn from_map(map: Mmap, offset: usize, dtype: DType, shape: Shape) -> Option<Self> {
         let size = shape.elements()?.checked_mul(dtype.size())?;
@@ -57,16 +57,16 @@ impl AnyArray {
         (aligned && dtype != DType::Bool).then(|| Self::from_checked(storage, dtype, shape))
     }
 
-    /// An array over storage that holds exactly `shape`'s elements, aligned and valid, which [`row_bytes`](Self::row_bytes) relies
-    /// on.
+    /// Makes an array over storage that holds exactly `shape`'s elements, aligned and valid.
+    /// [`row_bytes`](Self::row_bytes) relies on that.
     fn from_checked(storage: Storage, dtype: DType, shape: Shape) -> Self {
-        // Can only be cut off if there are no rows.
+        // This saturates only if there are no rows.
         let row_size = shape.row_elements().saturating_mul(dtype.size());
         AnyArray { storage, dtype, len: shape.rows(), row_size, shape }
     }
 
-    /// An array over memory that another made and keeps, without a copy: elements from `start`, in C order. Once the array
-    /// is gone, `owner` is dropped, on whichever thread that is.
+    /// Makes an array over memory that other code allocated and owns, without a copy: elements from `start`, in C
+    /// order. When the array is dropped, `owner` is dropped too, on the same thread.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -78,7 +78,7 @@ impl AnyArray {
     ///
     /// let memory: Arc<[f32]> = [1.0, 2.0, 3.0, 4.0].into();
     /// let start = NonNull::from(&memory[0]).cast();
-    /// // SAFETY: the slice has four numbers, and nobody can change them; a clone keeps them.
+    /// // SAFETY: the slice has four numbers that cannot change, and the clone keeps it alive.
     /// let array = unsafe { AnyArray::from_raw_parts(DType::F32, Shape::new(&[2, 2])?, start, memory.clone())? };
     /// assert_eq!(array.typed::<f32>().unwrap().row(1).as_slice(), [3.0, 4.0]);
     /// # Ok::<(), slotline::shape::ShapeError>(())
@@ -86,13 +86,14 @@ impl AnyArray {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::TooLarge`] if the shape has more bytes than memory can have.
+    /// [`ShapeError::TooLarge`] if the shape has more bytes than can be addressed.
     ///
     /// # Safety
     ///
-    /// From `start` there must be as many elements as `shape` has, aligned to `dtype` (even if there are none), valid (for
-    /// `Bool`, only 0 and 1), in place and unchanged until `owner` is dropped. `owner` is moved, so it must hold them behind a
-    /// pointer that may be moved: an `Arc`, a `Vec` or a handle, and neither a `Box` nor the elements themselves.
+    /// `start` must point to as many elements as `shape` has. They must be aligned to `dtype` (even if there are none),
+    /// valid (for `Bool`, only 0 and 1), and must stay in place and unchanged until `owner` is dropped. `owner` is
+    /// moved, so it must hold the elements behind a pointer that may be moved: an `Arc`, a `Vec` or a handle, but not a
+    /// `Box` or the elements themselves.
     pub unsafe fn from_raw_parts(
         dtype: DType,
         shape: Shape,
@@ -104,24 +105,25 @@ impl AnyArray {
             return Err(ShapeError::TooLarge { shape });
         };
         debug_assert_eq!(start.align_offset(dtype.align()), 0);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the elements are in place, initialised and unchanged until `owner` is
+        // dropped.
         let storage = unsafe { Storage::foreign(start, bytes, Box::new(owner)) };
         Ok(Self::from_checked(storage, dtype, shape))
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The lengths of the dimensions, first to last.
+    /// Returns the lengths of the dimensions, first to last.
     #[inline]
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    /// Returns the number of rows: the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -142,32 +144,33 @@ impl AnyArray {
         self.storage.is_pinned()
     }
 
-    /// A copy in page-locked memory, from which a GPU's copy engine reads without another copy on the way.
+    /// Copies the array to page-locked memory, which a GPU's copy engine reads directly, without an intermediate copy.
     ///
-    /// The memory is the copy's own: whole pages, aligned to 4096 bytes, locked by `mlock` until it is dropped.
+    /// The copy owns its memory: whole pages, aligned to 4096 bytes, locked by `mlock` until they are dropped.
     ///
     /// # Errors
     ///
-    /// [`PinMemoryError`] if the system has not so much memory, or refuses to lock it.
+    /// [`PinMemoryError`] if the memory cannot be allocated or locked.
     pub fn pin_memory(&self) -> Result<AnyArray, PinMemoryError> {
         let pages = locked_copy(self.bytes())?;
         let storage = Storage::pinned(pages, self.bytes().len());
         Ok(Self::from_checked(storage, self.dtype, self.shape.clone()))
     }
 
-    /// Bytes in one row.
+    /// Returns the size of a row, in bytes.
     #[inline]
     pub fn row_size(&self) -> usize {
         self.row_size
     }
 
-    /// All elements as bytes in the machine's byte order, aligned to the dtype.
+    /// Returns all elements as bytes in the machine's byte order, aligned to the dtype.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.storage.bytes()
     }
 
-    /// Row `i` as bytes in the machine's byte order, aligned to the dtype; the fastest way to a row.
+    /// Returns row `i` as bytes in the machine's byte order, aligned to the dtype. This is the fastest way to read a
+    /// row.
     ///
     /// # Panics
     ///
@@ -179,12 +182,12 @@ impl AnyArray {
             no_such_row(i, self.len);
         }
         let start = i * self.row_size;
-        // SAFETY: the storage has len * row_size bytes (checked where it was made, and nothing changes either later)
-        // and i < len, so that the row's end (i + 1) * row_size is at most that, and nothing overflows.
+        // SAFETY: the storage has len * row_size bytes, which the constructor checked and nothing changes later, and i
+        // < len. So the row's end, (i + 1) * row_size, is at most that, and nothing overflows.
         unsafe { self.bytes().get_unchecked(start..start + self.row_size) }
     }
 
-    /// Row `i` as a view that knows its type and shape.
+    /// Returns row `i` as a view with its type and shape.
     ///
     /// # Panics
     ///
@@ -192,26 +195,26 @@ impl AnyArray {
     #[inline]
     #[track_caller]
     pub fn row(&self, i: usize) -> AnyTensorView<'_> {
-        // SAFETY: the row is as long as its shape says. It starts a multiple of the dtype's size after the storage's
-        // aligned start, and the storage's elements are valid.
+        // SAFETY: the row is as long as its shape requires. It starts at a multiple of the dtype's size from the
+        // storage's aligned start, and the storage's elements are valid.
         unsafe { AnyTensorView::from_raw_parts(self.dtype, self.shape.row(), self.row_bytes(i)) }
     }
 
-    /// A view of the whole array.
+    /// Returns a view of the whole array.
     pub fn view(&self) -> AnyTensorView<'_> {
-        // SAFETY: the storage holds exactly the elements of the shape, aligned and valid; `storage` says so.
+        // SAFETY: by the invariant of `storage`, it holds exactly the elements of the shape, aligned and valid.
         unsafe { AnyTensorView::from_raw_parts(self.dtype, self.shape.clone(), self.bytes()) }
     }
 
-    /// A view of the whole array with its type known to the compiler; `None` if `T` isn't the dtype.
+    /// Returns a view of the whole array with its type known to the compiler, or `None` if `T` isn't the dtype.
     pub fn typed<T: Element>(&self) -> Option<TensorView<'_, T>> {
         self.view().typed()
     }
 
-    /// The array with its type known to the compiler.
+    /// Converts the array to one with its type known to the compiler.
     ///
-    /// Without a copy if the elements are in ordinary memory. Those of a mapped file, of pinned memory or of another's are
-    /// copied, and the file or the memory is let go.
+    /// This does not copy if the elements are in ordinary memory. Elements in a mapped file, in pinned memory or in
+    /// memory of other code are copied, and the file or memory is released.
     ///
     /// # Errors
     ///
@@ -229,10 +232,10 @@ impl AnyArray {
         }
     }
 
-    /// Hints to the CPU that row `i` is about to be read: its first 32 cache lines.
+    /// Hints to the CPU that row `i` will be read soon: prefetches its first 32 cache lines.
     ///
-    /// Does nothing if there is no such row, and on machines other than x86-64. Never waits for a disk: a mapped
-    /// file's page that isn't in memory stays where it is.
+    /// Does nothing if there is no row `i`, or on machines other than x86-64. Never waits for a disk: pages of a mapped
+    /// file that aren't in memory are not loaded.
     #[inline]
     pub fn prefetch_row(&self, i: usize) {
         if i < self.len {

@@ -1,13 +1,13 @@
 //! Arrays that own their data: [`Array`] with a type known to the compiler, [`AnyArray`] with one known at run time.
 //!
-//! Reading rows is what a loader does most, so both keep the size of a row at hand: a row costs one comparison and
-//! one multiplication, and never an allocation.
+//! Reading rows is a loader's most frequent operation, so both cache the size of a row: reading a row costs one
+//! comparison and one multiplication, and never an allocation.
 //!
 //! - `typed`: [`Array`], over a `Vec`.
 //! - `any`: [`AnyArray`], in memory, pinned or memory-mapped.
 //! - `stack`: tensors stacked into an [`AnyArray`].
 //! - `pinned`: copies in page-locked memory.
-//! - `storage`: who keeps an [`AnyArray`]'s bytes alive; the `unsafe` part.
+//! - `storage`: the owner of an [`AnyArray`]'s bytes; the `unsafe` part.
 
 mod any;
 mod pinned;

@@ -8,12 +8,12 @@ use crate::arena::{Memory, Pages, has_room, lock_limit};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinMemoryError {
-    /// There is not so much memory.
-    #[error("{bytes} bytes of memory can't be had ({source}); make the array smaller")]
+    /// The memory could not be allocated.
+    #[error("{bytes} bytes of memory cannot be allocated ({source}); make the array smaller")]
     Memory {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refused to lock the memory.
@@ -22,16 +22,16 @@ pub enum PinMemoryError {
         limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"))
     )]
     Lock {
-        /// Bytes to be locked: whole pages.
+        /// The number of bytes to lock: whole pages.
         bytes: usize,
-        /// `RLIMIT_MEMLOCK` in bytes, for all that this process locks together; `None` if there is no limit.
+        /// `RLIMIT_MEMLOCK` in bytes, for everything that this process locks; `None` if there is no limit.
         limit: Option<u64>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A copy in locked pages, which are zero from its end on.
+/// Copies the bytes to locked pages, which are zero after the end of the copy.
 pub(super) fn locked_copy(bytes: &[u8]) -> Result<Pages, PinMemoryError> {
     let refused = |source| PinMemoryError::Memory { bytes: bytes.len(), source };
     if !has_room(bytes.len()) {
@@ -39,7 +39,7 @@ pub(super) fn locked_copy(bytes: &[u8]) -> Result<Pages, PinMemoryError> {
     }
     let mut pages = Pages::new(bytes.len()).map_err(refused)?;
     pages.lock().map_err(|source| PinMemoryError::Lock { bytes: pages.len(), limit: lock_limit(), source })?;
-    // SAFETY: the pages are new, nobody else's, and as many bytes or more.
+    // SAFETY: the pages are new, owned only by `pages`, and at least as many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.start().as_ptr(), bytes.len()) };
     Ok(pages)
 }
@@ -49,7 +49,7 @@ mod tests {
     use crate::array::{AnyArray, Array};
 
     #[test]
-    fn a_pinned_array_is_a_copy_on_pages_of_its_own() {
+    fn a_pinned_array_is_a_copy_in_its_own_pages() {
         let array = AnyArray::from(Array::new((0..3000_u32).collect(), &[3, 1000]).unwrap());
         let pinned = array.pin_memory().unwrap();
         assert!(pinned.is_pinned() && !array.is_pinned() && !pinned.is_mapped());
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_without_elements_can_be_pinned_too() {
+    fn arrays_without_elements_can_be_pinned() {
         let pinned = AnyArray::from(Array::<f64>::new(vec![], &[0, 7]).unwrap()).pin_memory().unwrap();
         assert!(pinned.is_pinned() && pinned.typed::<f64>().unwrap().is_empty());
     }

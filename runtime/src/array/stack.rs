@@ -1,4 +1,4 @@
-//! Tensors of one shape, one after the other in a new array.
+//! Stacking tensors of one shape into a new array.
 
 use std::collections::TryReserveError;
 
@@ -8,41 +8,41 @@ use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::{Shape, ShapeError};
 use crate::tensor::AnyTensorView;
 
-/// Why tensors could not be [stacked](AnyArray::stack). `at` counts the tensors from 0.
+/// The error of [`AnyArray::stack`]. `at` counts the tensors from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
-    /// No tensors.
-    #[error("there is nothing to stack; give at least one tensor")]
+    /// There are no tensors.
+    #[error("there are no tensors to stack; pass at least one")]
     Empty,
-    /// A tensor of another dtype than the first one's.
+    /// A tensor's dtype differs from the first tensor's.
     #[error("tensor {at} is {found}, but tensor 0 is {expected}; convert them to one dtype")]
     DType {
-        /// The tensor.
+        /// The number of the tensor.
         at: usize,
-        /// The dtype of the first one.
+        /// The dtype of the first tensor.
         expected: DType,
-        /// The dtype of this one.
+        /// The dtype of this tensor.
         found: DType,
     },
-    /// A tensor of another shape than the first one's.
+    /// A tensor's shape differs from the first tensor's.
     #[error("tensor {at} has shape {found:?}, but tensor 0 has {expected:?}; resize or pad them")]
     Shape {
-        /// The tensor.
+        /// The number of the tensor.
         at: usize,
-        /// The shape of the first one.
+        /// The shape of the first tensor.
         expected: Vec<usize>,
-        /// The shape of this one.
+        /// The shape of this tensor.
         found: Vec<usize>,
     },
-    /// The result has no possible shape.
+    /// The result has no valid shape.
     #[error(transparent)]
     Result(#[from] ShapeError),
     /// The result needs more memory than the system has.
     #[error("{tensors} tensors stacked are {bytes} bytes, more than the system has; stack fewer")]
     Memory {
-        /// How many tensors.
+        /// The number of tensors.
         tensors: usize,
-        /// Bytes of all.
+        /// The size of all tensors, in bytes.
         bytes: u128,
     },
 }
@@ -50,11 +50,11 @@ pub enum StackError {
 impl AnyArray {
     /// Copies tensors of one dtype and shape into a new array, along a new first dimension, as `torch.stack` does.
     ///
-    /// The tensors are iterated twice, first to check them.
+    /// The tensors are iterated twice: once to check them, and once to copy them.
     ///
     /// # Panics
     ///
-    /// If a clone of the iterator gives other tensors than the iterator did.
+    /// If a clone of the iterator yields different tensors than the iterator did.
     ///
     /// ```
     /// use slotline::array::{AnyArray, Array};
@@ -68,7 +68,8 @@ impl AnyArray {
     ///
     /// # Errors
     ///
-    /// See [`StackError`]. Large results are compared with the [available memory](crate::arena::available_memory) first.
+    /// See [`StackError`]. The size of a large result is first compared with the [available
+    /// memory](crate::arena::available_memory).
     pub fn stack<'a>(
         tensors: impl IntoIterator<Item = AnyTensorView<'a>, IntoIter: Clone>,
     ) -> Result<Self, StackError> {
@@ -89,7 +90,7 @@ impl AnyArray {
         if shape.elements().is_none() {
             return Err(ShapeError::TooLarge { shape }.into());
         }
-        // The same tensor may come any number of times, so the sum may be anything.
+        // The same tensor may occur any number of times, so the sum has no limit.
         let bytes = first.bytes().len() as u128 * len as u128;
         let refused = || StackError::Memory { tensors: len, bytes };
         if !usize::try_from(bytes).is_ok_and(has_room) {
@@ -104,14 +105,14 @@ impl From<AnyTensorView<'_>> for AnyArray {
     ///
     /// # Panics
     ///
-    /// If there is no memory for the copy.
+    /// If the memory for the copy cannot be allocated.
     fn from(tensor: AnyTensorView<'_>) -> Self {
         let shape = Shape::new(tensor.shape()).expect("the shape of a tensor");
-        joined(tensor.dtype(), shape, std::iter::once(tensor)).expect("memory for a copy")
+        joined(tensor.dtype(), shape, std::iter::once(tensor)).expect("the memory for a copy can be allocated")
     }
 }
 
-/// An array of this shape, made of all elements of these, which are of type `dtype` and as many as the shape has.
+/// Makes an array of this shape from all elements of `parts`, which are of type `dtype` and as many as the shape needs.
 fn joined<'v>(
     dtype: DType,
     shape: Shape,
@@ -120,8 +121,8 @@ fn joined<'v>(
     for_dtype!(dtype, T => typed::<T>(shape, parts))
 }
 
-/// What was checked.
-const CLONES: &str = "tensors of one dtype and shape, each time that they are iterated";
+/// The invariant that `stack` has checked.
+const CLONES: &str = "a clone of the iterator yields the same tensors";
 
 fn typed<'v, T: Element>(
     shape: Shape,
@@ -143,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_memory_is_an_error() {
+    fn a_result_larger_than_memory_is_an_error() {
         let part = array(vec![0_u8; 1 << 24], &[1 << 24]);
         let error = AnyArray::stack(std::iter::repeat_n(part.view(), 1 << 20)).unwrap_err();
         assert_eq!(error, StackError::Memory { tensors: 1 << 20, bytes: 1 << 44 });
     }
 
     #[test]
-    fn shapes_that_cant_be_counted_or_have_no_room_for_a_dimension_are_errors() {
+    fn too_many_elements_or_dimensions_are_errors() {
         let hollow = array::<u8>([], &[0, isize::MAX as usize]);
         assert!(AnyArray::stack([hollow.view()]).is_ok());
         let error = AnyArray::stack([hollow.view(), hollow.view()]).unwrap_err();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_dtype_or_shape_or_is_nothing_is_an_error() {
+    fn mismatched_or_missing_tensors_are_errors() {
         let (first, long, other) = (array([1_u8], &[1]), array([1_u8, 2], &[2]), array([1_i8], &[1]));
         assert_eq!(AnyArray::stack([]), Err(StackError::Empty));
         let error = AnyArray::stack([first.view(), first.view(), long.view()]).unwrap_err();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dtype_is_stacked_and_copied() {
+    fn every_dtype_can_be_stacked_and_copied() {
         let f16 = |bits: u16| f16::from_le_bytes(bits.to_le_bytes());
         let bf16 = |bits: u16| bf16::from_le_bytes(bits.to_le_bytes());
         macro_rules! check {

@@ -9,7 +9,7 @@ use crate::tensor::{TensorView, describe, no_such_row};
 
 /// An array that owns its elements, in C order.
 ///
-/// The first dimension counts the rows; an array without dimensions is one number and has one row, itself.
+/// The first dimension counts the rows. An array without dimensions is a single number and has one row: itself.
 ///
 /// ```
 /// use slotline::array::Array;
@@ -24,46 +24,46 @@ pub struct Array<T: Element> {
     /// As many elements as the shape has.
     data: Vec<T>,
     shape: Shape,
-    /// `shape.rows()`.
+    /// Cached `shape.rows()`.
     len: usize,
-    /// `shape.row_elements()`.
+    /// Cached `shape.row_elements()`.
     row_len: usize,
 }
 
 impl<T: Element> Array<T> {
-    /// An array of this shape over `data`, which is taken as it is.
+    /// Makes an array of this shape over `data`, without a copy.
     ///
     /// # Errors
     ///
-    /// If `shape` has too many dimensions, or needs another number of elements than `data` has; the message says both
-    /// numbers.
+    /// If `shape` has too many dimensions, or needs a different number of elements than `data` has; the message gives
+    /// both numbers.
     pub fn new(data: Vec<T>, shape: &[usize]) -> Result<Self, ShapeError> {
         Self::with_shape(data, Shape::new(shape)?)
     }
 
-    /// [`new`](Array::new), for a [`Shape`] that exists already.
+    /// Makes an array, like [`new`](Array::new), from an existing [`Shape`].
     ///
     /// # Errors
     ///
-    /// If `shape` needs another number of elements than `data` has; the message says both numbers.
+    /// If `shape` needs a different number of elements than `data` has; the message gives both numbers.
     pub fn with_shape(data: Vec<T>, shape: Shape) -> Result<Self, ShapeError> {
         shape.check_len(data.len())?;
         Ok(Self::from_checked(data, shape))
     }
 
-    /// An array over data that has exactly `shape`'s elements, which [`row_slice`](Self::row_slice) relies on.
+    /// Makes an array over data that has exactly `shape`'s elements. [`row_slice`](Self::row_slice) relies on that.
     pub(super) fn from_checked(data: Vec<T>, shape: Shape) -> Self {
         debug_assert_eq!(shape.elements(), Some(data.len()));
         Array { len: shape.rows(), row_len: shape.row_elements(), data, shape }
     }
 
-    /// The lengths of the dimensions, first to last.
+    /// Returns the lengths of the dimensions, first to last.
     #[inline]
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// The number of rows: the length of the first dimension, or 1 if there is none.
+    /// Returns the number of rows: the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -74,23 +74,23 @@ impl<T: Element> Array<T> {
         self.len == 0
     }
 
-    /// All elements, in C order.
+    /// Returns all elements, in C order.
     #[inline]
     pub fn as_slice(&self) -> &[T] {
         &self.data
     }
 
-    /// All elements, in C order, without a copy.
+    /// Returns all elements, in C order, without a copy.
     pub fn into_vec(self) -> Vec<T> {
         self.data
     }
 
-    /// A view of the whole array.
+    /// Returns a view of the whole array.
     pub fn view(&self) -> TensorView<'_, T> {
         TensorView::from_checked(&self.data, self.shape.clone())
     }
 
-    /// Row `i` as a view that knows its shape.
+    /// Returns row `i` as a view with its shape.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl<T: Element> Array<T> {
         TensorView::from_checked(self.row_slice(i), self.shape.row())
     }
 
-    /// The elements of row `i`; the fastest way to a row.
+    /// Returns the elements of row `i`. This is the fastest way to read a row.
     ///
     /// # Panics
     ///
@@ -113,14 +113,14 @@ impl<T: Element> Array<T> {
             no_such_row(i, self.len);
         }
         let start = i * self.row_len;
-        // SAFETY: the data has len * row_len elements (checked where it was made, and nothing changes either later) and
-        // i < len, so that the row's end (i + 1) * row_len is at most that, and nothing overflows.
+        // SAFETY: the data has len * row_len elements, which the constructor checked and nothing changes later, and i <
+        // len. So the row's end, (i + 1) * row_len, is at most that, and nothing overflows.
         unsafe { self.data.get_unchecked(start..start + self.row_len) }
     }
 
-    /// Hints to the CPU that row `i` is about to be read: its first 32 cache lines.
+    /// Hints to the CPU that row `i` will be read soon: prefetches its first 32 cache lines.
     ///
-    /// Does nothing if there is no such row, and on machines other than x86-64.
+    /// Does nothing if there is no row `i`, or on machines other than x86-64.
     #[inline]
     pub fn prefetch_row(&self, i: usize) {
         if i < self.len {
@@ -128,7 +128,7 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// The parts, for [`AnyArray`](super::AnyArray).
+    /// Splits the array, for [`AnyArray`](super::AnyArray).
     pub(super) fn into_parts(self) -> (Vec<T>, Shape) {
         (self.data, self.shape)
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_and_no_numbers_are_arrays_too() {
+    fn arrays_may_be_scalar_or_empty() {
         let one = Array::new(vec![5_u8], &[]).unwrap();
         assert_eq!((one.len(), one.row_slice(0)), (1, &[5][..]));
         let none = Array::<f32>::new(vec![], &[0, 4]).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_told_with_both_numbers() {
+    fn a_wrong_length_reports_both_numbers() {
         let message = Array::new(vec![0_u8; 10], &[3, 4]).unwrap_err().to_string();
         assert_eq!(message, "shape [3, 4] needs 12 elements, but the data has 10");
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn any_row_may_be_prefetched() {
+    fn prefetching_any_row_is_safe() {
         let array = Array::new(vec![0_u8; 3 * 5000], &[3, 5000]).unwrap();
         for i in [0, 2, 3, usize::MAX] {
             array.prefetch_row(i);

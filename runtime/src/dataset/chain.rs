@@ -1,4 +1,4 @@
-//! Iterable datasets one after the other.
+//! Iterable datasets in sequence.
 
 use std::fmt::Write;
 
@@ -6,25 +6,25 @@ use super::{Context, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Fields;
 
-/// The samples of several iterable datasets, one dataset after the other (torch's `ChainDataset`).
+/// The samples of several iterable datasets, in sequence (torch's `ChainDataset`).
 ///
-/// Each worker goes through all of them; a dataset's pass is started when the worker comes to it. If it cannot be started,
-/// that is an error in its place, and the worker goes on with the next one. torch refuses datasets by index when the pass
-/// comes to them; here they are of another type. No datasets at all are no samples.
+/// Each worker goes through all of the datasets. A dataset's pass is started when the worker reaches it. If it cannot
+/// be started, the worker reports an error at that point and continues with the next dataset. torch rejects a dataset
+/// by index when the pass reaches it; here such a dataset does not compile. An empty chain has no samples.
 #[derive(Clone, Debug)]
 pub struct ChainDataset<D> {
     datasets: Vec<D>,
 }
 
 impl<D: IterableDataset> ChainDataset<D> {
-    /// These datasets, one after the other.
+    /// Chains these datasets, in this order.
     pub fn new(datasets: impl Into<Vec<D>>) -> Self {
         Self { datasets: datasets.into() }
     }
 }
 
 impl<D> ChainDataset<D> {
-    /// The datasets.
+    /// Returns the datasets.
     pub fn datasets(&self) -> &[D] {
         &self.datasets
     }
@@ -36,7 +36,7 @@ pub struct ChainCursor<C> {
     worker: Option<WorkerInfo>,
     /// The next dataset to start.
     next: usize,
-    /// Of the one before it, unless that is at its end.
+    /// The cursor of the dataset before `next`; `None` if that one has ended.
     cursor: Option<C>,
 }
 
@@ -55,9 +55,9 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
                 at.next += 1;
                 at.cursor = Some(dataset.iter(at.worker)?);
             }
-            // SAFETY: if there is a sample, it is returned and the references are not used again. If there is none, nothing
-            // borrows from them: `next` is written for every lifetime, and an error borrows nothing. (The compiler takes them to
-            // be borrowed in either case.)
+            // SAFETY: if there is a sample, it is returned and the references are not used again. If there is none,
+            // nothing borrows from them: `next` is implemented for every lifetime, and an error borrows nothing. (The
+            // compiler assumes a borrow in either case.)
             let (again, cx) = unsafe { (&mut *std::ptr::from_mut(at), &mut *std::ptr::from_mut(cx)) };
             if let (Some(dataset), Some(cursor)) = (self.datasets.get(again.next - 1), &mut again.cursor)
                 && let Some(sample) = dataset.next(cursor, cx)?
@@ -68,7 +68,7 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         }
     }
 
-    /// If the dataset does that the worker is in.
+    /// Saves the cursor if the current dataset can save its own.
     fn save(&self, at: &Self::Cursor, to: &mut String) -> bool {
         match (&at.cursor, at.next.checked_sub(1).and_then(|i| self.datasets.get(i))) {
             (Some(cursor), Some(dataset)) => save_part(at.next, to, |to| dataset.save(cursor, to)),
@@ -86,28 +86,28 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         Ok(ChainCursor { worker, next, cursor })
     }
 
-    /// The sum of all, if each is known.
+    /// Returns the sum of all lengths, if each is known.
     fn len(&self) -> Option<usize> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Those of the first dataset that knows them.
+    /// Returns the fields of the first dataset that knows them.
     fn fields(&self) -> Option<Fields> {
         self.datasets.iter().find_map(D::fields)
     }
 }
 
-/// Writes the place of a cursor in a chain.
+/// Writes the position of a cursor in a chain.
 fn save_place(place: usize, to: &mut String) -> bool {
     write!(to, "{place}").is_ok()
 }
 
-/// Writes the place of a cursor in a chain, and what the dataset there saves.
+/// Writes the position of a cursor in a chain, and the state that the dataset there saves.
 fn save_part(place: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
     write!(to, "{place}:").is_ok() && save(to)
 }
 
-/// What was written so; the place is at most `last`.
+/// Parses what [`save_place`] or [`save_part`] wrote. The position is at most `last`.
 fn read_place(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
     let (place, inner) = match saved.split_once(':') {
         Some((place, inner)) => (place, Some(inner)),
@@ -118,14 +118,14 @@ fn read_place(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxErro
 }
 
 fn bad_place(saved: &str) -> BoxError {
-    format!("there is no such place in this chain of datasets: {saved:?}").into()
+    format!("{saved:?} is not a position in this chain of datasets").into()
 }
 
-/// The samples of one iterable dataset and then those of another, of the same sample type; made by
+/// The samples of one iterable dataset and then those of another, with the same sample type; made by
 /// [`IterableDataset::chain`].
 ///
-/// As in a [`ChainDataset`], a dataset's pass is started when the worker comes to it, and if it cannot be started, that is an
-/// error in its place.
+/// As in a [`ChainDataset`], a dataset's pass is started when the worker reaches it; if it cannot be started, the
+/// worker reports an error at that point.
 #[derive(Clone, Debug)]
 pub struct Chain2<A, B> {
     first: A,
@@ -137,7 +137,7 @@ impl<A, B> Chain2<A, B> {
         Self { first, second }
     }
 
-    /// The two datasets.
+    /// Returns the two datasets.
     pub fn datasets(&self) -> (&A, &B) {
         (&self.first, &self.second)
     }
@@ -154,7 +154,7 @@ pub struct Chain2Cursor<A, B> {
 enum At<A, B> {
     Start,
     First(A),
-    /// After the first dataset, or its failure to start.
+    /// After the first dataset has ended or failed to start.
     Middle,
     Second(B),
     End,
@@ -177,12 +177,12 @@ where
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        // Where it goes on if a dataset cannot be started is said before.
+        // Each state is set before a start that may fail, so that the next call continues after it.
         if let At::Start = cursor.at {
             cursor.at = At::Middle;
             cursor.at = At::First(self.first.iter(cursor.worker)?);
         }
-        // SAFETY: as in `ChainDataset`: used again only if no sample was had.
+        // SAFETY: as in `ChainDataset`: the references are used again only if no sample was returned.
         let (again, cx_again) = unsafe { (&mut *std::ptr::from_mut(cursor), &mut *std::ptr::from_mut(cx)) };
         if let At::First(first) = &mut again.at {
             if let Some(sample) = self.first.next(first, cx_again)? {
@@ -200,7 +200,7 @@ where
         }
     }
 
-    /// If the dataset does that the worker is in.
+    /// Saves the cursor if the current dataset can save its own.
     fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
         match &cursor.at {
             At::Start => save_place(0, to),
@@ -223,12 +223,12 @@ where
         Ok(Chain2Cursor { worker, at })
     }
 
-    /// The sum of both, if each is known.
+    /// Returns the sum of both lengths, if each is known.
     fn len(&self) -> Option<usize> {
         self.first.len()?.checked_add(self.second.len()?)
     }
 
-    /// Those of the first dataset, or else of the second.
+    /// Returns the fields of the first dataset, or else of the second.
     fn fields(&self) -> Option<Fields> {
         self.first.fields().or_else(|| self.second.fields())
     }
@@ -240,12 +240,12 @@ mod tests {
     use crate::dataset::iter_fn;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// What a pass gives, errors in words.
+    /// Returns the results of a pass, with errors as text.
     fn read(dataset: &impl for<'a> IterableDataset<Sample<'a> = i64>) -> Vec<Result<i64, String>> {
         read_as(dataset, None)
     }
 
-    /// What a pass of one worker gives.
+    /// Returns the results of one worker's pass.
     fn read_as(
         dataset: &impl for<'a> IterableDataset<Sample<'a> = i64>,
         worker: Option<WorkerInfo>,
@@ -255,7 +255,7 @@ mod tests {
             .collect()
     }
 
-    /// The first `len` numbers above `from`; number 13 is an error, and so is a start from 100.
+    /// Returns the first `len` numbers from `from` on. Number 13 is an error, and a start from 100 fails.
     fn numbers(from: i64, len: i64) -> impl for<'a> IterableDataset<Sample<'a> = i64> + Clone {
         iter_fn(move |_| {
             if from == 100 {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn datasets_come_one_after_the_other_with_their_errors_in_place() {
+    fn datasets_and_their_errors_come_in_sequence() {
         let chain = ChainDataset::new([numbers(0, 2), numbers(5, 0), numbers(100, 3), numbers(12, 3)]);
         let want = [Ok(0), Ok(1), Err("no start".into()), Ok(12), Err("thirteen".into()), Ok(14)];
         assert_eq!(read(&chain), want);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_those_of_the_first_dataset_that_knows_them() {
+    fn fields_come_from_the_first_dataset_that_knows_them() {
         let (known, unknown) = (Known(true), Known(false));
         let fields = Some(Fields::of(&0_u8));
         assert_eq!(ChainDataset::new([Known(false), Known(true)]).fields(), fields);
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(ChainDataset::new([Known(false)]).fields(), None);
     }
 
-    /// Knows its fields or does not, and has no samples.
+    /// A dataset without samples that may know its fields.
     struct Known(bool);
 
     impl IterableDataset for Known {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_the_sum_if_each_is_known_and_it_can_be_counted() {
+    fn the_length_is_the_sum_if_known_and_countable() {
         let of = |len| iter_fn(|_| Ok([0_i64].map(Ok))).with_len(len);
         assert_eq!(ChainDataset::new([of(2), of(3)]).len(), Some(5));
         assert_eq!(ChainDataset::new([of(2), of(usize::MAX)]).len(), None);
@@ -350,7 +350,7 @@ mod tests {
         assert!(ChainDataset::new(vec![of(1)].split_off(1)).is_empty());
     }
 
-    /// Lends what is in its cursor.
+    /// Lends its cursor as the sample.
     struct Lender;
 
     impl IterableDataset for Lender {

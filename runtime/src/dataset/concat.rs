@@ -1,16 +1,16 @@
-//! Datasets of one type, one after the other.
+//! Datasets of one type, in sequence.
 
 use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::sample::Fields;
 
-/// The samples of several datasets, one dataset after the other (torch's `ConcatDataset`).
+/// The samples of several datasets, in sequence (torch's `ConcatDataset`).
 ///
-/// An index is found by bisection over the ends of the datasets, which are noted at construction: a dataset that grows
-/// later keeps its share of the indices. For two datasets of different types see
-/// [`Dataset::concat`](super::Dataset::concat). torch's negative indices, which count from the end, do not exist:
-/// indices are `usize`. As torch's, it is read sample by sample, also where its datasets
-/// [read many](Dataset::reads_many) at once.
+/// An index is found by binary search over the ends of the datasets, which are recorded at construction: a dataset that
+/// grows later keeps its share of the indices. For two datasets of different types see
+/// [`Dataset::concat`](super::Dataset::concat). There are no negative indices that count from the end, as torch has:
+/// indices are `usize`. Like torch's, it is read sample by sample, even if its datasets can [read
+/// many](Dataset::reads_many) at once.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -19,37 +19,37 @@ use crate::sample::Fields;
 /// let years = vec![TensorDataset::new((vec![1.0, 2.0], vec![0, 1]))?, TensorDataset::new((vec![3.0], vec![1]))?];
 /// let all = ConcatDataset::new(years)?;
 /// assert_eq!(all.len(), 3);
-/// assert_eq!(all.locate(2), Some((1, 0))); // dataset 1, its sample 0
+/// assert_eq!(all.locate(2), Some((1, 0))); // sample 0 of dataset 1
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ConcatDataset<D> {
     datasets: Vec<D>,
-    /// Of each dataset the index after its last sample; ascending, and the last one is the length.
+    /// For each dataset, the index after its last sample. Ascending; the last one is the length.
     ends: Box<[usize]>,
 }
 
-/// Why datasets could not be put one after the other.
+/// Why datasets could not be concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConcatError {
-    /// There are none.
-    #[error("ConcatDataset: the list of datasets is empty; give at least one dataset")]
+    /// There are no datasets.
+    #[error("ConcatDataset: the list of datasets is empty; pass at least one dataset")]
     Empty,
-    /// Their samples can't be counted.
-    #[error("ConcatDataset: with dataset {place} there are more samples than {max}; leave some out", max = usize::MAX)]
+    /// The total number of samples overflows.
+    #[error("ConcatDataset: dataset {place} makes the total exceed {max} samples; use fewer", max = usize::MAX)]
     TooLong {
-        /// The dataset with which they become too many, counted from 0.
+        /// The dataset at which the total overflows, counted from 0.
         place: usize,
     },
 }
 
 impl<D: Dataset> ConcatDataset<D> {
-    /// These datasets, one after the other.
+    /// Concatenates these datasets, in this order.
     ///
     /// # Errors
     ///
-    /// If there are none, or they have more samples than a `usize` can count.
+    /// If there are no datasets, or they have more samples than a `usize` can count.
     pub fn new(datasets: impl Into<Vec<D>>) -> Result<Self, ConcatError> {
         let datasets = datasets.into();
         if datasets.is_empty() {
@@ -66,15 +66,15 @@ impl<D: Dataset> ConcatDataset<D> {
 }
 
 impl<D> ConcatDataset<D> {
-    /// The datasets.
+    /// Returns the datasets.
     pub fn datasets(&self) -> &[D] {
         &self.datasets
     }
 
-    /// Which dataset sample `index` is in, and at which of its indices; `None` if there is no such sample.
+    /// Returns the dataset that sample `index` is in, and its index there; `None` if `index` is out of range.
     #[inline]
     pub fn locate(&self, index: usize) -> Option<(usize, usize)> {
-        // The first that ends after the index: never an empty one.
+        // The first dataset that ends after the index, which is never an empty one.
         let place = self.ends.partition_point(|&end| end <= index);
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
         (place < self.ends.len()).then(|| (place, index - start))
@@ -102,7 +102,7 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         }
     }
 
-    /// Those of the first dataset that has samples.
+    /// Returns the fields of the first dataset that has samples.
     fn fields(&self) -> Option<Fields> {
         self.datasets.iter().find(|dataset| !dataset.is_empty())?.fields()
     }
@@ -114,17 +114,17 @@ mod tests {
     use crate::dataset::from_fn;
 
     #[test]
-    fn empty_lists_and_endless_ones_are_errors() {
+    fn empty_lists_and_too_many_samples_are_errors() {
         let of = |lens: &[usize]| -> Vec<_> { lens.iter().map(|&len| from_fn(len, |i, _| Ok(i as i64))).collect() };
         assert_eq!(ConcatDataset::new(of(&[])).unwrap_err(), ConcatError::Empty);
         let error = ConcatDataset::new(of(&[1, usize::MAX - 1, 0, 1])).unwrap_err();
         assert_eq!(error, ConcatError::TooLong { place: 3 });
-        assert!(error.to_string().contains("with dataset 3 there are more samples than 18446744073709551615"));
+        assert!(error.to_string().contains("dataset 3 makes the total exceed 18446744073709551615 samples"));
         assert_eq!(ConcatDataset::new(of(&[1, usize::MAX - 1])).unwrap().len(), usize::MAX);
     }
 
     #[test]
-    fn every_index_is_found_and_empty_datasets_are_passed_over() {
+    fn every_index_is_found_and_empty_datasets_are_skipped() {
         let lens = [0, 3, 0, 0, 1, 2, 0];
         let datasets: Vec<_> = lens.iter().map(|&len| from_fn(len, |i, _| Ok(i as i64))).collect();
         let all = ConcatDataset::new(datasets).unwrap();

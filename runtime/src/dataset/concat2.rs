@@ -1,18 +1,19 @@
-//! Two datasets of different types, one after the other.
+//! Two datasets of different types, in sequence.
 
 use super::{ConcatError, Context, Dataset};
 use crate::BoxError;
 use crate::sample::Fields;
 
-/// The samples of one dataset and then those of another, of the same sample type; made by
-/// [`Dataset::concat`](super::Dataset::concat). It is read sample by sample, as a [`ConcatDataset`](super::ConcatDataset) is.
+/// The samples of one dataset and then those of another, with the same sample type; made by
+/// [`Dataset::concat`](super::Dataset::concat). Like a [`ConcatDataset`](super::ConcatDataset), it is read sample by
+/// sample.
 #[derive(Clone, Debug)]
 pub struct Concat2<A, B> {
     first: A,
     second: B,
-    /// Samples in the first.
+    /// The number of samples in the first dataset.
     middle: usize,
-    /// Samples in both.
+    /// The number of samples in both datasets.
     len: usize,
 }
 
@@ -25,7 +26,7 @@ impl<A: Dataset, B: Dataset> Concat2<A, B> {
 }
 
 impl<A, B> Concat2<A, B> {
-    /// The two datasets.
+    /// Returns the two datasets.
     pub fn datasets(&self) -> (&A, &B) {
         (&self.first, &self.second)
     }
@@ -58,7 +59,7 @@ where
         }
     }
 
-    /// Those of the first dataset that has samples.
+    /// Returns the fields of the first dataset that has samples.
     fn fields(&self) -> Option<Fields> {
         if self.middle > 0 { self.first.fields() } else { self.second.fields() }
     }

@@ -1,4 +1,4 @@
-//! What a dataset gets beside the index: random numbers of the sample's own, and memory to reuse.
+//! What a dataset receives in addition to the index: per-sample random numbers, and memory to reuse.
 
 use std::any::Any;
 use std::fmt;
@@ -8,26 +8,26 @@ use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
 use crate::sampler::Places;
 
-/// One thread's surroundings while it reads one sample.
+/// The state of one thread while it reads one sample.
 ///
-/// Its random numbers are a function of the loader's seed, the epoch and the sample's place in the pass: the same for any
-/// number of workers, and with [`DistributedSampler`](crate::sampler::DistributedSampler) of replicas. Its memory belongs to the thread and is reused from sample to
-/// sample.
+/// Its random numbers are a function of the loader's seed, the epoch and the sample's position in the pass: the same
+/// for any number of workers and, with [`DistributedSampler`](crate::sampler::DistributedSampler), of replicas. Its
+/// memory belongs to the thread and is reused from sample to sample.
 ///
-/// The default one, for calling a dataset by hand, is at position 0 of epoch 0 with seed 0.
+/// The default context, for reading a dataset without a loader, is at position 0 of epoch 0 with seed 0.
 #[derive(Default)]
 pub struct Context {
     seed: u64,
     epoch: u32,
     position: u64,
-    /// Of the samples that are read together with this one.
+    /// The positions of the samples that are read together with this one.
     together: Places,
     worker: Option<usize>,
     rng: Option<SampleRng>,
-    /// In words, for alignment.
+    /// Made of 64-bit words, for alignment.
     buffer: Vec<u64>,
     locals: Vec<Box<dyn Any + Send>>,
-    /// As many as were ever asked for; at the same sample as this one.
+    /// The contexts of the sample's parts that were requested so far; at the same sample as this one.
     parts: Vec<Context>,
 }
 
@@ -36,7 +36,8 @@ impl Context {
         Self { worker, ..Self::default() }
     }
 
-    /// Starts a sample of a pass. Both are said each time, as a dataset may have put another context here.
+    /// Starts a sample of a pass. Sets everything each time, as a dataset may have replaced the context with another
+    /// one.
     #[inline]
     pub(crate) fn start(&mut self, seed: u64, epoch: u32, position: u64) {
         if !self.parts.is_empty() {
@@ -52,7 +53,7 @@ impl Context {
         self.set_together(together);
     }
 
-    /// Says which pass the samples belong to.
+    /// Sets the pass that the following samples belong to.
     pub(crate) fn start_pass(&mut self, seed: u64, epoch: u32) {
         (self.seed, self.epoch) = (seed, epoch);
         for (i, part) in self.parts.iter_mut().enumerate() {
@@ -75,8 +76,8 @@ impl Context {
         self.parts.iter_mut().for_each(|part| part.start_sample(position));
     }
 
-    /// Goes to sample `place`, from 0, of those that are [read together](super::Dataset::get_many): random numbers and the
-    /// position are then that sample's, from the start.
+    /// Moves to sample `place`, counted from 0, of those that are [read together](super::Dataset::get_many). The
+    /// position is then that sample's, and its random numbers start from the beginning.
     pub fn go_to(&mut self, place: usize) {
         let together = self.together;
         self.start_sample(together.of(place));
@@ -88,28 +89,30 @@ impl Context {
         self.parts.iter_mut().for_each(|part| part.set_together(together));
     }
 
-    /// This sample's random numbers; asking again goes on with them.
+    /// Returns this sample's random numbers. A second call continues the sequence.
     #[inline]
     pub fn rng(&mut self) -> &mut SampleRng {
         self.rng.get_or_insert_with(|| SampleRng::new(self.seed, self.epoch, self.position))
     }
 
-    /// The sample's place in the pass, from 0; of a [replica](crate::sampler::DistributedSampler) in the pass of all replicas.
+    /// Returns the sample's position in the pass, from 0; for a [replica](crate::sampler::DistributedSampler), in the
+    /// pass over all replicas.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// How many passes the loader made before this one.
+    /// Returns the number of passes that the loader made before this one.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Which worker reads the sample; `None` on the consumer's own thread.
+    /// Returns the number of the worker that reads the sample; `None` on the consumer's thread.
     pub fn worker(&self) -> Option<usize> {
         self.worker
     }
 
-    /// Memory for `len` elements, with some earlier contents: allocated only when longer than ever before.
+    /// Returns memory for `len` elements, with arbitrary earlier contents. Allocates only if `len` is larger than ever
+    /// before.
     pub fn buffer<T: Element>(&mut self, len: usize) -> &mut [T] {
         let words = len.saturating_mul(size_of::<T>()).div_ceil(size_of::<u64>());
         if self.buffer.len() < words {
@@ -118,12 +121,12 @@ impl Context {
         if T::DTYPE == DType::Bool {
             self.buffer[..words].fill(0);
         }
-        // SAFETY: the words hold at least `len` elements, are aligned for any element type, initialised, and any bits
-        // are a value of every element type but bool, for which they are zero.
+        // SAFETY: the words hold at least `len` elements, are aligned for any element type, and are initialised. Any
+        // bits are a value of every element type except bool, for which they are zero.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.as_mut_ptr().cast(), len) }
     }
 
-    /// The thread's own `T`, made on first use and kept: a decoder, a file handle, buffers of other kinds.
+    /// Returns the thread's own `T`, made on first use and kept: a decoder, a file handle, buffers of other kinds.
     pub fn local<T: Default + Send + 'static>(&mut self) -> &mut T {
         let known = self.locals.iter().position(|local| local.is::<T>());
         let place = known.unwrap_or_else(|| {
@@ -133,12 +136,13 @@ impl Context {
         self.locals[place].downcast_mut().expect("was found by its type")
     }
 
-    /// Contexts for `N` parts of the sample, to read each from a dataset of its own while the others exist.
+    /// Returns contexts for `N` parts of the sample, so that each part can be read from a separate dataset while the
+    /// others exist.
     ///
-    /// Each part has memory and random numbers of its own. What part `i` draws depends on the seed, the epoch, the
-    /// position and `i` only, and is independent of the other parts and of this context's own
-    /// [`rng`](Self::rng). The parts are made on first use and kept; asking again for the same sample gives the same
-    /// ones, which go on with their random numbers.
+    /// Each part has its own memory and random numbers. What part `i` draws depends only on the seed, the epoch, the
+    /// position and `i`, and is independent of the other parts and of this context's [`rng`](Self::rng). The parts are
+    /// made on first use and kept; a second call for the same sample returns the same ones, which continue their random
+    /// numbers.
     ///
     /// ```
     /// use slotline::BoxError;
@@ -168,7 +172,7 @@ impl Context {
         while self.parts.len() < N {
             self.add_part();
         }
-        self.parts.first_chunk_mut().expect("as many were made")
+        self.parts.first_chunk_mut().expect("at least N parts were made")
     }
 
     #[cold]
@@ -180,7 +184,7 @@ impl Context {
     }
 }
 
-/// The seed of part `i`: random numbers of a position that no pass is long enough to have, where `i` is the epoch.
+/// Returns the seed of part `i`: drawn at a position that no pass is long enough to reach, with `i` as the epoch.
 fn part_seed(seed: u64, i: usize) -> u64 {
     SampleRng::new(seed, i as u32, u64::MAX).next_u64()
 }
@@ -200,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_numbers_belong_to_the_sample_and_go_on_within_it() {
+    fn random_numbers_belong_to_the_sample() {
         let mut cx = Context::new(None);
         cx.start_pass(7, 1);
         cx.start_sample(3);
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_samples_that_are_read_together_has_its_own_numbers_in_any_order() {
+    fn samples_that_are_read_together_have_separate_numbers() {
         let draw = |cx: &mut Context| {
             let [a, b] = cx.parts();
             let parts = [a.rng().next_u64(), b.rng().next_u64()];
@@ -231,7 +235,7 @@ mod tests {
             together.go_to(place);
             assert_eq!(draw(&mut together), draw(&mut alone));
         }
-        // A part that goes to a sample counts from the same first one.
+        // A part that moves to a sample counts from the same first sample.
         let [part] = together.parts();
         part.go_to(2);
         assert_eq!(part.position(), 22);
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_numbers_of_their_own_that_depend_on_the_sample_only() {
+    fn parts_have_separate_numbers_for_each_sample() {
         let draw = |cx: &mut Context| {
             let [a, b] = cx.parts();
             let (first, second) = (a.rng().next_u64(), b.rng().next_u64());
@@ -266,10 +270,10 @@ mod tests {
             let mut fresh = Context::new(None);
             fresh.start_pass(seed, epoch);
             fresh.start_sample(position);
-            assert_eq!(drawn, draw(&mut fresh), "however old the parts are");
+            assert_eq!(drawn, draw(&mut fresh), "the age of the parts does not matter");
             let [a, _] = used.parts();
             assert_eq!((a.position(), a.epoch(), a.worker()), (position, epoch, Some(3)));
-            assert_ne!(a.rng().next_u64(), drawn.0[0], "asking again goes on");
+            assert_ne!(a.rng().next_u64(), drawn.0[0], "a second call continues the sequence");
             seen.extend(drawn.0);
             seen.insert(drawn.1);
         }
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_memory_of_their_own_and_keep_it() {
+    fn parts_have_separate_memory_and_keep_it() {
         let mut cx = Context::new(None);
         let [a, b] = cx.parts();
         let (ours, theirs) = (a.buffer::<u8>(8), b.buffer::<u8>(8));

@@ -1,21 +1,21 @@
-//! What is said of an index that a dataset does not have.
+//! The error for an index that is out of range.
 
 use crate::BoxError;
 
-/// An index that is not one of the dataset's: a sampler of one's own gave it, or the dataset became shorter.
+/// An index that is not below the dataset's length: a custom sampler returned it, or the dataset became shorter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{dataset}: index {index} is not below its length, {len}; check the sampler that gave this index")]
+#[error("{dataset}: index {index} is not below its length, {len}; check the sampler that returned it")]
 pub struct OutOfRange {
     /// The dataset's name.
     pub dataset: &'static str,
     /// The index.
     pub index: usize,
-    /// How many samples the dataset has.
+    /// The number of samples in the dataset.
     pub len: usize,
 }
 
 impl OutOfRange {
-    /// As an error of `get`, made out of the way of the samples that are there.
+    /// Makes the error that `get` returns; out of line, to keep the hot path small.
     #[cold]
     #[inline(never)]
     pub(crate) fn error(dataset: &'static str, index: usize, len: usize) -> BoxError {

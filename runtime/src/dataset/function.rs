@@ -1,4 +1,4 @@
-//! A dataset made of a function.
+//! A dataset made from a function.
 
 use std::fmt;
 
@@ -6,13 +6,14 @@ use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::sample::Sample;
 
-/// A dataset of `len` samples that `get` makes from their index.
+/// Makes a dataset of `len` samples that `get` computes from their index.
 ///
 /// ```
 /// let squares = slotline::dataset::from_fn(1_000, |index, _| Ok((index as i64, (index * index) as f32)));
 /// ```
 ///
-/// An index that is not below `len`, which only a wrong sampler gives, is an [`OutOfRange`] and not for `get`.
+/// For an index that is not below `len`, which only a faulty sampler returns, the result is [`OutOfRange`]; `get` is
+/// not called.
 ///
 /// The samples must own what they hold; for samples that borrow, implement [`Dataset`].
 pub fn from_fn<S, F>(len: usize, get: F) -> FnDataset<F>

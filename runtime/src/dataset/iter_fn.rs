@@ -1,4 +1,4 @@
-//! An iterable dataset made of a function that gives iterators.
+//! An iterable dataset made from a function that returns iterators.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{Context, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Sample;
 
-/// An iterable dataset whose passes are the iterators that `start` makes, one for each worker.
+/// Makes an iterable dataset whose passes are the iterators that `start` returns, one for each worker.
 ///
 /// ```
 /// use slotline::Loader;
@@ -30,7 +30,7 @@ where
     IterFn { start, len: None }
 }
 
-/// The dataset that [`iter_fn`] makes.
+/// The dataset returned by [`iter_fn`].
 #[derive(Clone)]
 pub struct IterFn<F> {
     start: F,
@@ -38,7 +38,7 @@ pub struct IterFn<F> {
 }
 
 impl<F> IterFn<F> {
-    /// Says how many samples there are in a pass, over all workers.
+    /// Sets the number of samples in a pass, over all workers.
     #[must_use]
     pub fn with_len(mut self, len: usize) -> Self {
         self.len = Some(len);

@@ -1,4 +1,4 @@
-//! Datasets that are read from the start: streams, logs, archives, anything without an index.
+//! Datasets that are read in sequence: streams, logs, archives, anything without an index.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use super::{Chain2, Context, Map, WorkerInfo};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 
-/// Samples that come one after the other (torch's `IterableDataset`).
+/// A dataset whose samples are read in sequence (torch's `IterableDataset`).
 ///
-/// Each worker reads its own replica: what [`iter`](Self::iter) starts is that worker's alone. So that a sample does not come
-/// once for each worker, `iter` is told which worker it is for, and [`WorkerInfo::share`] says what its part is.
+/// Each worker has its own replica of the pass: the cursor that [`iter`](Self::iter) returns belongs to that worker.
+/// Without division, each sample would be read once by each worker. So `iter` receives the worker's [`WorkerInfo`], and
+/// [`WorkerInfo::share`] computes the worker's part.
 ///
 /// ```
 /// use slotline::dataset::{Context, IterableDataset};
@@ -34,50 +35,52 @@ use crate::sample::{Fields, Sample};
 /// let mut loader = Loader::iterable(Count(10)).batch_size(3).num_workers(2).build()?;
 /// let mut batches = Vec::new();
 /// for batch in loader.epoch()? {
-///     batches.push(batch?.tensors().as_slice().to_vec()); // of worker 0, of worker 1, and so on
+///     batches.push(batch?.tensors().as_slice().to_vec()); // from worker 0, worker 1, and so on
 /// }
 /// assert_eq!(batches, [vec![0, 1, 2], vec![5, 6, 7], vec![3, 4], vec![8, 9]]);
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// For an ordinary iterator, [`iter_fn`](super::iter_fn) makes a dataset of it.
+/// To make a dataset from an ordinary iterator, use [`iter_fn`](super::iter_fn).
 pub trait IterableDataset: Send + Sync + 'static {
     /// One sample; it may borrow from the dataset, from the cursor and from the [`Context`].
     type Sample<'a>: Sample
     where
         Self: 'a;
 
-    /// How far one worker is in its pass, with all that it needs to go on: an iterator, an open file, a buffer.
+    /// The state of one worker's pass, with everything that it needs to continue: an iterator, an open file, a buffer.
     type Cursor: Send + 'static;
 
-    /// Starts a pass of one worker, in that worker; `None` if there are no workers, in the thread of the training loop.
+    /// Starts a worker's pass, in that worker; `None` if there are no workers: then it runs in the thread of the
+    /// training loop.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the pass from being started. It arrives as this worker's first result, and there is nothing more from
-    /// it in the pass.
+    /// Any error that prevents the pass from starting. It is returned as this worker's first result, and the worker
+    /// produces nothing more in the pass.
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError>;
 
-    /// The next sample, or `None` at the end, after which it is not called again.
+    /// Returns the next sample, or `None` at the end; it is not called again after that.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the sample from being had. The batch becomes an error, with the samples that were already read for it,
-    /// and the next batch begins with the next call, unless [`on_error`](crate::loader::Builder::on_error) has the batch
-    /// itself go on with it; a dataset that cannot go on must say `None` then. After a panic it is not called again in this
-    /// pass. A sample that does not fit its row, or a collate function that fails, is another matter: the rest of that batch
-    /// is read all the same, and the next batch is what it would have been.
+    /// Any error that prevents the sample from being read. The batch becomes an error, the samples already read for it
+    /// are lost, and the next call starts the next batch. With [`on_error`](crate::loader::Builder::on_error) the same
+    /// batch may instead continue with the next call. A dataset that cannot continue after an error must then return
+    /// `None`. After a panic it is not called again in this pass. If a sample does not fit its row, or a collate
+    /// function fails, the rest of that batch is still read, and the next batch is not affected.
     fn next<'a>(
         &'a self,
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError>;
 
-    /// Writes what [`resume`](Self::resume) needs to go on from where this cursor is, for the [state of a
-    /// loader](crate::loader::Loader::state); whether it can.
+    /// Writes what [`resume`](Self::resume) needs to continue from this cursor, for the [state of a
+    /// loader](crate::loader::Loader::state). Returns whether the dataset supports this.
     ///
-    /// It is asked after each batch, by the worker. `to` is empty, with the memory of what was saved before. A dataset that
-    /// cannot, as none can unless it says so, is read again from its start when a state is loaded, and the loader warns.
+    /// The worker calls it after each batch. `to` is empty, and reuses the memory of the previous save. By default a
+    /// dataset does not support it. Such a dataset is read again from its start when a state is loaded, and the loader
+    /// warns.
     ///
     /// ```
     /// use slotline::dataset::{Context, IterableDataset};
@@ -111,9 +114,9 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// let loader = || Loader::iterable(Count(10)).batch_size(3).num_workers(2).build();
     /// let (mut before, mut after) = (loader()?, loader()?);
     /// let mut pass = before.epoch()?;
-    /// assert_eq!(pass.next().expect("of worker 0")?.tensors().as_slice(), [0, 1, 2]);
+    /// assert_eq!(pass.next().expect("from worker 0")?.tensors().as_slice(), [0, 1, 2]);
     /// after.load_state(&pass.state())?;
-    /// assert_eq!(after.epoch()?.next().expect("of worker 1")?.tensors().as_slice(), [5, 6, 7]);
+    /// assert_eq!(after.epoch()?.next().expect("from worker 1")?.tensors().as_slice(), [5, 6, 7]);
     /// # Ok::<(), BoxError>(())
     /// ```
     fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
@@ -121,36 +124,35 @@ pub trait IterableDataset: Send + Sync + 'static {
         false
     }
 
-    /// Goes on with a pass of one worker from what a cursor of that worker has [saved](Self::save), in the place of
-    /// [`iter`](Self::iter).
+    /// Resumes a worker's pass from what a cursor of that worker [saved](Self::save); replaces [`iter`](Self::iter).
     ///
     /// # Errors
     ///
-    /// As those of `iter`; and whatever does not fit the dataset, or cannot be read.
+    /// The same as those of `iter`, or if `saved` does not fit the dataset or cannot be parsed.
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
         let _ = (worker, saved);
-        Err("this dataset saves nothing that it could go on from".into())
+        Err("this dataset does not save its position, so it cannot resume".into())
     }
 
-    /// How many samples a pass has, over all workers, if that is known. A loader warns if there are more.
+    /// Returns the number of samples in a pass, over all workers, if that is known. A loader warns if there are more.
     fn len(&self) -> Option<usize> {
         None
     }
 
-    /// Whether a pass surely has no samples.
+    /// Whether a pass is known to have no samples.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// The fields of every sample, if the dataset knows them without reading one.
+    /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None` a loader starts a pass when it is built, as the first worker that has samples would, reads one sample, and
-    /// leaves it at that.
+    /// With `None`, a loader starts a pass when it is built, as the first worker that has samples would, and reads one
+    /// sample.
     fn fields(&self) -> Option<Fields> {
         None
     }
 
-    /// This dataset and after it another with the same type of samples (torch's `a + b`).
+    /// Chains this dataset with another one that has the same type of samples (torch's `a + b`).
     ///
     /// For any number of datasets of one type, see [`ChainDataset`](super::ChainDataset).
     ///
@@ -171,7 +173,7 @@ pub trait IterableDataset: Send + Sync + 'static {
         Chain2::new(self, other)
     }
 
-    /// The dataset of what `function` makes of each sample, as [`Dataset::map`](super::Dataset::map).
+    /// Applies `function` to each sample, like [`Dataset::map`](super::Dataset::map).
     ///
     /// ```
     /// use slotline::Loader;

@@ -1,19 +1,18 @@
-//! What a loader can load: datasets by index, and datasets that are read from the start.
+//! What a loader can load: datasets by index, and iterable datasets.
 
 use std::ops::Deref;
 
 use super::{Dataset, IterableDataset};
 use crate::sample::{Sample, Schema};
 
-/// What the batches of a loader are made of: the samples of a [`Dataset`], or those of an [`IterableDataset`] in its
-/// wrapper, [`Iterable`].
+/// The source of a loader's batches: a [`Dataset`], or an [`IterableDataset`] in its wrapper, [`Iterable`].
 pub trait Loadable: 'static {
     /// One sample.
     type Item<'a>: Sample
     where
         Self: 'a;
 
-    /// What a batch of them looks like.
+    /// The layout of a batch of samples.
     type Schema: Schema + 'static;
 }
 
@@ -22,9 +21,9 @@ impl<D: Dataset> Loadable for D {
     type Schema = <D::Sample<'static> as Sample>::Schema;
 }
 
-/// An [`IterableDataset`], as a loader has it; made by [`Loader::iterable`](crate::Loader::iterable).
+/// An [`IterableDataset`] in a loader; made by [`Loader::iterable`](crate::Loader::iterable).
 ///
-/// A type of its own, so that the compiler can tell a loader's batches of one kind from those of the other. It derefs to the
+/// It is a separate type so that the compiler can distinguish the batches of the two kinds of dataset. It derefs to the
 /// dataset.
 #[derive(Clone, Debug)]
 pub struct Iterable<D>(pub(crate) D);

@@ -6,7 +6,7 @@ use super::{Context, Dataset, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Sample;
 
-/// What a function makes of each sample of a dataset; made by [`Dataset::map`] and [`IterableDataset::map`].
+/// The results of a function for each sample of a dataset; made by [`Dataset::map`] and [`IterableDataset::map`].
 #[derive(Clone)]
 pub struct Map<D, F> {
     dataset: D,
@@ -18,7 +18,7 @@ impl<D, F> Map<D, F> {
         Self { dataset, function }
     }
 
-    /// The dataset whose samples the function gets.
+    /// Returns the dataset whose samples are passed to the function.
     pub fn dataset(&self) -> &D {
         &self.dataset
     }

@@ -7,48 +7,49 @@ use crate::dtype::Element;
 use crate::sample::{AnyRow, ArrayRow, Sample};
 use crate::tuples::up_to_eight;
 
-/// Something with rows, each of which can be a sample or a part of one.
+/// A collection of rows, each of which can be a sample or a part of one.
 ///
-/// An [`Array`] gives its rows ([`ArrayRow`]), tensors of one dimension less; a `Vec` of numbers gives the numbers; a `Vec` of
-/// [`AnyArray`] gives a row of each ([`AnyRow`]); and a tuple of these gives tuples.
+/// The rows of an [`Array`] are tensors with one dimension less ([`ArrayRow`]); the rows of a `Vec` of numbers are the
+/// numbers; the rows of a `Vec` of [`AnyArray`] have a row of each array ([`AnyRow`]); and the rows of a tuple of these
+/// are tuples.
 pub trait Rows: Send + Sync + 'static {
     /// One row.
     type Row<'a>: Sample;
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     ///
     /// # Errors
     ///
-    /// If the parts have different numbers of them.
+    /// If the parts have different numbers of rows.
     fn rows(&self) -> Result<usize, LengthMismatch>;
 
-    /// Row `index`.
+    /// Returns row `index`.
     ///
     /// # Panics
     ///
-    /// If there is no such row.
+    /// If `index` is out of range.
     fn row(&self, index: usize) -> Self::Row<'_>;
 
-    /// Says that row `index` will be read soon.
+    /// Announces that row `index` will be read soon.
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;
     }
 }
 
-/// Arrays of different lengths cannot make samples.
+/// An error for arrays of different lengths, which cannot make samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("size mismatch between tensors: the first has {first} rows, number {place} has {other}")]
 pub struct LengthMismatch {
-    /// Rows of the first array.
+    /// The number of rows of the first array.
     pub first: usize,
-    /// Which one differs, counted from 1.
+    /// The array whose length differs, counted from 1.
     pub place: usize,
-    /// Rows of that one.
+    /// The number of rows of that array.
     pub other: usize,
 }
 
-/// Checks that all lengths are the first one.
+/// Checks that all lengths are equal to the first one.
 fn same(lengths: impl IntoIterator<Item = usize>) -> Result<usize, LengthMismatch> {
     let mut lengths = lengths.into_iter();
     let first = lengths.next().unwrap_or(0);
@@ -149,7 +150,7 @@ pub struct TensorDataset<R> {
 }
 
 impl<R: Rows> TensorDataset<R> {
-    /// A dataset of the rows of `rows`.
+    /// Makes a dataset whose samples are the rows of `rows`.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl<R: Rows> TensorDataset<R> {
         Ok(Self { rows, len })
     }
 
-    /// The arrays.
+    /// Returns the arrays.
     pub fn rows(&self) -> &R {
         &self.rows
     }
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unequal_lengths_are_an_error_that_says_which() {
+    fn unequal_lengths_name_the_array_that_differs() {
         let error = TensorDataset::new((vec![1, 2, 3], vec![1, 2, 3], vec![1.0, 2.0])).unwrap_err();
         assert_eq!(error, LengthMismatch { first: 3, place: 3, other: 2 });
         assert!(error.to_string().contains("the first has 3 rows, number 3 has 2"));

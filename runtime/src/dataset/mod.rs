@@ -1,17 +1,17 @@
-//! Datasets: samples by index, or one after the other.
+//! Datasets: samples by index, or in sequence.
 //!
-//! | to have | take |
+//! | to load | use |
 //! |---|---|
 //! | the rows of arrays | [`TensorDataset`] |
-//! | what a function makes of an index | [`from_fn`] |
+//! | the results of a function of the index | [`from_fn`] |
 //! | anything else | your own [`Dataset`], with a [`Context`] for random numbers and memory |
-//! | what a function makes of each sample of a dataset | [`Dataset::map`], [`IterableDataset::map`] |
+//! | the results of a function of each sample | [`Dataset::map`], [`IterableDataset::map`] |
 //! | some samples of a dataset | [`Subset`] |
 //! | a dataset in random parts | [`random_split`] |
-//! | one dataset after the other | [`ConcatDataset`], or [`Dataset::concat`] where their types differ |
-//! | datasets side by side | [`StackDataset`] |
-//! | samples without an index, one after the other | [`iter_fn`], or your own [`IterableDataset`] |
-//! | one of those after the other | [`ChainDataset`], or [`IterableDataset::chain`] where their types differ |
+//! | several datasets in sequence | [`ConcatDataset`], or [`Dataset::concat`] if their types differ |
+//! | several datasets, combined sample by sample | [`StackDataset`] |
+//! | samples in sequence, without an index | [`iter_fn`], or your own [`IterableDataset`] |
+//! | several iterable datasets in sequence | [`ChainDataset`], or [`IterableDataset::chain`] if their types differ |
 
 mod chain;
 mod concat;
@@ -53,7 +53,7 @@ use crate::BoxError;
 pub use crate::prefetch::prefetch;
 use crate::sample::{Fields, Sample};
 
-/// Samples that can be had by index, from any thread (torch's map-style `Dataset`).
+/// A dataset whose samples can be read by index, from any thread (torch's map-style `Dataset`).
 ///
 /// ```
 /// use slotline::BoxError;
@@ -74,14 +74,14 @@ use crate::sample::{Fields, Sample};
 /// }
 /// ```
 pub trait Dataset: Send + Sync + 'static {
-    /// What there is for an index; it may borrow from the dataset and from the [`Context`].
+    /// One sample; it may borrow from the dataset and from the [`Context`].
     type Sample<'a>: Sample
     where
         Self: 'a;
 
-    /// How many samples there are. Indices are below it.
+    /// Returns the number of samples. Indices are below it.
     ///
-    /// May change from pass to pass: a loader without a sampler asks at the beginning of each.
+    /// It may change from pass to pass: a loader without a sampler calls it at the beginning of each pass.
     fn len(&self) -> usize;
 
     /// Whether there are no samples.
@@ -89,41 +89,42 @@ pub trait Dataset: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// The sample at `index`; called from several threads at once.
+    /// Returns the sample at `index`. Called from several threads at once.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the sample from being had. The batch it belongs to becomes an error that names the index, unless
-    /// [`on_error`](crate::loader::Builder::on_error) says otherwise.
+    /// Any error that prevents the sample from being read. The batch that it belongs to becomes an error that names the
+    /// index, unless [`on_error`](crate::loader::Builder::on_error) changes that.
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError>;
 
-    /// Says that `index` will be asked for soon, so that its memory may be fetched meanwhile ([`prefetch`] does that). Must be
-    /// cheap.
+    /// Announces that `index` will be read soon, so that its memory can be fetched in advance ([`prefetch`] does that).
+    /// Must be cheap.
     ///
-    /// A hint, and no promise: it comes a few samples ahead, without workers from the batch before, too, and a pass may be
-    /// given up in between. A panic counts as one in the sample that is read just then.
+    /// This is only a hint. It is called a few samples ahead; without workers also during the previous batch. The
+    /// sample may never be read if the pass is dropped. A panic here is treated as a panic in the sample that is being
+    /// read at the time.
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;
     }
 
-    /// Whether [`get_many`](Self::get_many) is to be used, for it reads several samples better than [`get`](Self::get) does
-    /// one after the other.
+    /// Whether a loader should call [`get_many`](Self::get_many), because it reads several samples faster than repeated
+    /// calls of [`get`](Self::get).
     fn reads_many(&self) -> bool {
         false
     }
 
-    /// Reads the samples at `indices` and hands each to `put`, in that order (torch's `__getitems__`).
+    /// Reads the samples at `indices` and passes each to `put`, in that order (torch's `__getitems__`).
     ///
-    /// A loader calls it for the whole of a batch, or for a [part](crate::loader::Builder::part_size) of it, if
-    /// [`reads_many`](Self::reads_many) says so and there are batches. `cx` is at the first of the samples;
-    /// [`Context::go_to`] moves it to another one, for its random numbers.
+    /// If [`reads_many`](Self::reads_many) returns true and samples are batched, a loader calls it for a whole batch,
+    /// or for a [part](crate::loader::Builder::part_size) of one. `cx` is at the first of the samples; for the random
+    /// numbers of another one, move it with [`Context::go_to`].
     ///
     /// ```
     /// use slotline::BoxError;
     /// use slotline::dataset::{Context, Dataset};
     ///
-    /// /// Numbers in a store that takes its time for each question, but not for each number.
+    /// /// Numbers in a store that is slow for each request, but not for each number.
     /// struct Remote;
     ///
     /// # fn ask(keys: &[usize]) -> Result<Vec<f64>, BoxError> { Ok(keys.iter().map(|&key| key as f64).collect()) }
@@ -158,8 +159,9 @@ pub trait Dataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever keeps a sample from being had, or what `put` fails with. The error is taken to be that of the first sample
-    /// that was not put; if [`on_error`](crate::loader::Builder::on_error) does not raise it, those after it are read anew.
+    /// Any error that prevents a sample from being read, or an error from `put`. The error is attributed to the first
+    /// sample that was not put. If [`on_error`](crate::loader::Builder::on_error) does not raise it, the samples after
+    /// that one are read again.
     fn get_many(
         &self,
         indices: &[usize],
@@ -173,14 +175,14 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The fields of every sample, if the dataset knows them without reading one.
+    /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None` a loader reads one sample when it is built, to ask that.
+    /// With `None`, a loader reads one sample when it is built.
     fn fields(&self) -> Option<Fields> {
         None
     }
 
-    /// This dataset and after it another with the same type of samples (torch's `a + b`).
+    /// Concatenates this dataset with another one that has the same type of samples (torch's `a + b`).
     ///
     /// For any number of datasets of one type, see [`ConcatDataset`].
     ///
@@ -196,7 +198,7 @@ pub trait Dataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If they have more samples than a `usize` can count.
+    /// If the two datasets have more samples than a `usize` can count.
     fn concat<B>(self, other: B) -> Result<Concat2<Self, B>, ConcatError>
     where
         Self: Sized,
@@ -205,14 +207,14 @@ pub trait Dataset: Send + Sync + 'static {
         Concat2::new(self, other)
     }
 
-    /// The dataset of what `function` makes of each sample: decoding, conversion, augmentation.
+    /// Applies `function` to each sample: decoding, conversion, augmentation.
     ///
-    /// The function runs where the sample is read, in the workers. Its result must own what it holds; for samples that
-    /// borrow, implement [`Dataset`]. An error or a panic of the function counts as the sample's own.
+    /// The function runs where the sample is read, in the workers. Its result must own its data; for samples that
+    /// borrow, implement [`Dataset`]. An error or a panic of the function is treated as the sample's own.
     ///
     /// Since the sample may borrow from the [`Context`] that it was read with, the dataset and the function each get a
-    /// [part](Context::parts) of the context, with memory and random numbers of their own. The random numbers belong to the
-    /// sample, and are the same for any number of workers.
+    /// separate [part](Context::parts) of the context, with its own memory and random numbers. The random numbers
+    /// belong to the sample, and are the same for any number of workers.
     ///
     /// ```
     /// use slotline::array::Array;
@@ -290,7 +292,7 @@ mod tests {
     /// An index and two random numbers.
     type Noise = (i64, [u64; 2]);
 
-    /// What a bulk read gives, and how it ends.
+    /// Returns the samples of a bulk read, and its result.
     fn read(
         dataset: &impl for<'a> Dataset<Sample<'a> = Noise>,
         indices: &[usize],
@@ -304,7 +306,7 @@ mod tests {
         (got, outcome.map_err(|error| error.to_string()))
     }
 
-    /// Nothing at index 7.
+    /// Makes a dataset of random numbers that fails at index 7.
     fn noise() -> impl for<'a> Dataset<Sample<'a> = Noise> {
         from_fn(10, |index, cx| {
             if index == 7 {
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bulk_read_is_one_read_after_the_other_unless_a_dataset_knows_better() {
+    fn a_bulk_read_defaults_to_single_reads() {
         let mut cx = Context::new(None);
         cx.start_pass(3, 2);
         let want: Vec<_> = [(5, 40), (0, 41), (5, 42)]
@@ -327,7 +329,7 @@ mod tests {
                 alone
             })
             .into();
-        assert_ne!(want[0].1, want[2].1, "of the place, not of the index");
+        assert_ne!(want[0].1, want[2].1, "the numbers depend on the position, not on the index");
         cx.start_sample(40);
         assert_eq!(read(&noise(), &[5, 0, 5], &mut cx), (want.clone(), Ok(())));
         cx.start_sample(40);

@@ -1,19 +1,19 @@
-//! Reading outside of `get`, for the statistics.
+//! Timing of reads outside of `get`, for the statistics.
 
 use std::cell::Cell;
 
 use crate::sync::{Instant, thread_local};
 
 thread_local! {
-    /// Nanoseconds of reading outside of `get` so far; `None` unless the samples of this thread are being timed.
+    /// Nanoseconds spent on reads outside of `get` so far; `None` unless this thread's samples are being timed.
     static READ: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Runs code that reads a sample outside of [`Dataset::get`](super::Dataset::get), and gives what it gives.
+/// Runs code that reads a sample outside of [`Dataset::get`](super::Dataset::get), and returns its result.
 ///
-/// What happens when a [`Sample`](crate::Sample) writes itself into its row counts as writing in the loader's
-/// [statistics](crate::loader::WorkerStats::writing). If a sample fetches its data only then, as it knows where to put it,
-/// this counts that as reading.
+/// The time in which a [`Sample`](crate::Sample) writes itself into its row counts as writing in the loader's
+/// [statistics](crate::loader::WorkerStats::writing). If a sample fetches its data only then, because it now knows the
+/// destination, this function counts that time as reading.
 ///
 /// ```
 /// use slotline::BoxError;
@@ -47,7 +47,7 @@ pub fn reading<T>(read: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Begins or ends to count, and gives what was counted so far.
+/// Starts or stops the measurement, and returns the time measured so far.
 pub(crate) fn watch(from: Option<u64>) -> Option<u64> {
     READ.with(|sum| sum.replace(from))
 }

@@ -1,4 +1,4 @@
-//! A dataset in random parts.
+//! Random splits of a dataset.
 
 use std::sync::Arc;
 
@@ -6,22 +6,23 @@ use super::{Dataset, Subset};
 use crate::rng::{Generator, IndexWord, RandpermError};
 use crate::sampler::Order;
 
-/// How far below 1 the fractions of a split may add up (Python's `math.isclose`).
+/// How far below 1 the sum of a split's fractions may be (as in Python's `math.isclose`).
 const CLOSE: f64 = 1e-9;
 
-/// Divides a dataset at random into parts that share no sample (`torch.utils.data.random_split`).
+/// Splits a dataset at random into parts that share no samples (`torch.utils.data.random_split`).
 ///
-/// The parts are those that torch gives for the same generator: one `randperm` of the dataset's length, drawn from
-/// `generator` itself, cut into consecutive slices. torch's default is `&mut default_generator()`; a
-/// [`SharedGenerator`](crate::rng::SharedGenerator) is given as `&mut shared.lock()`.
+/// The parts are those that torch returns for the same generator: one `randperm` of the dataset's length, drawn from
+/// `generator` itself, cut into consecutive slices. torch's default is `&mut default_generator()`. Pass a
+/// [`SharedGenerator`](crate::rng::SharedGenerator) as `&mut shared.lock()`.
 ///
 /// `lengths` are numbers of samples (`usize`), which must add up to the dataset's length, or fractions (`f64`) from 0
-/// to 1, which must add up to 1 (at most 1e-9 below). A fraction's part is rounded down; samples that are then left go
-/// to the parts in turn, one each, from the first on. A part by fraction that gets no sample is warned about.
+/// to 1, which must add up to 1 (at most 1e-9 below). The length of a fraction is rounded down. The samples that remain
+/// are distributed to the parts in turn, one each, from the first part on. A warning is logged for a fraction that gets
+/// no samples.
 ///
 /// All parts share the dataset and one table of indices (see [`Subset`]).
 ///
-/// torch goes by the sum, not by the type: it takes the integers `[1, 0]` for fractions.
+/// torch decides by the sum, not by the type: it treats the integers `[1, 0]` as fractions.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -41,8 +42,8 @@ const CLOSE: f64 = 1e-9;
 ///
 /// # Errors
 ///
-/// Where the lengths don't add up, a fraction is not between 0 and 1, or the memory for the indices is refused. The
-/// generator is then as it was.
+/// If the lengths don't add up, a fraction is not between 0 and 1, or the memory for the indices cannot be allocated.
+/// The generator is then unchanged.
 pub fn random_split<D: Dataset, L: SplitLength>(
     dataset: D,
     lengths: &[L],
@@ -50,7 +51,7 @@ pub fn random_split<D: Dataset, L: SplitLength>(
 ) -> Result<Vec<Subset<Arc<D>>>, SplitError> {
     let len = dataset.len();
     let lengths = L::numbers(lengths, len)?;
-    // As u128, in which no list that fits in memory overflows.
+    // As u128: the sum of a list that fits in memory cannot overflow it.
     let sum = lengths.iter().map(|&length| length as u128).sum();
     if sum != len as u128 {
         return Err(SplitError::Sum { sum, len });
@@ -75,28 +76,28 @@ pub fn random_split<D: Dataset, L: SplitLength>(
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// No share of a whole.
+    /// A fraction is not between 0 and 1.
     #[error("random_split: the fraction at index {index} is not between 0 and 1: {fraction}")]
     Fraction {
-        /// Its place, counted from 0.
+        /// The index of the fraction, counted from 0.
         index: usize,
         /// The fraction.
         fraction: f64,
     },
-    /// The fractions are more or less than the whole.
-    #[error("random_split: the fractions add up to {sum}, not to 1; let the last one be what the others leave")]
+    /// The fractions don't add up to 1.
+    #[error("random_split: the fractions add up to {sum}, not to 1; set the last one to 1 minus the others")]
     FractionSum {
-        /// What they add up to.
+        /// The sum of the fractions.
         sum: f64,
     },
-    /// The lengths are more or less than the dataset has.
+    /// The lengths don't add up to the dataset's length.
     #[error(
         "random_split: the lengths add up to {sum}, but the dataset has {len} samples; give lengths for all of them"
     )]
     Sum {
-        /// What they add up to.
+        /// The sum of the lengths.
         sum: u128,
-        /// How many samples the dataset has.
+        /// The number of samples in the dataset.
         len: usize,
     },
     /// The permutation could not be made.
@@ -104,15 +105,15 @@ pub enum SplitError {
     Randperm(#[from] RandpermError),
 }
 
-/// What a part of a [`random_split`] is measured by: `usize`, a number of samples, or `f64`, a fraction of them.
+/// The unit of a part of a [`random_split`]: `usize`, a number of samples, or `f64`, a fraction of them.
 pub trait SplitLength: sealed::Sealed + Copy {
-    /// The numbers of samples that these lengths are of a dataset of `len`.
+    /// Converts these lengths to numbers of samples, for a dataset of `len` samples.
     #[doc(hidden)]
     fn numbers(lengths: &[Self], len: usize) -> Result<Vec<usize>, SplitError>;
 }
 
 mod sealed {
-    /// Closed: lengths are one or the other.
+    /// Sealed: lengths are either `usize` or `f64`.
     pub trait Sealed {}
     impl Sealed for usize {}
     impl Sealed for f64 {}
@@ -126,7 +127,7 @@ impl SplitLength for usize {
 
 impl SplitLength for f64 {
     fn numbers(fractions: &[Self], len: usize) -> Result<Vec<usize>, SplitError> {
-        // Not a number is in no range.
+        // NaN is in no range.
         if let Some(index) = fractions.iter().position(|fraction| !(0.0..=1.0).contains(fraction)) {
             return Err(SplitError::Fraction { index, fraction: fractions[index] });
         }
@@ -135,10 +136,10 @@ impl SplitLength for f64 {
             return Err(SplitError::FractionSum { sum });
         }
         let mut numbers: Vec<usize> = fractions.iter().map(|fraction| (len as f64 * fraction) as usize).collect();
-        // From 2⁵³ samples on the products are rounded and may be too many: then nothing is left, and the sum is found
-        // to be wrong.
+        // From 2⁵³ samples on, the products are rounded and their sum may be too large. Then nothing remains here, and
+        // the caller's check of the sum fails.
         let left = len.saturating_sub(numbers.iter().fold(0, |sum, &number| sum.saturating_add(number)));
-        // The fractions add up to about 1, so there is one at least.
+        // The fractions add up to about 1, so there is at least one.
         let (each, more) = (left / fractions.len(), left % fractions.len());
         for (index, number) in numbers.iter_mut().enumerate() {
             *number += each + usize::from(index < more);
@@ -150,7 +151,7 @@ impl SplitLength for f64 {
     }
 }
 
-/// The sum with what rounding takes from it, as Python has summed floats since 3.12, so that 0.1 + 0.7 + 0.2 is 1.
+/// Returns the sum with a correction for rounding, as in Python's `sum` since 3.12, so that 0.1 + 0.7 + 0.2 is 1.
 ///
 /// A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54, 1974.
 fn exact_sum(numbers: &[f64]) -> f64 {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fractions_leave_goes_to_the_parts_in_turn() {
+    fn the_remainder_of_fractions_goes_to_parts_in_turn() {
         assert_eq!(lengths(10, &[0.33, 0.33, 0.34]).unwrap(), [4, 3, 3]);
         assert_eq!(lengths(5, &[0.25; 4]).unwrap(), [2, 1, 1, 1]);
         assert_eq!(lengths(3, &[0.5, 0.0, 0.5]).unwrap(), [2, 0, 1]);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_do_not_add_up_are_errors_that_say_so() {
+    fn lengths_that_do_not_add_up_are_errors() {
         let error = lengths(7, &[3, 3]).unwrap_err();
         assert!(matches!(error, SplitError::Sum { sum: 6, len: 7 }));
         assert!(error.to_string().contains("add up to 6, but the dataset has 7 samples"), "{error}");
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_beyond_0_and_1_are_named() {
+    fn a_fraction_outside_0_to_1_is_named() {
         for (fractions, bad) in [([1.5, -0.5], 0), ([0.5, f64::NAN], 1), ([0.5, f64::INFINITY], 1), ([0.0, -1e-300], 1)]
         {
             let error = lengths(7, &fractions).unwrap_err();
@@ -217,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn fractions_that_rounding_would_take_from_1_are_1() {
+    fn fractions_add_up_to_1_despite_rounding() {
         assert_eq!(exact_sum(&[0.1; 10]), 1.0);
         assert_eq!(lengths(10, &[0.1; 10]).unwrap(), [1; 10]);
         assert_eq!(lengths(10, &[0.5, 0.5 - 1e-10]).unwrap(), [6, 4]);
     }
 
     #[test]
-    fn datasets_beyond_memory_and_numbers_are_errors() {
+    fn datasets_that_are_too_large_are_errors() {
         assert!(matches!(lengths(usize::MAX, &[usize::MAX]), Err(SplitError::Randperm(RandpermError::Memory { .. }))));
-        // As an f64 the length is 2⁶⁴, and half of it 2⁶³: one more than there are.
+        // As an f64 the length is 2⁶⁴, and half of it 2⁶³, so the two parts have one sample too many.
         assert!(matches!(lengths(usize::MAX, &[0.5, 0.5]), Err(SplitError::Sum { .. })));
         assert!(lengths(usize::MAX - 1, &[1.0 - 1e-10, 0.0]).is_err());
     }
@@ -240,7 +241,7 @@ mod tests {
             let fractions: Vec<f64> = weights.iter().map(|&weight| f64::from(weight) / whole).collect();
             match lengths(len, &fractions) {
                 Ok(parts) => prop_assert_eq!(parts.iter().sum::<usize>(), len),
-                // Fractions that add up to a little more than 1 are torch's error, too.
+                // Fractions that add up to slightly more than 1 are an error in torch, too.
                 Err(error) => prop_assert!(matches!(error, SplitError::FractionSum { .. }), "{}", error),
             }
         }

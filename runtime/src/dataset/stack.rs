@@ -1,24 +1,25 @@
-//! Datasets side by side.
+//! Datasets combined sample by sample.
 
 use super::{Context, Dataset};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 use crate::tuples::up_to_eight;
 
-/// Datasets of equal length, whose samples at an index together are the sample (torch's `StackDataset`).
+/// Several datasets of equal length; a sample consists of their samples at the same index (torch's `StackDataset`).
 ///
-/// The datasets are a tuple, of up to eight, and so are the samples.
+/// The datasets are a tuple of up to eight, and so are the samples.
 ///
-/// Each dataset is read with a [`Context`] of its own, since all the samples of the tuple exist at the same time. So
-/// each has buffers and [locals](Context::local) of its own; and each has random numbers of its own, which are
-/// independent of the other datasets' and depend, as ever, on the seed, the epoch and the position only. They are *not*
-/// those that the dataset would draw alone, nor can two datasets draw the same ones: where an image and its mask must
-/// be cropped alike, implement [`Dataset`] for a struct of both.
+/// Each dataset is read with a separate [`Context`], since all samples of the tuple exist at the same time. So each has
+/// its own buffers, [locals](Context::local) and random numbers. The random numbers are independent of the other
+/// datasets' and depend only on the seed, the epoch and the position. They are *not* those that the dataset would draw
+/// alone, and two datasets cannot draw the same ones. To crop an image and its mask alike, implement [`Dataset`] for a
+/// struct of both.
 ///
-/// It is read sample by sample, also where a dataset in it [reads many](Dataset::reads_many) at once (torch's passes that on):
-/// the samples of all datasets at one index must exist together.
+/// It is read sample by sample, even if one of its datasets can [read many](Dataset::reads_many) at once (torch
+/// forwards that): the samples of all datasets at one index must exist together.
 ///
-/// That is also the way to torch's dict of datasets, a sample with names: see [`Context::parts`].
+/// A struct is also the replacement for torch's dict of datasets, whose samples have named parts: see
+/// [`Context::parts`].
 ///
 /// ```
 /// use slotline::dataset::{StackDataset, TensorDataset, from_fn};
@@ -37,25 +38,25 @@ use crate::tuples::up_to_eight;
 #[derive(Clone, Debug)]
 pub struct StackDataset<T> {
     datasets: T,
-    /// Samples in each.
+    /// The number of samples in each dataset.
     len: usize,
 }
 
-/// Why datasets could not be put side by side.
+/// Why datasets could not be stacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// There are none.
-    #[error("StackDataset: there are no datasets; give at least one")]
+    /// There are no datasets.
+    #[error("StackDataset: there are no datasets; pass at least one")]
     Empty,
-    /// Their lengths differ.
+    /// The datasets have different lengths.
     #[error("StackDataset: size mismatch between datasets: the first has {first} samples, number {place} has {other}")]
     Length {
-        /// Samples of the first dataset.
+        /// The number of samples of the first dataset.
         first: usize,
-        /// Which one differs, counted from 1.
+        /// The dataset whose length differs, counted from 1.
         place: usize,
-        /// Samples of that one.
+        /// The number of samples of that dataset.
         other: usize,
     },
 }
@@ -81,7 +82,7 @@ pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
 }
 
 mod sealed {
-    /// Closed, so that the hidden functions may change.
+    /// Sealed, so that the hidden functions may change.
     pub trait Sealed {}
 }
 
@@ -97,8 +98,8 @@ macro_rules! tuples {
             }
 
             #[inline]
-            #[allow(unused_variables, clippy::unused_unit)] // No dataset at all.
-            #[allow(non_snake_case)] // A context goes by the name of its dataset's type.
+            #[allow(unused_variables, clippy::unused_unit)] // For the empty tuple.
+            #[allow(non_snake_case)] // Each context has the name of its dataset's type.
             fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError> {
                 let [$($name),*] = cx.parts();
                 Ok(($(self.$place.get(index, $name)?,)*))
@@ -124,11 +125,11 @@ tuples! { ; }
 up_to_eight!(tuples);
 
 impl<T: Datasets> StackDataset<T> {
-    /// These datasets, side by side.
+    /// Stacks these datasets.
     ///
     /// # Errors
     ///
-    /// If there are none, or they have different lengths.
+    /// If there are no datasets, or they have different lengths.
     pub fn new(datasets: T) -> Result<Self, StackError> {
         let mut lens = datasets.lens();
         let first = lens.next().ok_or(StackError::Empty)?;
@@ -138,7 +139,7 @@ impl<T: Datasets> StackDataset<T> {
         Ok(Self { datasets, len: first })
     }
 
-    /// The datasets.
+    /// Returns the datasets.
     pub fn datasets(&self) -> &T {
         &self.datasets
     }
@@ -161,7 +162,7 @@ impl<T: Datasets> Dataset for StackDataset<T> {
         self.datasets.prefetch(index);
     }
 
-    /// Those of all datasets, where each knows its own.
+    /// Returns the fields of all datasets, if each knows its own.
     fn fields(&self) -> Option<Fields> {
         self.datasets.fields()
     }

@@ -12,14 +12,14 @@ use crate::rng::{IndexWord, reserve_table};
 use crate::sample::Fields;
 use crate::sampler::Order;
 
-/// The samples of a dataset at some indices, in the order given, each as often as it is given (torch's `Subset`).
+/// The samples of a dataset at the given indices, in that order, with repetitions (torch's `Subset`).
 ///
-/// Sample `i` is the dataset's sample at the `i`-th of these indices, with the random numbers of the place that it has
-/// in the pass over the subset. The indices take 4 bytes each (8 where the dataset has more than 2³² samples), once: a
-/// clone, and the other parts of a [`random_split`](super::random_split), share the table.
+/// Sample `i` is the dataset's sample at the `i`-th of these indices, with the random numbers of its position in the
+/// pass over the subset. Each index takes 4 bytes (8 if the dataset has more than 2³² samples). Clones, and the other
+/// parts of a [`random_split`](super::random_split), share the table.
 ///
-/// torch finds a bad index when it is read; here it is an error at construction. torch's negative indices, which count
-/// from the end, do not exist: indices are `usize`.
+/// torch reports an invalid index when it is read; here it is an error at construction. There are no negative indices
+/// that count from the end, as torch has: indices are `usize`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -30,18 +30,18 @@ use crate::sampler::Order;
 /// assert_eq!(some.len(), 4);
 /// assert!(some.indices().eq([3, 1, 4, 1]));
 ///
-/// let error = Subset::new(some, 0..5).unwrap_err(); // of the subset's own indices
-/// assert_eq!(error.to_string(), "Subset: number 4 of the indices is 4, but the dataset has 4 samples, from 0 on");
+/// let error = Subset::new(some, 0..5).unwrap_err(); // indices into the subset
+/// assert_eq!(error.to_string(), "Subset: indices[4] is 4, but the dataset has only 4 samples");
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// To take several subsets of one dataset, give each an `Arc` of it.
+/// To make several subsets of one dataset, give each an `Arc` of it.
 #[derive(Clone)]
 pub struct Subset<D> {
     dataset: D,
-    /// Indices below the dataset's length when they were checked.
+    /// Indices that were below the dataset's length when they were checked.
     table: Arc<Order>,
-    /// The part of the table that is this subset's; inside the table.
+    /// The range of the table that belongs to this subset; always inside the table.
     range: Range<usize>,
 }
 
@@ -49,32 +49,33 @@ pub struct Subset<D> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubsetError {
-    /// The dataset has no such sample.
-    #[error("Subset: number {place} of the indices is {index}, but the dataset has {len} samples, from 0 on")]
+    /// An index is not below the dataset's length.
+    #[error("Subset: indices[{place}] is {index}, but the dataset has only {len} samples")]
     Index {
-        /// Which of the indices it is, counted from 0.
+        /// The place in the list of indices, counted from 0.
         place: usize,
         /// The index.
         index: usize,
-        /// How many samples the dataset has.
+        /// The number of samples in the dataset.
         len: usize,
     },
-    /// The memory was refused.
-    #[error("Subset: no memory for {bytes} bytes of indices; free memory, or give fewer of them")]
+    /// The memory for the table could not be allocated.
+    #[error("Subset: cannot allocate {bytes} bytes for the indices; free memory, or pass fewer indices")]
     Memory {
-        /// Size of the table in bytes, as far as it is known (`usize::MAX` where it is beyond that).
+        /// The size of the table in bytes, as far as it is known (`usize::MAX` if it is more than that).
         bytes: usize,
-        /// What the allocator said.
+        /// The allocator's error.
         source: TryReserveError,
     },
 }
 
 impl<D: Dataset> Subset<D> {
-    /// The samples of `dataset` at `indices`.
+    /// Selects the samples of `dataset` at `indices`.
     ///
     /// # Errors
     ///
-    /// Where an index is not below the dataset's length, which names the first such, or the memory is refused.
+    /// If an index is not below the dataset's length (the error names the first one), or the memory cannot be
+    /// allocated.
     pub fn new(dataset: D, indices: impl IntoIterator<Item = usize>) -> Result<Self, SubsetError> {
         let (len, indices) = (dataset.len(), indices.into_iter());
         let mut table = Order::default();
@@ -87,8 +88,8 @@ impl<D: Dataset> Subset<D> {
         Ok(Self::of_table(dataset, Arc::new(table), range))
     }
 
-    /// The samples at the indices of a part of a table, which the caller has checked: `range` lies in the table, the
-    /// indices in the dataset.
+    /// Selects the samples at the indices in a range of a table. The caller has checked that `range` is within the
+    /// table and the indices are within the dataset.
     pub(super) fn of_table(dataset: D, table: Arc<Order>, range: Range<usize>) -> Self {
         debug_assert!(range.start <= range.end && range.end <= table.len());
         Self { dataset, table, range }
@@ -118,17 +119,17 @@ fn collect<I: IndexWord>(
 }
 
 impl<D> Subset<D> {
-    /// The dataset that the samples are of.
+    /// Returns the dataset that the samples are from.
     pub fn dataset(&self) -> &D {
         &self.dataset
     }
 
-    /// The dataset's indices of the samples, in turn.
+    /// Returns the dataset's indices of the samples, in order.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
         self.range.clone().map(|place| self.table.index(place))
     }
 
-    /// The dataset's index of sample `index`, if there is one.
+    /// Returns the dataset's index of sample `index`, or `None` if it is out of range.
     #[inline]
     fn locate(&self, index: usize) -> Option<usize> {
         (index < self.range.len()).then(|| self.table.index(self.range.start + index))
@@ -165,11 +166,11 @@ impl<D: Dataset> Dataset for Subset<D> {
         cx: &mut Context,
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        // Taken out of the context, which the dataset needs, and put back for the next time.
+        // Taken out of the context, which the dataset needs, and returned for the next call.
         let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
         inner.clear();
         inner.extend(indices.iter().map_while(|&index| self.locate(index)));
-        // An index that is not there is the error of its own sample: those before it come first.
+        // An index that is out of range is the error of its own sample; the samples before it come first.
         let mut outcome = if inner.is_empty() { Ok(()) } else { self.dataset.get_many(&inner, cx, put) };
         if let (Ok(()), Some(&index)) = (&outcome, indices.get(inner.len())) {
             outcome = Err(OutOfRange { dataset: "Subset", index, len: self.len() }.into());
@@ -183,11 +184,11 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Memory for the indices of bulk reads: of as many as go on at once, where subsets are of subsets.
+/// Memory for the indices of bulk reads: one list per nested read, as subsets may contain subsets.
 #[derive(Default)]
 struct Scratch(Vec<Vec<usize>>);
 
-/// The length and the first few indices.
+/// Shows the length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first: Vec<usize> = self.indices().take(8).collect();
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::dataset::from_fn;
 
-    /// Gives indices, and notes which it was asked for.
+    /// Returns the indices as samples, and records the requested ones.
     #[derive(Default)]
     struct Noted(Mutex<Vec<Vec<usize>>>);
 
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_as_narrow_as_the_datasets_length_allows() {
+    fn a_table_is_as_narrow_as_the_length_allows() {
         let of = |len| Subset::new(from_fn(len, |i, _| Ok(i as i64)), [0, len - 1]).unwrap();
         let narrow = of(1 << 32);
         assert!(matches!(*narrow.table, Order::U32(_)) && narrow.table.memory() == 8);
@@ -252,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn iterators_that_understate_their_length_are_taken_whole() {
+    fn iterators_may_understate_their_length() {
         let even = Subset::new(from_fn(100, |i, _| Ok(i as i64)), (0..100).filter(|i| i % 2 == 0)).unwrap();
         assert!(even.indices().eq((0..100).step_by(2)));
         assert_eq!(format!("{even:?}"), "Subset { len: 50, first: [0, 2, 4, 6, 8, 10, 12, 14], .. }");
     }
 
-    /// Notes what is put.
+    /// Records the samples that are put.
     fn note(got: &mut Vec<i64>) -> impl FnMut(i64) -> Result<(), BoxError> + '_ {
         |sample| {
             got.push(sample);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bulk_read_is_handed_on_in_the_datasets_own_indices() {
+    fn a_bulk_read_passes_on_the_datasets_indices() {
         let subset = Subset::new(Subset::new(Noted::default(), (0..10).rev()).unwrap(), [3, 1, 4]).unwrap();
         let (mut cx, mut got) = (Context::default(), Vec::new());
         subset.get_many(&[2, 0], &mut cx, &mut note(&mut got)).unwrap();
@@ -277,25 +278,25 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_not_there_fails_its_own_sample_of_a_bulk_read() {
+    fn an_index_out_of_range_fails_only_its_own_sample() {
         let subset = Subset::new(Noted::default(), [7, 8]).unwrap();
         let (mut cx, mut got) = (Context::default(), Vec::new());
         let error = subset.get_many(&[1, 0, 2, 1], &mut cx, &mut note(&mut got)).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: "Subset", index: 2, len: 2 }));
-        assert_eq!(got, [8, 7], "those before it");
+        assert_eq!(got, [8, 7], "the samples before it");
         assert!(subset.get_many(&[2], &mut cx, &mut |_| Ok(())).is_err());
-        assert_eq!(subset.dataset().0.lock().unwrap().len(), 1, "nothing is asked for before the first one");
+        assert_eq!(subset.dataset().0.lock().unwrap().len(), 1, "an empty read is not passed on");
     }
 
     #[test]
-    fn a_failure_of_the_dataset_or_of_put_comes_before_an_index_that_is_not_there() {
+    fn other_errors_come_before_an_index_out_of_range() {
         let subset = Subset::new(Noted::default(), [7, 8]).unwrap();
         let error = subset.get_many(&[1, 2], &mut Context::default(), &mut |_| Err("full".into())).unwrap_err();
         assert_eq!(error.to_string(), "full");
     }
 
     #[test]
-    fn bulk_reads_through_subsets_of_subsets_reuse_their_memory() {
+    fn nested_bulk_reads_reuse_their_memory() {
         let inner = Subset::new(Noted::default(), (0..10).rev()).unwrap();
         let subset = Subset::new(Subset::new(inner, 0..10).unwrap(), 0..10).unwrap();
         let mut cx = Context::default();

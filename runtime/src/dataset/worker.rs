@@ -1,4 +1,4 @@
-//! Which worker runs this code.
+//! The identity of the current worker.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -7,7 +7,7 @@ crate::sync::thread_local! {
     static CURRENT: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
 }
 
-/// One worker of a loader: its number, how many there are, and its seed.
+/// One worker of a loader: its number, the number of workers, and its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerInfo {
     id: usize,
@@ -20,38 +20,38 @@ impl WorkerInfo {
         Self { id, num_workers, seed: base_seed.wrapping_add(id as u64) }
     }
 
-    /// Its number, from 0.
+    /// Returns the worker's number, from 0.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// How many workers the loader has.
+    /// Returns the number of workers that the loader has.
     pub fn num_workers(&self) -> usize {
         self.num_workers
     }
 
-    /// Its seed: the base seed of the pass, and its number more.
+    /// Returns the worker's seed: the base seed of the pass plus the worker's number.
     ///
-    /// For the random numbers of code that must not share them among workers. Those of a sample are better taken from
-    /// [`Context::rng`](super::Context::rng), which do not depend on who reads it.
+    /// Use it for random numbers that must differ between workers. For the random numbers of a sample prefer
+    /// [`Context::rng`](super::Context::rng), which does not depend on the worker that reads it.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// This worker's part of `len` items, where each gets a run of `len / num_workers`, rounded up, and the last ones get
-    /// what is left.
+    /// Returns this worker's part of `len` items: consecutive runs of `len / num_workers` items, rounded up; the last
+    /// workers get what remains.
     ///
     /// ```
     /// use slotline::WorkerInfo;
     ///
-    /// /// Which of ten lines are to be read here.
+    /// /// Which of ten lines to read here.
     /// fn lines(worker: Option<WorkerInfo>) -> std::ops::Range<usize> {
     ///     worker.map_or(0..10, |worker| worker.share(10))
     /// }
     /// # assert_eq!(lines(None), 0..10);
     /// ```
     ///
-    /// Where nobody knows how many there are, let each worker have every `num_workers`-th:
+    /// If the number of items is unknown, let each worker take every `num_workers`-th:
     ///
     /// ```
     /// use slotline::WorkerInfo;
@@ -69,15 +69,16 @@ impl WorkerInfo {
     }
 }
 
-/// The worker whose thread runs this code (torch's `get_worker_info`); `None` in any other thread, that of the training loop
-/// among them.
+/// Returns the worker that runs on the current thread (torch's `get_worker_info`), or `None` on any other thread, such
+/// as that of the training loop.
 ///
-/// torch's has the dataset, too, the worker's own copy of it. Here all workers share one, which is at hand as `self`.
+/// torch's info also has the worker's copy of the dataset. Here all workers share one dataset, which is available as
+/// `self`.
 pub fn worker_info() -> Option<WorkerInfo> {
     CURRENT.with(Cell::get)
 }
 
-/// Says which worker this thread is.
+/// Sets the worker that runs on this thread.
 pub(crate) fn set_worker_info(info: Option<WorkerInfo>) {
     CURRENT.with(|current| current.set(info));
 }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_runs_of_the_same_length_but_the_last_ones() {
+    fn shares_have_equal_lengths_except_the_last_ones() {
         let shares =
             |len, workers| -> Vec<_> { (0..workers).map(|id| WorkerInfo::new(id, workers, 0).share(len)).collect() };
         assert_eq!(shares(10, 4), [0..3, 3..6, 6..9, 9..10]);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_no_worker_until_it_is_said_to_be_one() {
+    fn a_thread_is_not_a_worker_by_default() {
         assert_eq!(worker_info(), None);
         let info = WorkerInfo::new(2, 3, u64::MAX);
         set_worker_info(Some(info));

@@ -1,8 +1,10 @@
-//! In the place of the crate `half`: types for 16-bit floating-point numbers that are moved and compared, and not computed with.
+//! A replacement for the crate `half`: 16-bit floating-point types that can be moved and compared, but not computed
+//! with.
 
-#![allow(non_camel_case_types)] // The names that the crate's have.
+#![allow(non_camel_case_types)] // The names of the crate's types.
 
-/// A number's bits: the lowest `$mantissa` ones are its mantissa, the highest one its sign, and the others its exponent.
+/// Defines a number by its bits: the lowest `$mantissa` bits are the mantissa, the highest one the sign, the others the
+/// exponent.
 macro_rules! half {
     ($($name:ident $mantissa:literal)*) => {$(
         #[derive(Debug, Clone, Copy)]
@@ -25,7 +27,7 @@ macro_rules! half {
         }
 
         impl PartialEq for $name {
-            /// As numbers: zeros of either sign are equal, and a NaN is equal to nothing.
+            /// Compares as numbers: zeros of either sign are equal, and a NaN is equal to nothing.
             fn eq(&self, other: &Self) -> bool {
                 let zeros = (self.0 | other.0) & 0x7fff == 0;
                 zeros || (self.0 == other.0 && !self.is_nan())

@@ -1,4 +1,4 @@
-//! What becomes of bad samples, and the account that is kept of them.
+//! The handling of bad samples, and the record of them.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::spans;
 
-/// What a loader does about a bad sample: one that cannot be read, or cannot be written into its row, because of an error or
-/// a panic. A [collate](crate::loader::Builder::collate) function that fails has made a bad batch, and that always raises.
+/// What a loader does about a bad sample, which is one that cannot be read, or cannot be written into its row, because
+/// of an error or a panic. An error of a [collate](crate::loader::Builder::collate) function is an error of the batch
+/// and always raises.
 ///
 /// ```
 /// use slotline::Loader;
@@ -39,32 +40,32 @@ pub enum OnError {
     /// The batch becomes an error that names the sample: [`Error::Sample`] or [`Error::Panic`].
     #[default]
     Raise,
-    /// The batch goes without it, and is that much shorter; if nothing is left of it, it is passed over. Of an iterable
-    /// dataset the next sample takes its place.
+    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped. With an
+    /// iterable dataset the next sample takes its place.
     Skip(Budget),
-    /// Another sample takes its place: its index is a function of the seed, the pass, the position, and how often a
-    /// substitute was bad itself, so that batches keep their number and sizes, on every rank. After 8 bad substitutes the
-    /// batch becomes an [`Error::Sample`]. Not for iterable datasets.
+    /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
+    /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. After 8 bad
+    /// substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
     Replace(Budget),
 }
 
 /// How many bad samples a pass may have, before batches with more of them become [`Error::BadSamples`].
 ///
-/// They are counted when their batches are delivered, errors among these, in that order: so with
-/// [`in_order(false)`](crate::loader::Builder::in_order) it may be another batch each time that goes beyond the budget. A bad
-/// substitute counts as well.
+/// They are counted when their batches, or errors instead of batches, are delivered, in the order of delivery. So with
+/// [`in_order(false)`](crate::loader::Builder::in_order) a different batch may exceed the budget each time. Bad
+/// substitutes count, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// So many.
+    /// This number of samples.
     Samples(usize),
-    /// This share of the pass's samples, from 0 to 1, rounded down. The length of a pass must be known, as it is not with
-    /// an iterator of indices, or over an iterable dataset that does not say its length.
+    /// This share of the pass's samples, from 0 to 1, rounded down. The length of a pass must be known, which it is not
+    /// with an iterator of indices, or over an iterable dataset that does not return its length.
     Share(f64),
 }
 
 impl OnError {
-    /// Whether a batch that has a bad sample is an error, whatever came before.
+    /// Whether any batch with a bad sample is an error, without a budget.
     #[inline]
     pub(crate) fn is_raise(self) -> bool {
         self == Self::Raise
@@ -80,13 +81,13 @@ impl OnError {
 }
 
 impl Budget {
-    /// How many samples of `pass` ones it is, if that is known.
+    /// Returns the number of bad samples for a pass with `pass` samples, if that is known.
     fn of(self, pass: Option<usize>) -> usize {
         match self {
             Self::Samples(samples) => samples,
             Self::Share(share) => {
                 let pass = pass.unwrap_or_default();
-                // 0.29 is a little less than 29 %, and of 100 samples 29 are meant all the same.
+                // 0.29 is slightly less than 29 %, but of 100 samples it must allow 29.
                 let samples = share * pass as f64 * (1.0 + 4.0 * f64::EPSILON);
                 (samples as usize).min(pass)
             }
@@ -94,19 +95,19 @@ impl Budget {
     }
 }
 
-/// The bad samples that a loader has met.
+/// The bad samples that a loader has seen.
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleLog {
     on_error: OnError,
-    /// Whether each worker reads a replica of its own, with numbers for indices.
+    /// Whether each worker reads its own replica, with sample numbers as indices.
     replicas: bool,
-    /// In this pass, and how many there may be.
+    /// The bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
     report: Arc<BadSampleReport>,
 }
 
-/// So many of the last bad samples keep their causes, and so many bytes of each.
+/// The number of bad samples whose causes are kept (the last ones), and the maximum bytes of each cause.
 const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
@@ -115,29 +116,30 @@ impl BadSampleLog {
         Self { on_error, replicas, ..Self::default() }
     }
 
-    /// Begins a pass of so many samples, if that is known, with so many bad ones before its rest; gives the budget.
+    /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
+    /// the budget.
     pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize) -> usize {
         (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
         self.budget
     }
 
-    /// Whether each worker reads a replica of its own, with numbers for indices.
+    /// Whether each worker reads its own replica, with sample numbers as indices.
     pub(crate) fn replicas(&self) -> bool {
         self.replicas
     }
 
-    /// How many bad samples were met in this pass.
+    /// The number of bad samples in this pass.
     pub(crate) fn in_pass(&self) -> usize {
         self.bad
     }
 
-    /// What anybody may read.
+    /// The report that any thread may read.
     pub(crate) fn report(&self) -> &Arc<BadSampleReport> {
         &self.report
     }
 
-    /// What is delivered in the place of a batch that has met errors: what is left of it, or an error; with nothing left,
-    /// nothing. Counts its bad samples.
+    /// Counts the bad samples of a batch with errors, and returns what is delivered instead: the rest of the batch, an
+    /// error, or `None` if no sample is left.
     pub(crate) fn settle<P: Storage>(
         &mut self,
         lease: Lease<P>,
@@ -146,7 +148,7 @@ impl BadSampleLog {
         let tag = lease.tag();
         match self.count(lease.work().take_errors(), tag.task) {
             Ok(empty) => {
-                // SAFETY: nobody else has the lease, and it is of a batch of so many rows, written or left empty.
+                // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let rows = tag.rows - empty.len();
                 if rows == 0 {
@@ -157,7 +159,7 @@ impl BadSampleLog {
                 Some(Ok(lease))
             }
             Err(error) => {
-                // A panic there is reported as any panic is.
+                // A panic here is reported only by the panic hook.
                 quietly(|| lease.payload().discard());
                 stats.fail();
                 Some(Err(error))
@@ -165,13 +167,13 @@ impl BadSampleLog {
         }
     }
 
-    /// Counts the bad samples of a batch: the rows that they left empty, or the batch's error.
+    /// Counts the bad samples of a batch. Returns the rows that they left empty, or the batch's error.
     fn count(&mut self, mut errors: SlotErrors, task: usize) -> Result<Vec<usize>, Error> {
         let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
-        // Parts come in any order. Of one position all is one part's, and in order.
+        // Parts come in any order. All attempts at one position are from one part, and in sequence.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
-            // What other parts met after it must not matter, as with fewer parts nobody would have looked.
+            // Ignore what other parts found after the failure: with fewer parts those samples would not have been read.
             let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
             dispose_each(bad.drain(after..));
         }
@@ -196,7 +198,7 @@ impl BadSampleLog {
         }
     }
 
-    /// Says which sample is bad, once, and keeps why.
+    /// Records a bad sample with its cause, and warns about it once.
     fn note(&mut self, failure: &Failure, task: usize) {
         let Failure { position, index, by, cause } = failure;
         let replica = match by {
@@ -206,7 +208,7 @@ impl BadSampleLog {
         let mut message = cause.with_sources();
         message.truncate(message.floor_char_boundary(MESSAGE));
         let sample = BadSample { index: *index, batch: task, by: *by, message };
-        // The message comes before the lock, and the user's subscriber after it.
+        // The message is made before the lock is taken, and the user's subscriber runs after it is released.
         let Some(mut met) = self.report.lock() else { return };
         met.total = met.total.saturating_add(1);
         if met.last.len() == LAST {
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_rounded_down_to_what_it_says() {
+    fn a_budget_share_is_rounded_down() {
         for (share, pass, samples) in [
             (0.0, 100, 0),
             (0.29, 100, 29),

@@ -1,29 +1,31 @@
-//! Which cores workers run on.
+//! The cores that workers run on.
 
 use core_affinity::CoreId;
 
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 
-/// Which cores workers run on.
+/// The cores that workers run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Affinity {
-    /// Wherever the system puts them.
+    /// Any core, as the system decides.
     #[default]
     Off,
-    /// Worker i on the i-th core that this process may use, and from the start again if there are more workers.
+    /// Worker i runs on the i-th core that this process may use; if there are more workers than cores, they wrap
+    /// around.
     Spread,
-    /// Worker i on the i-th of these cores, by the system's numbers, and from the start again if there are more workers.
+    /// Worker i runs on the i-th of these cores, by the system's numbers; if there are more workers than cores, they
+    /// wrap around.
     Cores(Vec<usize>),
 }
 
-/// How many cores this process may use.
+/// The number of cores that this process may use.
 pub(crate) fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The core of each worker, if they have any.
+/// Returns the core of each worker, or nothing if workers are not bound.
 pub(crate) fn worker_cores(
     affinity: &Affinity,
     workers: usize,
@@ -35,7 +37,7 @@ pub(crate) fn worker_cores(
     // This is the calling thread's mask, so it must be read here and not in a worker that is bound already.
     let usable = core_affinity::get_core_ids().unwrap_or_default();
     let chosen = match affinity {
-        // Without a word from the system, none is known to be wrong.
+        // If the system lists no cores, none of these is known to be wrong.
         Affinity::Cores(cores) if !usable.is_empty() => cores
             .iter()
             .map(|&core| {

@@ -1,114 +1,123 @@
 //! The loader: a dataset, a sampler, worker threads and a ring of slots.
 //!
-//! [`Loader::builder`] takes torch's options under torch's names; [`Loader::epoch`] starts a pass, an iterator over
-//! batches. A batch is a lease on the memory it was written into: dropped, that is used again, and kept, it stays as it is
-//! ([`OnHeld`]).
+//! [`Loader::builder`] takes torch's options under torch's names, and [`Loader::epoch`] starts a pass, which is an
+//! iterator over batches. A batch is a lease on the memory that it was written into. The loader uses that memory again
+//! once the batch is dropped; until then the batch does not change ([`OnHeld`]).
 //!
-//! # What happens where
+//! # How it works
 //!
-//! `build` reads one sample to learn the fields (unless [`Dataset::fields`](crate::Dataset::fields) says them), maps the memory of all batches
-//! and touches the first one's (with `pin_memory`, a `timeout`, or no workers, all of it), and starts `num_workers`
-//! threads, which live as long as the loader (it returns when they run). They touch the rest of the memory before they
-//! do anything else. In a pass workers claim rows of the next free slot, read the samples and write them there. The
-//! thread that iterates does the same work while it would otherwise wait, unless [`help`](Builder::help) is off (as it
-//! is by default with `in_order(false)`) or there is a [`timeout`](Builder::timeout); with `num_workers` 0 it does all
-//! of it. As long as it makes batches faster by itself than they could be passed between cores, which takes about 0.2
-//! µs, workers nap, for up to a millisecond at a time. After the first lap of the ring the loader allocates nothing, in
-//! this pass and in later ones, unless packed samples [may spill](Overflow::Spill) and do, or more batches are kept than it was
-//! [made to hold](Builder::hold).
+//! `build` reads one sample to learn the fields, unless [`Dataset::fields`](crate::Dataset::fields) returns them. It
+//! maps the memory of all batches and touches that of the first one (with `pin_memory`, a `timeout`, or no workers, all
+//! of it). It then starts `num_workers` threads, which live as long as the loader, and returns once they run. The
+//! workers touch the rest of the memory before they do anything else.
 //!
-//! The batches of a pass, and their order, depend on the dataset, the sampler, the seed and `batch_size` only: never on
-//! the number of workers, `prefetch_factor`, `part_size`, affinity or timing (but for `in_order(false)`, which may
-//! reorder whole batches), nor on whether a pass was left and [gone on with](Loader::load_state).
+//! In a pass, workers claim rows of the next free slot, read the samples and write them there. The thread that iterates
+//! does the same work while it would otherwise wait, unless [`help`](Builder::help) is off (the default with
+//! `in_order(false)`) or there is a [`timeout`](Builder::timeout). With `num_workers` 0 it does all the work. As long
+//! as that thread makes batches faster by itself than they could be passed between cores, which takes about 0.2 µs, the
+//! workers nap, for up to a millisecond at a time.
 //!
-//! What it did and waited for is counted all the while ([`Loader::stats`]). Through `tracing` there are spans of passes
-//! (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level); where nobody
-//! listens they cost next to nothing. With a [`watchdog`](Builder::watchdog) there is one thread more.
+//! After the first lap of the ring the loader allocates nothing, in this pass and in later ones, with two exceptions:
+//! packed samples that spill, where that is [allowed](Overflow::Spill), and batches that are kept beyond
+//! [`hold`](Builder::hold).
 //!
-//! # Two ways from the workers
+//! The batches of a pass, and their order, depend only on the dataset, the sampler, the seed and `batch_size`. They do
+//! not depend on the number of workers, `prefetch_factor`, `part_size`, affinity or timing (except that
+//! `in_order(false)` may reorder whole batches), nor on whether a pass was interrupted and
+//! [resumed](Loader::load_state).
 //!
-//! Batches of a dataset by index come through one ring that all workers share, as said above. Where there is no index
-//! ([`Loader::iterable`]), and where batches are dealt out as torch does ([`round_robin`](Builder::round_robin)), each worker has
-//! a ring of its own, and these differ: each batch is made by one worker, and the calling thread loads only if there are no
-//! workers.
+//! The loader always counts what it does and what it waits for ([`Loader::stats`]). It also emits `tracing` spans: of
+//! passes (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level). Without
+//! a subscriber for them they cost next to nothing. A [`watchdog`](Builder::watchdog) adds one thread.
+//!
+//! # Shared and separate rings
+//!
+//! Batches of a dataset by index come through one ring that all workers share, as described above. Each worker has a
+//! separate ring if there is no index ([`Loader::iterable`]) or if batches are dealt out as torch does
+//! ([`round_robin`](Builder::round_robin)). Then each batch is made by one worker, and the calling thread loads only if
+//! there are no workers.
 //!
 //! # When things go wrong
 //!
 //! | what | outcome |
 //! |---|---|
-//! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] in the place of its batch, with index and worker; the next batch comes |
-//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and said once; beyond the budget [`Error::BadSamples`], and the next batch comes |
+//! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
+//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; beyond the budget [`Error::BadSamples`], and the next batch comes |
 //! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
-//! | more batches kept than [`hold`](Builder::hold) says | more memory, which is counted and said once; or what else [`on_held`](Builder::on_held) says: a wait, or [`Error::Held`] |
-//! | no more memory for them, by the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; after any is dropped the next one comes |
-//! | `worker_init` fails in a worker | [`Error::WorkerInit`] first of all; the pass goes on with the other workers, if there are any |
-//! | a user's iterator of indices panics | [`Error::Sampler`] in the place of the batch; the pass ends |
-//! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is as it was; [`Error::State`] from `epoch` if only the drawn pass shows it |
-//! | a pass dropped half-way | workers stop at their current sample; the next pass starts clean |
-//! | a panic in the `drop` of what a collate function made, while the rest of a pass is thrown away | it comes out of the next `epoch`, and others like it of those after it; the first `epoch` that returns starts clean |
-//! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from `epoch`, for ever; workers end at their current sample; batches in hand stay good |
-//! | a loader dropped | the same, and the threads end. One that is stuck in user code, which includes destructors of thread-locals and subscribers of `tracing`, is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
-//! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends by itself |
-//! | a worker that ends with a panic in the loader's own code | its share goes to the others. When none is left, and the caller does not load, or each worker has a ring of its own, at the first one: [`Error::WorkerDied`], then and from every `epoch` |
-//! | packed samples find no room in their batch | [`Error::Sample`] for the one that found none, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
-//! | a batch leaked (`mem::forget`) | it counts as one that is kept for ever |
+//! | more batches kept than [`hold`](Builder::hold) allows | the loader allocates more memory, counts it and warns once; or, depending on [`on_held`](Builder::on_held), it waits or returns [`Error::Held`] |
+//! | no more memory for them, because of the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; once any batch is dropped, the next one comes |
+//! | `worker_init` fails in a worker | [`Error::WorkerInit`] before the first batch; the pass continues with the other workers, if there are any |
+//! | a user's iterator of indices panics | [`Error::Sampler`] instead of the batch; the pass ends |
+//! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is unchanged; [`Error::State`] from `epoch` if this shows only when the pass is drawn |
+//! | a pass dropped half-way | workers stop after their current sample; the next pass starts clean |
+//! | a panic in the `drop` of a collate function's result, while the rest of a pass is discarded | the next `epoch` panics with it; further such panics come from the calls of `epoch` after that. The first `epoch` that returns starts clean |
+//! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from every `epoch`; workers end after their current sample; batches already delivered stay valid |
+//! | a loader dropped | the same, and the threads end. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
+//! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends later |
+//! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a separate ring: [`Error::WorkerDied`], then and from every `epoch` |
+//! | packed samples that do not fit into their batch | [`Error::Sample`] for the first sample without room, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
+//! | a batch leaked (`mem::forget`) | it counts as a batch that is kept forever |
 //!
-//! Code of the user's runs in more places than those. A panic there:
+//! User code runs in more places than these. The outcome of a panic there:
 //!
 //! | where | outcome |
 //! |---|---|
-//! | `get`, `get_many`, `prefetch`, a cursor's `next`, writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] in the place of the batch; the next batch comes |
-//! | a subscriber of `tracing`, at the span `fill` | the same: the message is the subscriber's, the sample the first one of the rows that were filled |
-//! | a subscriber at other spans, at messages, and what it has put in words (`Display` of an error) | nothing is lost but the span or the message, and nothing comes out |
+//! | `get`, `get_many`, `prefetch`, a cursor's `next`, writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] instead of the batch; the next batch comes |
+//! | a subscriber of `tracing`, at the span `fill` | the same: the message is the subscriber's, the sample is the first one of the rows that were filled |
+//! | a subscriber at other spans or at events, including the `Display` of an error that it formats | only the span or the event is lost; the panic is caught |
 //! | `worker_init` | [`Error::WorkerInit`] |
-//! | an iterable dataset's `iter` and `resume`; `save` | [`Error::Start`]; it counts as one that saves nothing |
+//! | an iterable dataset's `iter` and `resume` | [`Error::Start`] |
+//! | an iterable dataset's `save` | the dataset is treated as one that saves nothing |
 //! | `next` of a user's iterator of indices | [`Error::Sampler`] |
-//! | `Dataset::len`, `Sampler::len`, `order` and the like, what makes a user's iterator | comes out of `build`, `epoch`, `len` or `state`, where it was called; the next call begins anew |
-//! | `Dataset::fields`, `IterableDataset::fields` | comes out of `build`, before there are threads |
-//! | the `drop` of an error that nobody took, of a panic's payload, of an iterator, of a cursor, or of a batch that is dropped with the loader | nothing |
-//! | the `drop` of the dataset, or of memory from [`Builder::memory`] | comes out of dropping the loader, unless a worker, or a batch that is kept, was the last one to have it: then nothing |
-//! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] has | an error of `build`, or of [growing](OnHeld::Grow); of the `drop`, nothing |
-//! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | ends the process, as everywhere in Rust. (A global allocator must not panic at all) |
+//! | `Dataset::len`, and `Sampler::len`, `order` and the other methods of a sampler; the closure that makes a user's iterator | propagates out of `build`, `epoch`, `len` or `state`, where it was called; the next call starts again |
+//! | `Dataset::fields`, `IterableDataset::fields` | propagates out of `build`, before any thread is started |
+//! | the `drop` of an error that was not returned, of a panic's payload, of an iterator, of a cursor, or of a batch that is dropped with the loader | nothing |
+//! | the `drop` of the dataset, or of memory from [`Builder::memory`] | propagates out of dropping the loader, unless a worker, or a batch that is kept, was the last owner: then nothing |
+//! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] captures | an error of `build`, or of [growing](OnHeld::Grow); for the `drop`, nothing |
+//! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | aborts the process, as everywhere in Rust. (A global allocator must not panic at all) |
 //!
-//! "Nothing" means that the loader goes on and nothing is lost; the panic hook has said what happened.
+//! "Nothing" means that the loader continues and nothing is lost; the panic hook has reported the panic.
 //!
-//! And when the system fails (on Linux, where each of these is tried):
+//! Failures of the system (on Linux, where each of these is tested):
 //!
 //! | what | outcome |
 //! |---|---|
 //! | no memory for the batches, or the order of a pass | [`BuildError::Map`], [`BuildError::Memory`]; [`Error::Order`] from `epoch`, and the next call tries again |
-//! | no memory while a pass runs | it needs none, but for batches that are kept ([above](#when-things-go-wrong)); packed samples that would spill are [`Error::Sample`]. What samples allocate themselves, and small things when a loader is built, end the process if they can't be had, as everywhere in Rust |
-//! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; those that were started end first. If a thread can be had but not the page that std wants with it, std ends the process |
-//! | memory cannot be locked | [`Warning::NotLocked`] with the limit; it is used without |
-//! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run anywhere |
-//! | no `membarrier`, or no pages ahead of time | other fences, and pages when they are first written. (If `membarrier` is forbidden once a loader is built, a thread that is about to sleep panics: `next` does, and a worker ends as above) |
-//! | a mapped file that is cut short or written to, which whoever mapped it has promised not to happen; or removed, or replaced | what [`map_npy`](crate::source::map_npy) says of each |
-//! | a signal while a thread waits | it waits on, and no timeout comes sooner |
-//! | a worker, or the whole process, stopped for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything goes on when it does |
-//! | the clock leaps ahead, as after a suspend | timeouts and the watchdog take it for time that has passed, and nothing else minds |
-//! | the clock goes back, or the time of day changes | nothing: times that would be negative count as none |
+//! | no memory while a pass runs | the loader needs none, except for batches that are kept ([above](#when-things-go-wrong)); packed samples that would spill are [`Error::Sample`]. A failed allocation of a sample's own memory, or of small things while a loader is built, aborts the process, as everywhere in Rust |
+//! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; the threads that were started end first. If the system provides a thread but not the page that std wants with it, std aborts the process |
+//! | memory cannot be locked | [`Warning::NotLocked`] with the limit; the memory is used unlocked |
+//! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run on any core |
+//! | no `membarrier`, or no way to populate pages in advance | other fences, and pages that are populated when they are first written. (If `membarrier` is forbidden once a loader is built, a thread that is about to sleep panics: `next` does, and a worker ends as above) |
+//! | a mapped file that is truncated or written to (which breaks the safety contract of mapping it), removed, or replaced | see [`map_npy`](crate::source::map_npy) for each of these |
+//! | a signal while a thread waits | the thread keeps waiting, and no timeout comes early |
+//! | a worker, or the whole process, suspended for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything continues when it does |
+//! | the clock jumps ahead, as after a suspend | timeouts and the watchdog count the jump as elapsed time; nothing else is affected |
+//! | the clock goes back, or the time of day changes | nothing: negative durations count as zero |
 //! | the process is forked | see [below](#after-a-fork) |
 //!
 //! # After a fork
 //!
-//! A child has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
+//! A child process has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
 //!
-//! - Of a loader with workers, what is ready still comes, then [`Error::Forked`], and from `epoch` at once. A [`Stopper`] stops
-//!   only what has no workers, or workers with a ring each.
-//! - A loader without workers goes on, and batches can be kept as before. Its memory is not locked any more: `mlock` ends with a
-//!   fork.
-//! - A loader in memory that [`Builder::memory`] was given (page-locked for a device, say), with workers or without, is
-//!   [`Error::Forked`] from `next` and `epoch` at once, since the child may not have that memory, or may share it. To read a batch
-//!   in it panics; tensors of one that were borrowed before the fork must not be read.
-//! - Whatever is dropped gives back nothing of its parent's, waits for no thread that is gone, and touches no memory that may not
-//!   be there: what spilled, and memory that was given, is leaked. A dataset, and what a collate function made, is dropped as any
-//!   other value if nothing else has it.
-//! - A loader that is built there is as good as any. If another thread held a generator at the fork, the child's starts over with
-//!   an unpredictable seed ([`SharedGenerator`](crate::rng::SharedGenerator), [`default_generator`](crate::rng::default_generator)).
+//! - A loader with workers still returns the batches that are ready, then [`Error::Forked`]; `epoch` returns that at
+//!   once. A [`Stopper`] stops a loader only if it has no workers, or workers with separate rings.
+//! - A loader without workers continues, and batches can be kept as before. Its memory is no longer locked: `mlock`
+//!   ends with a fork.
+//! - A loader in memory from [`Builder::memory`] (page-locked for a device, for example), with workers or without,
+//!   returns [`Error::Forked`] from `next` and `epoch` at once, since the child may lack that memory, or may share it
+//!   with its parent. Reading a batch in such memory panics; tensors of one that were borrowed before the fork must not
+//!   be read.
+//! - Dropping a value in the child gives back nothing of its parent's, waits for no thread that exists only in the
+//!   parent, and touches no memory that may be absent: spilled memory, and memory from [`Builder::memory`], is leaked.
+//!   A dataset, and the result of a collate function, is dropped like any other value if it has no other owner.
+//! - A loader that is built in the child works normally. If another thread held a generator at the fork, the child's
+//!   copy is reseeded with an unpredictable seed ([`SharedGenerator`](crate::rng::SharedGenerator),
+//!   [`default_generator`](crate::rng::default_generator)).
 //!
-//! This holds for forks by the C library's `fork`, which `std` and others use too: of a bare `clone` nobody hears. What others
-//! have locked at the fork stays locked: a subscriber of `tracing`, `stdout`, a dataset's own mutex. glibc sees to the allocator.
+//! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone` cannot be detected.
+//! Locks of other code that were held at the fork stay locked: those of a subscriber of `tracing`, of `stdout`, or a
+//! dataset's own mutex. glibc takes care of the allocator.
 
 mod backend;
 mod bad_samples;

@@ -1,9 +1,9 @@
-//! The spans that a timeline is made of, through `tracing`: a pass, claims being filled, and waiting.
+//! The `tracing` spans that make a timeline: of a pass, of claims being filled, and of waiting.
 //!
-//! Where nobody listens, each is a look at a level; and claims that are not timed have none at all.
+//! Without a subscriber, each costs a check of the level; claims that are not timed have no span at all.
 //!
-//! A subscriber is code of the user's, and may panic. While a batch is filled this fails the batch. Anywhere else the span
-//! or the message is lost, and the loader goes on: the panic hook has said what happened.
+//! A subscriber is user code, and may panic. While a batch is filled, this fails the batch. Anywhere else the span or
+//! the event is lost, and the loader continues: the panic hook has reported the panic.
 
 use tracing::span::Span;
 
@@ -11,12 +11,12 @@ use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded, quietly};
 use crate::sync::thread::{self, ThreadId};
 
-/// A span that this thread is in until it [leaves](Self::leave) it or drops this.
+/// A span that this thread is in until it [leaves](Self::leave) it or drops this value.
 #[derive(Debug)]
 pub(crate) struct Entered(Span);
 
 impl Entered {
-    /// Makes a span and enters it. If the subscriber panics, there is none.
+    /// Makes a span and enters it. If the subscriber panics, the span is disabled.
     #[inline]
     fn new(make: impl FnOnce() -> Span) -> (Self, Result<(), Cause>) {
         match guarded(|| Ok(make())) {
@@ -36,12 +36,12 @@ impl Entered {
         (Self(Span::none()), entered.map(drop))
     }
 
-    /// Whether nobody listens.
+    /// Whether no subscriber listens to the span.
     pub(crate) fn is_disabled(&self) -> bool {
         self.0.is_disabled()
     }
 
-    /// Says that so many rows were filled.
+    /// Records that this many rows were filled.
     pub(crate) fn filled(&self, rows: u64) -> Result<(), Cause> {
         if self.is_disabled() {
             return Ok(());
@@ -52,14 +52,14 @@ impl Entered {
         })
     }
 
-    /// Leaves it.
+    /// Leaves the span.
     pub(crate) fn leave(&mut self) -> Result<(), Cause> {
         if self.is_disabled() {
             return Ok(());
         }
         let span = std::mem::replace(&mut self.0, Span::none());
         let left = guarded(|| Ok(span.with_subscriber(|(id, subscriber)| subscriber.exit(id))));
-        // Each by itself: a second panic while the first one unwinds ends the process.
+        // Each separately: a second panic while the first one unwinds would abort the process.
         let closed = guarded(|| {
             drop(span);
             Ok(())
@@ -75,33 +75,34 @@ impl Drop for Entered {
     }
 }
 
-/// Whether anybody may listen to spans like these.
+/// Whether a subscriber may listen to trace-level spans.
 #[inline]
 pub(crate) fn wanted() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
 }
 
-/// A claim of batch `task` is filled.
+/// Enters the span of filling a claim of batch `task`.
 pub(crate) fn fill(task: usize) -> (Entered, Result<(), Cause>) {
     Entered::new(|| tracing::trace_span!("fill", batch = task, rows = tracing::field::Empty))
 }
 
-/// The thread waits: a worker for something to do, the consumer for a batch.
+/// Enters the span of waiting: of a worker for something to do, or of the consumer for a batch.
 pub(crate) fn wait() -> Entered {
     Entered::new(|| tracing::trace_span!("wait")).0
 }
 
-/// Says something through `tracing`, by `say`.
+/// Runs `say`, which emits an event through `tracing`, and catches its panic.
 pub(crate) fn tell(say: impl FnOnce()) {
     quietly(say);
 }
 
-/// A pass, from its beginning until this is dropped. What the loop does meanwhile in the same thread is inside of it.
+/// The span of a pass, from its beginning until this is dropped. Everything that the loop does in this thread until
+/// then is inside the span.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct PassSpan {
     span: Entered,
-    /// Where it was entered, and must be left.
+    /// The thread that entered the span, and must leave it.
     thread: Option<ThreadId>,
 }
 
@@ -115,7 +116,7 @@ impl PassSpan {
 
 impl Drop for PassSpan {
     fn drop(&mut self) {
-        // Another thread is not in it.
+        // Another thread is not in the span.
         if self.thread.is_some_and(|thread| thread != thread::current().id()) {
             dispose(std::mem::replace(&mut self.span.0, Span::none()));
         }

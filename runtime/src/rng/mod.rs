@@ -1,14 +1,14 @@
-//! Random numbers, from two generators with two jobs.
+//! Random numbers, from two generators for two purposes.
 //!
-//! [`Generator`] decides the *order* of a pass. It is torch's CPU generator bit for bit, so the same seed gives
-//! the same order as torch. It is a sequence: who draws first gets the first number, which is why only one thread
+//! [`Generator`] determines the *order* of a pass. It is torch's CPU generator bit for bit, so the same seed gives the
+//! same order as torch. It is a sequence, so its results depend on the order of draws; that is why only one thread
 //! draws from it, once per pass.
 //!
-//! [`SampleRng`] decides what happens *inside* a sample, such as where a random crop starts. It is a pure function
-//! of (seed, epoch, position), so that augmentation never depends on which worker made a sample, or when.
+//! [`SampleRng`] determines what happens *inside* a sample, such as where a random crop starts. It is a pure function
+//! of (seed, epoch, position), so augmentation never depends on the worker that made a sample, or on timing.
 //!
-//! Both implement [`rand_core`]'s traits and so work with everything that is written for those, the `rand` crate's
-//! distributions among it.
+//! Both implement [`rand_core`]'s traits, so they work with all code written for those, such as the distributions of
+//! the `rand` crate.
 
 mod mt19937;
 mod permutation;

@@ -3,26 +3,26 @@
 //! Source: M. Matsumoto and T. Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform
 //! pseudo-random number generator", ACM TOMACS 8(1), 1998; the seeding is `init_genrand` of their 2002 revision.
 //!
-//! A new block is made in place. Word i of it depends on the old words i, i+1 and i+397, the last of which counts
-//! as new once i+397 wraps around. Three loops over constant ranges say exactly that, so that no index needs a
-//! modulo or a bounds check, and each loop reads only words that are at least 227 steps behind or not yet written:
-//! the compiler turns them into vector code. So does the tempering, which is done for the whole block at once.
+//! A new block is made in place. Word i depends on the old words i, i+1 and i+397; where i+397 wraps around, that word
+//! is already new. Three loops over constant ranges express this, so no index needs a modulo or a bounds check, and
+//! each loop reads only words that are at least 227 steps behind or not yet written: the compiler vectorizes the loops.
+//! It also vectorizes the tempering, which is done for a whole block at once.
 
-/// Words in a block.
+/// The number of words in a block.
 pub(crate) const BLOCK: usize = 624;
 
-/// How far ahead the recurrence looks.
+/// The distance between a word and the later word that it depends on.
 const SHIFT: usize = 397;
 
 /// The engine: its state, and the tempered words of the current block.
 #[derive(Clone)]
 pub(crate) struct Mt19937 {
     state: [u32; BLOCK],
-    /// The block's output; what lies before `next` has been drawn. Meaningless before the first refill.
+    /// The block's output. Words before `next` have been drawn. Undefined before the first refill.
     words: [u32; BLOCK],
-    /// In 0 ..= BLOCK; BLOCK means that the next draw makes a new block.
+    /// In 0 ..= BLOCK. BLOCK means that the next draw makes a new block.
     next: usize,
-    /// Blocks made since seeding. At a billion blocks a second it wraps after centuries.
+    /// The number of blocks made since seeding. At a billion blocks per second it wraps after centuries.
     blocks: u64,
 }
 
@@ -38,7 +38,7 @@ impl Mt19937 {
         Self { state, words: [0; BLOCK], next: BLOCK, blocks: 0 }
     }
 
-    /// Words drawn since seeding.
+    /// Returns the number of words drawn since seeding.
     pub(crate) fn drawn(&self) -> u64 {
         // Before the first block `next` is BLOCK, which the addition cancels.
         self.blocks.wrapping_mul(BLOCK as u64).wrapping_add(self.next as u64).wrapping_sub(BLOCK as u64)
@@ -54,8 +54,8 @@ impl Mt19937 {
         word
     }
 
-    /// Draws between 1 and `most` words, as many as the block still has: for loops that run over whole blocks.
-    /// Empty only for `most` = 0.
+    /// Draws between 1 and `most` words, as many as the block still has; for loops over whole blocks. Returns an empty
+    /// slice only for `most` = 0.
     #[inline]
     pub(crate) fn run(&mut self, most: usize) -> &[u32] {
         if self.next >= BLOCK && most > 0 {
@@ -66,7 +66,7 @@ impl Mt19937 {
         &self.words[start..self.next]
     }
 
-    /// Drops `count` words; costs about half a nanosecond for each.
+    /// Skips `count` words, at about half a nanosecond per word.
     pub(crate) fn discard(&mut self, mut count: u64) {
         loop {
             let left = (BLOCK - self.next) as u64;
@@ -97,11 +97,11 @@ impl Mt19937 {
     }
 }
 
-/// The recurrence's matrix product: the highest bit of `high`, the other bits of `low`.
+/// Returns the matrix product of the recurrence, for the highest bit of `high` and the other bits of `low`.
 #[inline(always)]
 fn twist(high: u32, low: u32) -> u32 {
     let mixed = (high & 0x8000_0000) | (low & 0x7fff_ffff);
-    // The mask is all ones where the lowest bit is set: a branch here would be taken at random.
+    // The mask is all ones if the lowest bit is set. A branch here would be unpredictable.
     (mixed >> 1) ^ (0x9908_b0df & (low & 1).wrapping_neg())
 }
 
@@ -117,7 +117,7 @@ fn temper(mut y: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The recurrence as the paper writes it, one word at a time on a growing list.
+    /// Returns the words of the recurrence as the paper writes it, one word at a time on a growing list.
     fn reference(seed: u32, count: usize) -> Vec<u32> {
         let mut x = vec![seed];
         for j in 1..BLOCK as u32 {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn discard_and_run_go_on_where_single_draws_would() {
+    fn discard_and_run_match_single_draws() {
         for count in [0, 1, 5, 623, 624, 625, 1248, 5000] {
             let (mut one, mut skipping, mut running) = (Mt19937::new(7), Mt19937::new(7), Mt19937::new(7));
             assert_eq!(one.drawn(), 0);

@@ -1,14 +1,14 @@
 //! torch's `randperm`, into memory that is reused.
 //!
-//! torch has two algorithms, and the length decides. Below 2³²/20 entries it goes forward: step i swaps entry i
-//! with one of the entries from i on, chosen by a 32-bit word, n - 1 steps in all (Fisher and Yates; the modern
-//! form is R. Durstenfeld's, CACM 7(7), 1964). From there on it goes inside out: step i puts the entry of a
-//! place z ≤ i at place i, and i at place z, with 64 bits for z, n steps in all.
+//! torch has two algorithms, chosen by the length. Below 2³²/20 entries it goes forward: step i swaps entry i with one
+//! of the entries from i on, chosen by a 32-bit word, in n - 1 steps (Fisher and Yates; the modern form is R.
+//! Durstenfeld's, CACM 7(7), 1964). For longer permutations it goes inside out: step i moves the entry at a place z ≤ i
+//! to place i, and puts i at place z, with 64 bits for z, in n steps.
 //!
-//! torch's samplers often draw a permutation and use only the start of it, or nothing. The generator must still
-//! move on as far. In the forward form step i leaves the entries before i alone for good, so
-//! [`randperm_prefix`] stops once the wanted entries are final and discards the words of the remaining steps;
-//! [`skip_randperm`] discards them all. Inside out, every step may change any entry, so a start costs all steps.
+//! torch's samplers often draw a permutation and use only its start, or nothing. The generator must still advance by
+//! the same amount. In the forward form, step i does not touch the entries before i, so [`randperm_prefix`] stops once
+//! the wanted entries are final and discards the words of the remaining steps; [`skip_randperm`] discards all of them.
+//! In the inside-out form every step may change any entry, so even the start requires all steps.
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -17,26 +17,26 @@ use rand_core::Rng;
 
 use super::torch::Generator;
 
-/// The length from which torch goes inside out.
+/// The length from which torch uses the inside-out form.
 const INSIDE_OUT: usize = (u32::MAX / 20) as usize;
 
-/// An unsigned integer that a table of indices is made of: `u32`, which halves the memory, or `u64`.
+/// An unsigned integer type for tables of indices: `u32`, which halves the memory, or `u64`.
 pub trait IndexWord: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static {
-    /// Size in bits.
+    /// The size in bits.
     const BITS: u32;
 
-    /// Whether every index below `n` can be held.
+    /// Whether every index below `n` fits in this type.
     fn fits(n: usize) -> bool;
 
-    /// From an index, of which the lowest [`BITS`](Self::BITS) bits are kept.
+    /// Converts from an index, keeping its lowest [`BITS`](Self::BITS) bits.
     fn from_index(index: usize) -> Self;
 
-    /// As an index.
+    /// Converts to an index.
     fn index(self) -> usize;
 }
 
 mod sealed {
-    /// Closed, so that the methods here can rely on conversions that lose nothing.
+    /// Sealed, so that the methods here can rely on lossless conversions.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u64 {}
@@ -73,24 +73,24 @@ pub enum RandpermError {
     /// The highest index needs more bits than an entry has.
     #[error("randperm({n}): an index does not fit in {bits} bits; use a Vec<u64>")]
     IndexWidth {
-        /// The length asked for.
+        /// The requested length.
         n: usize,
-        /// Size of an entry in bits.
+        /// The size of an entry, in bits.
         bits: u32,
     },
-    /// The memory was refused.
-    #[error("randperm({n}): no memory for {bytes} bytes of indices; free memory, or permute fewer entries")]
+    /// The memory could not be allocated.
+    #[error("randperm({n}): cannot allocate {bytes} bytes for the indices; free memory, or permute fewer entries")]
     Memory {
-        /// The length asked for.
+        /// The requested length.
         n: usize,
-        /// Size of the table in bytes (`usize::MAX` where it is beyond that).
+        /// The size of the table in bytes (`usize::MAX` if it is more than that).
         bytes: usize,
-        /// What the allocator said.
+        /// The allocator's error.
         source: TryReserveError,
     },
 }
 
-/// [`Generator::randperm_into`].
+/// Implements [`Generator::randperm_into`].
 pub(super) fn randperm_into<I: IndexWord>(
     generator: &mut Generator,
     n: usize,
@@ -107,37 +107,37 @@ pub(super) fn randperm_into<I: IndexWord>(
     Ok(())
 }
 
-/// Empties `table` and makes room for `len` entries; allocates only where its capacity is smaller.
+/// Empties `table` and makes room for `len` entries. Allocates only if its capacity is smaller.
 pub(crate) fn reserve_table<I: IndexWord>(table: &mut Vec<I>, len: usize) -> Result<(), TryReserveError> {
     table.clear();
     table.try_reserve_exact(len)
 }
 
-/// Appends 0 .. `n` to `table`, `times` times over: what [`randperm_prefix`] starts from.
+/// Appends 0 .. `n` to `table`, `times` times: the input of [`randperm_prefix`].
 pub(crate) fn fill_table<I: IndexWord>(table: &mut Vec<I>, times: usize, n: usize) {
     for _ in 0..times {
         table.extend((0..n).map(I::from_index));
     }
 }
 
-/// Permutes `entries`, which hold 0, 1, 2, …; only the first `wanted` of them need to be right in the end.
+/// Permutes `entries`, which contain 0, 1, 2, …; only the first `wanted` entries of the result are valid.
 ///
-/// Draws as much as torch draws for the whole permutation, whatever `wanted` is.
+/// Draws as much as torch draws for the whole permutation, for any `wanted`.
 pub(crate) fn randperm_prefix<I: IndexWord>(generator: &mut Generator, entries: &mut [I], wanted: usize) {
     randperm_by_length(generator, entries, wanted, INSIDE_OUT);
 }
 
-/// Draws what a permutation of `n` entries takes, and makes none.
+/// Draws the words of a permutation of `n` entries without making it.
 pub(crate) fn skip_randperm(generator: &mut Generator, n: usize) {
     generator.discard(words_of_randperm(n, INSIDE_OUT));
 }
 
-/// How many 32-bit words a permutation of `n` entries draws.
+/// Returns the number of 32-bit words that a permutation of `n` entries draws.
 fn words_of_randperm(n: usize, inside_out: usize) -> u64 {
     if n < inside_out { (n as u64).saturating_sub(1) } else { (n as u64).saturating_mul(2) }
 }
 
-/// The two forms; `inside_out` is the length from which the second is used, lower in tests.
+/// Selects the form: inside out from `inside_out` entries on, which is lower in tests.
 fn randperm_by_length<I: IndexWord>(g: &mut Generator, entries: &mut [I], wanted: usize, inside_out: usize) {
     let n = entries.len();
     if n >= inside_out {
@@ -149,14 +149,14 @@ fn randperm_by_length<I: IndexWord>(g: &mut Generator, entries: &mut [I], wanted
     }
 }
 
-/// The first `steps` steps of the forward form. `entries` has more than `steps` and fewer than 2³² entries.
+/// Runs the first `steps` steps of the forward form. `entries` has more than `steps` and fewer than 2³² entries.
 fn permute_forward<I: IndexWord>(generator: &mut Generator, entries: &mut [I], steps: usize) {
     let n = entries.len();
     debug_assert!(steps < n && n <= u32::MAX as usize);
     let mut i = 0;
     while i < steps {
-        // A block of words at a time: the swaps of a block then depend on nothing but each other, and the
-        // processor has the cache misses of many of them under way at once.
+        // One block of words at a time: the swaps of a block depend only on each other, so the processor can have many
+        // of their cache misses in flight at once.
         for &word in generator.run(steps - i) {
             let z = word % (n - i) as u32;
             entries.swap(i, i + z as usize);
@@ -165,7 +165,7 @@ fn permute_forward<I: IndexWord>(generator: &mut Generator, entries: &mut [I], s
     }
 }
 
-/// The inside-out form. What `entries` holds before doesn't matter.
+/// Runs the inside-out form. The contents of `entries` don't matter.
 fn permute_inside_out<I: IndexWord>(generator: &mut Generator, entries: &mut [I]) {
     for i in 0..entries.len() {
         let z = (generator.next_u64() % (i as u64 + 1)) as usize;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The contract's two recipes, word for word: the forward form, and the one for large n.
+    /// torch's two algorithms, written out: the forward form, and the one for large n.
     fn reference(g: &mut Generator, n: usize, inside_out: usize) -> Vec<u64> {
         let mut r: Vec<u64> = (0..n as u64).collect();
         if n < inside_out {
@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_forms_are_the_contracts_in_both_widths(
+        fn both_forms_match_torch_in_both_widths(
             seed: u64, n in 0usize..2000, share in 0.0..=1.0f64, inside_out: bool,
         ) {
             let wanted = (n as f64 * share) as usize;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_changes_at_the_length_torch_names() {
+    fn the_form_changes_at_torchs_length() {
         assert_eq!(INSIDE_OUT, 214_748_364);
         assert_eq!(words_of_randperm(INSIDE_OUT - 1, INSIDE_OUT), 214_748_362);
         assert_eq!(words_of_randperm(INSIDE_OUT, INSIDE_OUT), 429_496_728);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn lengths_beyond_the_width_or_the_memory_are_errors_and_draw_nothing() {
+    fn lengths_that_do_not_fit_are_errors() {
         let mut generator = Generator::new();
         assert!(u32::fits(1 << 32) && !u32::fits((1 << 32) + 1) && u64::fits(usize::MAX));
         let error = generator.randperm_into((1 << 32) + 1, &mut Vec::<u32>::new()).unwrap_err();

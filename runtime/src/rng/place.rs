@@ -1,34 +1,34 @@
-//! Where a generator is in its sequence, and how that is saved.
+//! The position of a generator in its sequence, and how it is saved.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Generator;
 
-/// The most words that a generator is asked to pass over: that takes some ten minutes.
+/// The most words that a generator is asked to skip; this takes about ten minutes.
 const MOST_DRAWN: u64 = 1 << 40;
 
-/// Where a generator is in its sequence. As text it is `seed:drawn`, as in `42:1248`, wherever it is saved.
+/// The position of a generator in its sequence. As text it is `seed:drawn`, as in `42:1248`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) seed: u64,
-    /// 32-bit words drawn.
+    /// The number of 32-bit words drawn.
     pub(crate) drawn: u64,
 }
 
 impl Place {
-    /// Where a generator is.
+    /// Returns the position of a generator.
     pub(crate) fn of(generator: &Generator) -> Self {
         Self { seed: generator.initial_seed(), drawn: generator.drawn() }
     }
 
-    /// Why a generator cannot be put there.
+    /// Returns why a generator cannot be moved to this position, if so.
     pub(crate) fn unreachable(&self) -> Option<String> {
         let too_far = self.drawn > MOST_DRAWN;
-        too_far.then(|| format!("going on from there would take too long (at most {MOST_DRAWN})"))
+        too_far.then(|| format!("skipping that many words would take too long (the maximum is {MOST_DRAWN})"))
     }
 
-    /// Puts a generator there.
+    /// Moves a generator to this position.
     pub(crate) fn put(&self, generator: &mut Generator) {
         if generator.initial_seed() != self.seed || generator.drawn() > self.drawn {
             generator.manual_seed(self.seed);
@@ -43,9 +43,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// That a text is no place.
+/// The error for a text that is not a position.
 #[derive(Debug, thiserror::Error)]
-#[error("a generator's place is its seed and how many words it has drawn, as 42:1248")]
+#[error("expected a generator's seed and the number of words drawn, as 42:1248")]
 pub(crate) struct NoPlace;
 
 impl FromStr for Place {
@@ -71,9 +71,9 @@ mod saved {
 
     impl<'de> Deserialize<'de> for Place {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            /// `Parts` is how version 1 of states has it.
+            /// `Parts` is the format of version 1 of states.
             #[derive(Deserialize)]
-            #[serde(untagged, expecting = "a generator's place, as 42:1248")]
+            #[serde(untagged, expecting = "a generator's position, as 42:1248")]
             enum Saved {
                 Text(String),
                 Parts { seed: u64, drawn: u64 },
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_one_text_and_is_still_read_in_parts() {
+    fn a_position_is_text_and_can_be_read_in_parts() {
         let place = Place { seed: u64::MAX, drawn: 1248 };
         assert_eq!(serde_json::to_string(&place).unwrap(), "\"18446744073709551615:1248\"");
         for saved in ["\"18446744073709551615:1248\"", r#"{"seed": 18446744073709551615, "drawn": 1248}"#] {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_is_put_to_a_place_from_before_and_from_behind_it() {
+    fn a_generator_can_move_forward_and_back() {
         let place = Place { seed: 7, drawn: 1000 };
         for (seed, drawn) in [(7, 0), (7, 1000), (7, 1001), (8, 5)] {
             let mut generator = Generator::from_seed(seed);

@@ -1,29 +1,29 @@
-//! The generator inside a sample: Philox4x32 with 10 rounds, which computes any block of its sequence directly.
+//! The per-sample generator: Philox4x32 with 10 rounds, which can compute any block of its sequence directly.
 //!
 //! Source: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 //! SC '11, 2011, and the known-answer tests of its library, Random123.
 //!
-//! Philox is a bijection of 128-bit counters, chosen by a 64-bit key. Here the key is the seed, and the counter is
+//! Philox is a bijection on 128-bit counters, selected by a 64-bit key. Here the key is the seed, and the counter is
 //!
 //! | word | 0     | 1     | 2            | 3             |
 //! |------|-------|-------|--------------|---------------|
 //! | is   | block | epoch | position low | position high |
 //!
-//! so two samples of a run never share a block: their counters differ, and under one key a bijection gives
-//! different counters different blocks. Nothing is kept between samples, and nothing is shared between threads.
+//! Two samples of a run never share a block: their counters differ, and under one key a bijection maps different
+//! counters to different blocks. There is no state between samples, and none shared between threads.
 
 use std::convert::Infallible;
 
 use rand_core::{TryRng, utils};
 
-/// Words in a block.
+/// The number of words in a block.
 const WORDS: usize = 4;
 
 /// The random numbers of one sample: a pure function of (seed, epoch, position).
 ///
-/// Augmentation that draws from it gives the same sample on any worker, at any time, under any worker count, and
-/// after a resume. To make one costs a few moves; the first block is computed at the first draw. It gives 2³⁴
-/// 32-bit words and then starts over. No heap memory. Not for secrets.
+/// Augmentation that draws from it produces the same sample on any worker, at any time, with any number of workers, and
+/// after a resume. Construction is cheap; the first block is computed at the first draw. The sequence has 2³⁴ 32-bit
+/// words and then repeats. It uses no heap memory. It is not cryptographically secure.
 ///
 /// Draw through [`rand_core::Rng`], or the `rand` crate's extensions of it.
 ///
@@ -40,15 +40,15 @@ const WORDS: usize = 4;
 #[derive(Clone, Debug)]
 pub struct SampleRng {
     key: [u32; 2],
-    /// Of the block that is computed next.
+    /// The counter of the next block.
     counter: [u32; WORDS],
     block: [u32; WORDS],
-    /// In 0 ..= WORDS: the words of `block` that were drawn. WORDS means that the next draw computes a block.
+    /// The number of words of `block` that were drawn, in 0 ..= WORDS. WORDS means that the next draw computes a block.
     used: usize,
 }
 
 impl SampleRng {
-    /// The numbers of the sample at `position` (counted from 0) of pass `epoch` in a run with this seed.
+    /// Makes the generator of the sample at `position` (counted from 0) of pass `epoch`, for this seed.
     #[inline]
     pub fn new(seed: u64, epoch: u32, position: u64) -> Self {
         Self {
@@ -85,7 +85,8 @@ impl TryRng for SampleRng {
     }
 }
 
-/// One block. The multipliers and the key's steps (the golden ratio and √3 - 1, as binary fractions) are the paper's.
+/// Computes one block. The multipliers and the key increments (the golden ratio and √3 - 1, as binary fractions) are
+/// the paper's.
 #[inline]
 fn philox4x32_10(mut counter: [u32; WORDS], mut key: [u32; 2]) -> [u32; WORDS] {
     for _ in 0..10 {
@@ -97,7 +98,7 @@ fn philox4x32_10(mut counter: [u32; WORDS], mut key: [u32; 2]) -> [u32; WORDS] {
     counter
 }
 
-/// The high and the low half of a product.
+/// Returns the high and the low half of a product.
 #[inline(always)]
 fn wide_product(a: u32, b: u32) -> [u32; 2] {
     let product = u64::from(a) * u64::from(b);
@@ -110,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
     use rand_core::Rng;
 
-    /// The three vectors of Random123's `kat_vectors` for philox4x32 with 10 rounds.
+    /// The three test vectors of Random123's `kat_vectors` for philox4x32 with 10 rounds.
     #[test]
     fn blocks_are_random123s_known_answers() {
         let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
@@ -123,9 +124,9 @@ mod tests {
         }
     }
 
-    /// Fixes the layout of the counter and the key: changing it would change users' runs.
+    /// Fixes the layout of the counter and the key: changing it would change the results of existing runs.
     #[test]
-    fn a_sample_reads_the_blocks_that_its_coordinates_name() {
+    fn coordinates_select_the_blocks_of_a_sample() {
         let mut rng = SampleRng::new(0x299f_31d0_a409_3822, 0x85a3_08d3, 0x0370_7344_1319_8a2e);
         for block in 0..3 {
             let want = philox4x32_10([block, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
@@ -145,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_and_wide_words_are_the_words_little_endian(seed: u64, epoch: u32, position: u64, len in 0usize..40) {
+        fn bytes_and_wide_words_are_little_endian(seed: u64, epoch: u32, position: u64, len in 0usize..40) {
             let words = SampleRng::new(seed, epoch, position);
             let mut bytes = vec![0; len];
             words.clone().fill_bytes(&mut bytes);
@@ -158,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn each_coordinate_changes_the_numbers(seed: u64, epoch: u32, position: u64, bit in 0u32..64) {
+        fn every_coordinate_changes_the_numbers(seed: u64, epoch: u32, position: u64, bit in 0u32..64) {
             let flip = 1u64 << bit;
             let first = SampleRng::new(seed, epoch, position).next_u64();
             prop_assert_ne!(first, SampleRng::new(seed ^ flip, epoch, position).next_u64());

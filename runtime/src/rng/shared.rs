@@ -1,12 +1,13 @@
-//! Generators that more than one part of a program draws from.
+//! Generators that several parts of a program draw from.
 //!
-//! In torch a generator is shared by reference: a DataLoader and its sampler draw from the same one, in turn, and
-//! where none is given both fall back on the process's default generator. Here a shared one is a lock that is held
-//! for as long as it takes to draw.
+//! In torch a generator is shared by reference: a DataLoader and its sampler draw from the same one, in turn, and both
+//! fall back to the process's default generator if none is given. Here a shared generator is behind a lock, which is
+//! held while drawing.
 //!
-//! A process may be forked while another thread draws. In the child that thread is gone: the lock stays locked, and the
-//! state behind it may be half drawn. So each process has a lock of its own, made when it first asks for it: with a copy
-//! of the parent's state if nobody held the parent's lock at the fork, and otherwise with a new seed.
+//! A process may be forked while another thread draws. That thread does not exist in the child: the lock stays locked,
+//! and the state behind it may be half updated. So each process has its own lock, made when it is first needed. It
+//! starts with a copy of the parent's state if no thread held the parent's lock at the fork, and with a new seed
+//! otherwise.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -20,10 +21,10 @@ use crate::fork::Process;
 
 static DEFAULT: Shared = Shared::new();
 
-/// A generator with several owners, such as a loader and its sampler; a clone is the same generator.
+/// A generator with several owners, such as a loader and its sampler. A clone is the same generator.
 ///
-/// In a forked process it is a generator of its own that goes on from the same point; if another thread held it at the fork,
-/// it starts over with an unpredictable seed, as nobody can tell how far that thread had come.
+/// In a forked process it is a separate generator that continues from the same point. If another thread held it at the
+/// fork, it starts over with an unpredictable seed, because that thread's progress is unknown.
 ///
 /// ```
 /// use slotline::rng::{Generator, SharedGenerator};
@@ -37,9 +38,9 @@ static DEFAULT: Shared = Shared::new();
 pub struct SharedGenerator(Arc<Shared>);
 
 impl SharedGenerator {
-    /// The generator, for this thread alone until the guard is dropped.
+    /// Locks the generator for this thread until the guard is dropped.
     ///
-    /// A thread that asks for a second guard while it has one waits for itself, forever.
+    /// A thread that requests a second guard while it holds one deadlocks.
     pub fn lock(&self) -> MutexGuard<'_, Generator> {
         self.0.lock()
     }
@@ -53,19 +54,19 @@ impl From<Generator> for SharedGenerator {
     }
 }
 
-/// The process's default generator, for this thread alone until the guard is dropped (`torch.default_generator`).
+/// Locks the process's default generator for this thread until the guard is dropped (`torch.default_generator`).
 ///
-/// Like torch's it starts with an unpredictable seed, made from the operating system's randomness at the first
-/// use; [`manual_seed`] gives it a known one. A thread that asks for a second guard while it has one, which
-/// whatever draws from the default generator does, waits for itself, forever.
+/// Like torch's, it starts with an unpredictable seed, made from the operating system's randomness at the first use;
+/// [`manual_seed`] sets a known one. A thread deadlocks if it holds a guard and requests a second one, which every
+/// function that draws from the default generator does.
 ///
-/// In a forked process it goes on from the same point, or, if a thread held it at the fork, starts over with an unpredictable
-/// seed.
+/// In a forked process it continues from the same point. If another thread held it at the fork, it starts over with an
+/// unpredictable seed.
 pub fn default_generator() -> MutexGuard<'static, Generator> {
     DEFAULT.lock()
 }
 
-/// Starts the process's default generator over with `seed` (`torch.manual_seed`).
+/// Restarts the process's default generator with `seed` (`torch.manual_seed`).
 ///
 /// ```
 /// slotline::rng::manual_seed(42);
@@ -75,11 +76,11 @@ pub fn manual_seed(seed: u64) {
     default_generator().manual_seed(seed);
 }
 
-/// A generator behind a lock of this process's own.
+/// A generator behind a lock that belongs to the current process.
 struct Shared {
-    /// Null until it is first locked. Each `Locked` stays where it is as long as this: there may be guards of it.
+    /// Null until it is first locked. Each `Locked` stays allocated as long as this value, since guards may borrow it.
     current: AtomicPtr<Locked>,
-    /// The process in which a thread makes the lock, or made it: see [`Process::number`].
+    /// The process in which a thread makes, or made, the lock: see [`Process::number`].
     maker: AtomicU64,
 }
 
@@ -87,11 +88,12 @@ struct Shared {
 struct Locked {
     generator: Mutex<Generator>,
     process: Process,
-    /// That of the process which this one was forked from, or null.
+    /// The lock of the process that this one was forked from, or null.
     parents: *mut Locked,
 }
 
-// SAFETY: the parent's is only looked at through `&Locked`, of which all but the pointer is `Sync`, and dropped with `Shared`.
+// SAFETY: the parent's `Locked` is only accessed through `&Locked`, of which all but the pointer is `Sync`, and freed
+// with `Shared`.
 unsafe impl Send for Locked {}
 // SAFETY: as above.
 unsafe impl Sync for Locked {}
@@ -107,13 +109,14 @@ impl Shared {
         Self { current: AtomicPtr::new(null_mut()), maker: AtomicU64::new(0) }
     }
 
-    /// Locks even after a panic under the lock: no draw leaves a generator in a state that is not one.
+    /// Locks even after a panic under the lock: every draw leaves the generator in a valid state.
     fn lock(&self) -> MutexGuard<'_, Generator> {
         loop {
             if let Some(locked) = self.current().filter(|locked| locked.process.is_this()) {
                 return locked.generator.lock().unwrap_or_else(PoisonError::into_inner);
             }
-            // Whoever makes it locks the parent's for a moment, which must not look as if it had been held at the fork.
+            // The thread that makes it locks the parent's lock briefly, which must not look as if it had been held at
+            // the fork.
             let process = Process::this().number();
             if self.maker.swap(process, Ordering::Relaxed) == process {
                 thread::yield_now();
@@ -124,11 +127,11 @@ impl Shared {
     }
 
     fn current(&self) -> Option<&Locked> {
-        // SAFETY: null, or a box's that `put` leaked and only `drop` takes back.
+        // SAFETY: the pointer is null, or from a box that `put` leaked and only `drop` frees.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes this process's lock. For one thread of the process, once.
+    /// Makes this process's lock. Called by one thread of the process, once.
     #[cold]
     fn make(&self) {
         let whole = self.current().and_then(|parents| match parents.generator.try_lock() {
@@ -149,7 +152,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut next = *self.current.get_mut();
         while !next.is_null() {
-            // SAFETY: `put` leaked it, each is in the list once, and guards of it would borrow this.
+            // SAFETY: `put` leaked the box, each is in the list once, and guards of it would borrow `self`.
             next = unsafe { Box::from_raw(next) }.parents;
         }
     }
@@ -164,10 +167,10 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A seed of 53 bits, as torch's own unpredictable seeds are, so that it survives a trip through an f64.
+/// Returns a seed of 53 bits, like torch's unpredictable seeds, so that it survives a conversion to f64.
 fn unpredictable_seed() -> u64 {
-    // The standard library's one door to the system's randomness: the keys of a hash map's hasher. A forked process has its
-    // parent's.
+    // The only access to the system's randomness in the standard library: the keys of a hash map's hasher. A forked
+    // process inherits its parent's keys.
     RandomState::new().hash_one(std::process::id()) >> 11
 }
 
@@ -175,9 +178,9 @@ fn unpredictable_seed() -> u64 {
 mod tests {
     use super::*;
 
-    /// The one test that touches the process's default, as tests of a process run at the same time.
+    /// The only test that uses the process's default generator, since tests of one process run concurrently.
     #[test]
-    fn the_default_generator_starts_unpredictably_and_can_be_seeded() {
+    fn the_default_generator_can_be_seeded() {
         let seed = default_generator().initial_seed();
         assert!(seed < 1 << 53);
         assert_ne!(unpredictable_seed(), unpredictable_seed());

@@ -1,8 +1,9 @@
 //! torch's CPU generator.
 //!
-//! The engine is mt19937 seeded with the low 32 bits of the seed. What makes torch's *numbers* is how each kind of
-//! draw takes words from it: 64 bits are two words, the first one high; a bounded integer is a plain remainder;
-//! a uniform f64 is the low 53 bits of 64. No draw keeps anything back for the next.
+//! The engine is mt19937, seeded with the low 32 bits of the seed. torch's *numbers* follow from how each kind of draw
+//! consumes words: 64 bits are two words, the high one first; a bounded integer is a plain remainder; a uniform f64 is
+//! the low 53 bits of
+//! 64. No draw keeps state for the next one.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,16 +14,16 @@ use rand_core::{Rng, SeedableRng, TryRng, utils};
 use super::mt19937::Mt19937;
 use super::permutation::{self, IndexWord, RandpermError};
 
-/// The seed of a `torch.Generator()` that was given none (c10's `default_rng_seed_val`).
+/// The seed of a `torch.Generator()` without a seed (c10's `default_rng_seed_val`).
 const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// From this bound on, torch's `randint` takes 64 bits for a number instead of 32.
+/// From this bound on, torch's `randint` uses 64 bits per number instead of 32.
 const WIDE_RANDINT: u64 = 1 << 28;
 
 /// torch's CPU random number generator, bit for bit (`torch.Generator`).
 ///
-/// About 5 KiB, no heap memory. Not for secrets. A clone is a second generator at the same point of the same
-/// sequence.
+/// It takes about 5 KiB and no heap memory. It is not cryptographically secure. A clone is an independent generator at
+/// the same point of the same sequence.
 ///
 /// Through [`rand_core`]'s traits, `next_u32` and `next_u64` are torch's `random()` and `random64()`, and
 /// `fill_bytes` writes 32-bit words, little-endian. The numbers of `rand`'s own distributions are not torch's.
@@ -40,35 +41,35 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator with torch's default seed, 67280421310721, as `torch.Generator()` makes it.
+    /// Makes a generator with torch's default seed, 67280421310721, like `torch.Generator()`.
     pub fn new() -> Self {
         Self::from_seed(DEFAULT_SEED)
     }
 
-    /// A generator with the given seed, as `torch.Generator().manual_seed(seed)` makes it.
+    /// Makes a generator with the given seed, like `torch.Generator().manual_seed(seed)`.
     ///
-    /// Only the low 32 bits reach the engine, as in torch; the others merely show in
+    /// Only the low 32 bits reach the engine, as in torch; the others only appear in
     /// [`initial_seed`](Self::initial_seed). torch's negative seeds wrap: its -1 is `u64::MAX`.
     ///
-    /// (The trait [`SeedableRng`] has a function of this name that takes the seed as eight bytes, little-endian.)
+    /// (The trait [`SeedableRng`] has a function of the same name that takes the seed as eight bytes, little-endian.)
     pub fn from_seed(seed: u64) -> Self {
         Self { engine: Mt19937::new(seed as u32), seed }
     }
 
-    /// Starts over with another seed.
+    /// Restarts the generator with another seed.
     pub fn manual_seed(&mut self, seed: u64) {
         *self = Self::from_seed(seed);
     }
 
-    /// The seed this generator was last given, all 64 bits of it.
+    /// Returns the seed that was last set, with all 64 bits.
     pub fn initial_seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many 32-bit words were drawn since seeding.
+    /// Returns the number of 32-bit words drawn since seeding.
     ///
-    /// With [`initial_seed`](Self::initial_seed) it is the generator's whole state, in 16 bytes: a new generator
-    /// of that seed that [discards](Self::discard) as many is at the same point.
+    /// Together with [`initial_seed`](Self::initial_seed) it is the generator's whole state, in 16 bytes: a new
+    /// generator with that seed that [discards](Self::discard) this many words is at the same point.
     ///
     /// ```
     /// use slotline::rng::Generator;
@@ -85,44 +86,45 @@ impl Generator {
         self.engine.drawn()
     }
 
-    /// Drops the next `words` 32-bit words. Takes time in proportion, a second for some billions.
+    /// Skips the next `words` 32-bit words. Takes time in proportion, about a second per few billion words.
     pub fn discard(&mut self, words: u64) {
         self.engine.discard(words);
     }
 
-    /// An integer from 0 to 2⁶³-1, as `tensor.random_()` gives on int64. torch makes its seeds with it.
+    /// Draws an integer from 0 to 2⁶³-1, like `tensor.random_()` on int64. torch makes its seeds with it.
     pub fn random_i64(&mut self) -> i64 {
         (self.next_u64() & (u64::MAX >> 1)) as i64
     }
 
-    /// An integer from 0 to `n` - 1, as `torch.randint(n, ())` gives.
+    /// Draws an integer from 0 to `n` - 1, like `torch.randint(n, ())`.
     ///
-    /// The remainder of 32 random bits where `n` is below 2²⁸, of 64 otherwise, with the (tiny) bias this has.
+    /// It is the remainder of 32 random bits if `n` is below 2²⁸, and of 64 bits otherwise, with the resulting (tiny)
+    /// bias.
     #[inline]
     pub fn randint(&mut self, n: NonZero<u64>) -> u64 {
         if n.get() < WIDE_RANDINT {
-            // A 32-bit division costs a fraction of a 64-bit one on many processors.
+            // A 32-bit division is much cheaper than a 64-bit one on many processors.
             u64::from(self.engine.next_u32() % n.get() as u32)
         } else {
             self.next_u64() % n
         }
     }
 
-    /// A number in [0, 1), a multiple of 2⁻⁵³, as `torch.rand((), dtype=torch.float64)` gives.
+    /// Draws a number in [0, 1), a multiple of 2⁻⁵³, like `torch.rand((), dtype=torch.float64)`.
     pub fn rand_f64(&mut self) -> f64 {
         const BITS: u64 = 1 << 53;
         (self.next_u64() & (BITS - 1)) as f64 / BITS as f64
     }
 
-    /// Makes `out` a random permutation of 0 .. `n`, the one that `torch.randperm(n)` gives.
+    /// Replaces the contents of `out` by a random permutation of 0 .. `n`, the one that `torch.randperm(n)` returns.
     ///
-    /// `out`'s former contents are dropped and its memory is reused: nothing is allocated where its capacity is
-    /// `n` or more. `u32` entries take half the memory of `u64`, and the permutation is the same.
+    /// The memory of `out` is reused: nothing is allocated if its capacity is at least `n`. `u32` entries take half the
+    /// memory of `u64`; the permutation is the same.
     ///
     /// # Errors
     ///
-    /// Where an index would not fit in `out`'s type, or memory is refused. Then nothing was drawn and `out` is
-    /// empty.
+    /// If an index would not fit in `out`'s type, or the memory cannot be allocated. Then nothing was drawn and `out`
+    /// is empty.
     ///
     /// ```
     /// use slotline::rng::Generator;
@@ -182,7 +184,7 @@ impl SeedableRng for Generator {
         Self::from_seed(u64::from_le_bytes(seed))
     }
 
-    /// The seed as torch takes it, without the scrambling other generators do here.
+    /// Uses the seed as torch does, without the scrambling that other generators do here.
     fn seed_from_u64(seed: u64) -> Self {
         Self::from_seed(seed)
     }
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seed_42_gives_the_golden_numbers() {
+    fn seed_42_gives_torchs_numbers() {
         assert_eq!(Generator::from_seed(42).random_i64(), 6_909_045_637_428_952_499);
         let mut indices: Vec<u64> = Vec::new();
         Generator::from_seed(42).randperm_into(10, &mut indices).unwrap();
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_low_half_of_a_seed_matters_and_all_of_it_is_remembered() {
+    fn only_the_low_half_of_a_seed_matters() {
         let (mut low, mut high) = (Generator::from_seed(5), Generator::from_seed((9 << 32) + 5));
         assert_eq!(low.random_i64(), high.random_i64());
         assert_eq!(high.initial_seed(), (9 << 32) + 5);
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn randint_takes_one_word_below_two_to_the_28_and_two_from_there() {
+    fn randint_draws_two_words_from_two_to_the_28() {
         let bound = |n| NonZero::new(n).unwrap();
         for (n, words) in [(1, 1), (1000, 1), ((1 << 28) - 1, 1), (1 << 28, 2), (u64::MAX, 2)] {
             let mut generator = Generator::from_seed(3);

@@ -1,4 +1,4 @@
-//! A sample apart from any batch.
+//! A single sample outside of any batch.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use crate::BoxError;
 use crate::arena::{Memory, Pages};
 use crate::tensor::AnyTensorView;
 
-/// One sample's fields in memory of their own: to have a sample written, to read it, and to write it into a batch.
+/// The fields of one sample in separate memory: it can be written, read, and copied into a batch.
 ///
-/// For code that must have a sample before there is a row for it, or whose samples are written by something that the compiler
-/// does not see. The memory is used again for the next sample; packed fields have as much room as they need.
+/// Use it if a sample must exist before there is a row for it, or if samples are written by foreign code (FFI). The
+/// memory is reused for the next sample; packed fields have as much room as they need.
 ///
 /// ```
 /// use slotline::sample::{Apart, Fields, Packed, Sample};
@@ -24,63 +24,64 @@ use crate::tensor::AnyTensorView;
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 pub struct Apart {
-    /// Of one row, and spilling.
+    /// The layout of one row, with spilling.
     layout: Layout,
-    /// As the layout says, this one's alone.
+    /// Memory of the layout's size, owned exclusively.
     pages: Pages,
 }
 
-/// Why there is no memory for a sample [`Apart`].
+/// Why memory for an [`Apart`] cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApartError {
-    /// The fields have no possible layout.
+    /// The fields have no valid layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The system refused the memory.
-    #[error("the system refused {bytes} bytes for a sample")]
+    /// The memory could not be allocated.
+    #[error("cannot allocate {bytes} bytes for a sample")]
     Memory {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Apart {
-    /// Memory for a sample of these fields, all zeros.
+    /// Allocates memory for a sample of these fields, filled with zeros.
     ///
     /// # Errors
     ///
-    /// If the fields have no layout, or the system refuses the memory.
+    /// If the fields have no valid layout, or the memory cannot be allocated.
     pub fn new(fields: Fields) -> Result<Self, ApartError> {
         let layout = Layout::new(fields, 1)?.spilling()?;
         let pages = Pages::new(layout.size).map_err(|source| ApartError::Memory { bytes: layout.size, source })?;
         Ok(Self { layout, pages })
     }
 
-    /// Has `write` write a sample, over the one before.
+    /// Calls `write` to write a sample, which replaces the previous one.
     ///
     /// # Errors
     ///
-    /// What `write` fails with; or a [`Mismatch`](super::Mismatch) if it did not write all fields.
+    /// The error of `write`, or a [`Mismatch`](super::Mismatch) if it did not write all fields.
     pub fn fill(&mut self, write: impl FnOnce(&mut Row<'_>) -> Result<(), BoxError>) -> Result<(), BoxError> {
-        // SAFETY: the pages were zeros, are aligned and this one's alone, and only rows of this layout are written there.
+        // SAFETY: the pages were zeroed, are aligned and exclusively owned, and only rows of this layout are written
+        // there.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), 0) };
         write(&mut row)?;
         Ok(row.finish()?)
     }
 
-    /// The sample as it was written last, field by field, as of a batch that is none.
+    /// Returns the fields of the sample that was written last, as an unbatched sample.
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: nobody writes while this is borrowed, and what was not written is zeros.
+        // SAFETY: no code writes while `self` is borrowed, and unwritten bytes are zero.
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
     }
 
-    /// The elements of field `i` that the sample has, without padding.
+    /// Returns the elements of field `i` that the sample has, without padding.
     fn elements(&self, i: usize) -> AnyTensorView<'_> {
         let columns = self.columns();
-        let all = columns.get(i).expect("there is such a field");
+        let all = columns.get(i).expect("the field exists");
         match columns.lengths(i) {
             Some(&[len]) => all.first_elements(len as usize),
             _ => all,
@@ -90,7 +91,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // SAFETY: the pages are this one's alone, and written by rows of this layout.
+        // SAFETY: the pages are exclusively owned, and written by rows of this layout.
         unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_apart_goes_into_batches_as_itself() {
+    fn a_single_sample_is_copied_into_batches() {
         let numbers: Vec<f64> = (0..100).map(f64::from).collect();
         let mut apart = Apart::new(Fields::of(&mixed(&[], &[]))).unwrap();
         let mut slot = Slot::spilling(&mixed(&[], &[]), 3);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_not_all_there_is_an_error() {
+    fn an_incomplete_sample_is_an_error() {
         let mut apart = Apart::new(Fields::of(&(1_u8, 2_u8))).unwrap();
         let error = apart.fill(|row| Ok(row.write_one(7_u8)?)).unwrap_err().to_string();
         assert!(error.contains("2 fields were declared, but the sample wrote 1"), "{error}");

@@ -1,14 +1,15 @@
-//! Structs as samples, without writing it out.
+//! Deriving `Sample` for structs.
 
 #[cfg(doc)]
 use super::Text;
 
-/// Makes a struct a [`Sample`](trait@super::Sample) with its fields, and a struct for batches of it.
+/// Derives [`Sample`](trait@super::Sample) for a struct, and makes a struct for batches of it.
 ///
-/// The batch has the sample's name with `Batch` behind it, its visibility, and its fields: under each name what a batch
-/// of that field is, as the [table](super) has it. Whatever the sample borrows, a batch borrows from its slot only.
+/// The batch struct has the sample's name with the suffix `Batch`, its visibility, and its fields: each has the type
+/// that a batch of that field has, as listed in the [table](super). If the sample borrows, the batch borrows only from
+/// its slot.
 ///
-/// That struct is what [`Batch::tensors`](crate::Batch::tensors) returns. The type of the batch names the sample itself, with
+/// [`Batch::tensors`](crate::Batch::tensors) returns that struct. The type of the batch names the sample itself, with
 /// `'static` for its lifetimes: `Batch<Face<'static>>`.
 ///
 /// ```
@@ -24,7 +25,7 @@ use super::Text;
 ///     place: Place,
 /// }
 ///
-/// /// Samples may be parts of others.
+/// /// A sample can be part of another one.
 /// #[derive(Clone, Copy, Sample)]
 /// struct Place(f32, f32);
 ///
@@ -60,8 +61,9 @@ use super::Text;
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// Tuple structs have tuple structs for batches. Type parameters are the batch's, too; the struct must say of them what
-/// makes its fields samples, and beside lifetimes they must be `'static`. Batches are `Debug` if all their fields are. The crate must go by the name `slotline`.
+/// The batches of tuple structs are tuple structs. Type parameters are also those of the batch; the struct must declare
+/// the bounds that make its fields samples, and type parameters must be `'static`. Batches are `Debug` if all their
+/// fields are. The crate must have the name `slotline`.
 ///
 /// # What does not compile
 ///
@@ -85,7 +87,7 @@ use super::Text;
 /// }
 /// ```
 ///
-/// A field that is no sample (a [`Text`] would be one):
+/// A field that is not a sample (a [`Text`] would be one):
 ///
 /// ```compile_fail,E0277
 /// #[derive(slotline::Sample)]
@@ -94,7 +96,7 @@ use super::Text;
 /// }
 /// ```
 ///
-/// A type parameter of which the struct does not say that it is a sample (`P: Sample` would):
+/// A type parameter that is not bounded by `Sample` (`P: Sample` would work):
 ///
 /// ```compile_fail,E0277
 /// #[derive(slotline::Sample)]
@@ -104,7 +106,7 @@ use super::Text;
 /// }
 /// ```
 ///
-/// An option that there is not (there is only `batch`):
+/// An unknown option (only `batch` exists):
 ///
 /// ```compile_fail
 /// #[derive(slotline::Sample)]
@@ -114,7 +116,7 @@ use super::Text;
 /// }
 /// ```
 ///
-/// An option on a field, where there are none:
+/// An option on a field, which has no options:
 ///
 /// ```compile_fail
 /// #[derive(slotline::Sample)]

@@ -1,4 +1,4 @@
-//! The samples that need no code of yours: numbers, arrays, slices, tensors, lazily decoded ones, tuples.
+//! The samples that need no code of the user: numbers, arrays, slices, tensors, lazily decoded ones, tuples.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ impl<T: Element> Sample for T {
         fields.fixed(T::DTYPE, &[]);
     }
 
-    #[inline(always)] // As `MapJob::next`.
+    #[inline(always)] // Like `MapJob::next`.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_one(self)?)
     }
@@ -32,13 +32,13 @@ impl<T: Element> Schema for T {
     }
 }
 
-/// Samples that are a slice of one element type with a shape.
+/// Implements `Sample` for types that are a slice of one element type with a shape.
 macro_rules! dense {
     ($({$($generics:tt)*} $type:ty, $element:ty, |$it:ident| $data:expr, $shape:expr;)*) => {$(
         impl<$($generics)*> Sample for $type {
             type Schema = $element;
 
-            #[allow(unused_variables)] // Arrays know their shape without looking.
+            #[allow(unused_variables)] // Arrays have a constant shape.
             fn declare(&self, fields: &mut Fields) {
                 let $it = self;
                 fields.fixed(<$element as Element>::DTYPE, $shape);
@@ -64,7 +64,7 @@ dense! {
     {T: Element} &Array<T>, T, |it| it.as_slice(), it.shape();
 }
 
-/// Samples that are a tensor whose dtype is known at run time.
+/// Implements `Sample` for tensors whose dtype is known at run time.
 macro_rules! any {
     ($($type:ty, |$it:ident| $view:expr;)*) => {$(
         impl Sample for $type {
@@ -97,12 +97,12 @@ impl Schema for AnyTensorView<'static> {
     }
 }
 
-/// A sample that is decoded into its row when its turn comes, by a function that fills a slice of `T`.
+/// A sample that is decoded directly into its row, by a function that fills a slice of `T`.
 ///
 /// ```
 /// use slotline::sample::Lazy;
 ///
-/// /// Bytes as numbers between 0 and 1, written straight into the batch.
+/// /// Bytes as numbers between 0 and 1, written directly into the batch.
 /// fn scaled(bytes: &[u8; 4]) -> Lazy<f32, impl FnOnce(&mut [f32]) -> Result<(), slotline::BoxError>, 2> {
 ///     Lazy::new([2, 2], move |out| {
 ///         out.iter_mut().zip(bytes).for_each(|(to, &from)| *to = f32::from(from) / 255.0);
@@ -111,7 +111,7 @@ impl Schema for AnyTensorView<'static> {
 /// }
 /// ```
 ///
-/// The function must write every element: the memory holds those of an earlier batch.
+/// The function must write every element: the memory contains those of an earlier batch.
 pub struct Lazy<T, F, const N: usize> {
     shape: [usize; N],
     decode: F,
@@ -119,7 +119,7 @@ pub struct Lazy<T, F, const N: usize> {
 }
 
 impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), BoxError>, const N: usize> Lazy<T, F, N> {
-    /// A sample of this shape, decoded by `decode` in C order.
+    /// Makes a sample of this shape, which `decode` writes in C order.
     pub fn new(shape: [usize; N], decode: F) -> Self {
         Self { shape, decode, element: PhantomData }
     }

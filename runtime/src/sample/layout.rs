@@ -1,4 +1,4 @@
-//! What samples declare, and where that puts each field in a slot's memory.
+//! The fields that samples declare, and the positions of the fields in a slot's memory.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,17 +7,17 @@ use super::spill::Spill;
 use crate::dtype::DType;
 use crate::shape::{Shape, ShapeError};
 
-/// Where tensors start in a slot: at multiples of what a GPU's copy engine and any vector unit like.
+/// The alignment of tensors in a slot, suitable for GPU copy engines and vector units.
 pub(crate) const FIELD_ALIGN: usize = 256;
 
-/// How the samples of a batch lie in a field.
+/// How the samples of a batch are arranged in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// All have the field's shape.
+    /// All samples have the field's shape.
     Fixed,
-    /// Each has its own length, and zeros from there to the field's shape.
+    /// Each sample has its own length, and is padded with zeros to the field's shape.
     Padded,
-    /// Each has its own length, and begins where the one before ends.
+    /// Each sample has its own length, and begins where the previous one ends.
     Packed,
 }
 
@@ -38,40 +38,40 @@ pub struct Field {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) kind: Kind,
-    /// How many fields the run has that begins here; 0 if none does.
+    /// The number of fields in the run that begins here; 0 if none does.
     pub(crate) run: usize,
-    /// What the sample calls it, in a run of named fields; empty if it is the whole run.
+    /// The sample's name for this field, in a run of named fields; empty if the field is the whole run.
     pub(crate) part: Option<String>,
 }
 
 impl Field {
-    /// Its name: what the sample's type calls it, or its place (`0`, `1.0`).
+    /// Returns the field's name: the name in the sample's type, or its index (`0`, `1.0`).
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of its elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Its shape in one sample; of a ragged field the greatest one; of a packed field the room that a batch has for
-    /// each of its samples, which they share.
+    /// Returns the shape of the field in one sample. For a ragged field it is the maximum shape; for a packed field it
+    /// is the room that a batch reserves for each of its samples, which share it.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// Bytes of an item of a packed field, of which [`Layout::new`] made sure that they can be counted.
+    /// Returns the size of an item of a packed field, in bytes. [`Layout::new`] has checked that it does not overflow.
     pub(crate) fn item_bytes(&self) -> usize {
         self.shape.row_elements() * self.dtype.size()
     }
 
-    /// Whether samples may have less than `shape` says, padded to it, with their length stored beside them.
+    /// Whether samples may be shorter than `shape`; they are padded, and their lengths are stored next to them.
     pub fn is_ragged(&self) -> bool {
         self.kind == Kind::Padded
     }
 
-    /// Whether samples have lengths of their own and lie one right after the other, with their offsets beside them.
+    /// Whether samples have individual lengths and are concatenated, with their offsets stored next to them.
     pub fn is_packed(&self) -> bool {
         self.kind == Kind::Packed
     }
@@ -92,54 +92,55 @@ impl fmt::Display for Field {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     list: Vec<Field>,
-    /// Names of the structs and tuples that are being declared.
+    /// The names of the structs and tuples that are being declared.
     path: Vec<String>,
     error: Option<LayoutError>,
 }
 
 impl Fields {
-    /// No fields yet.
+    /// Makes an empty list of fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The fields that `sample` declares.
+    /// Returns the fields that `sample` declares.
     pub fn of(sample: &impl super::Sample) -> Self {
         let mut fields = Self::new();
         sample.declare(&mut fields);
         fields
     }
 
-    /// Adds a field of which every sample has exactly `shape`.
+    /// Adds a field that has exactly `shape` in every sample.
     pub fn fixed(&mut self, dtype: DType, shape: &[usize]) {
         self.push(dtype, Shape::new(shape), Kind::Fixed);
     }
 
-    /// Adds a field of which a sample has at most `max` elements.
+    /// Adds a field that has at most `max` elements in each sample.
     pub fn ragged(&mut self, dtype: DType, max: usize) {
         self.push(dtype, Shape::new(&[max]), Kind::Padded);
     }
 
-    /// Adds a field of which each sample has any number of items of shape `item`, one right after the other, with room
-    /// for `room` of them for each sample of a whole batch.
+    /// Adds a field that has any number of items of shape `item` in each sample. The samples are concatenated, with
+    /// room for `room` items per sample of a whole batch.
     ///
-    /// Where a sample begins is known only once the one before it is written. So each batch is filled by one thread.
+    /// The start of a sample is known only when the previous one has been written. So each batch is filled by one
+    /// thread.
     pub fn packed(&mut self, dtype: DType, item: &[usize], room: usize) {
         self.push(dtype, Shape::new(item).and_then(|item| item.stacked(room)), Kind::Packed);
     }
 
-    /// Adds the fields of a part of the sample under a name of its own.
+    /// Adds the fields of a part of the sample, under the part's name.
     pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
         self.path.push(name.to_string());
         part.declare(self);
         self.path.pop();
     }
 
-    /// Adds the fields that a part of the sample has, known without one, under a name of its own.
+    /// Adds the fields of a part of the sample, which are known without a sample, under the part's name.
     pub(crate) fn named_fields(&mut self, name: impl fmt::Display, part: Self) {
         let alone = part.list.len() == 1;
         for mut field in part.list {
-            // What has no name but its place takes the part's, as a sample that declares itself does.
+            // A field whose only name is its index gets the part's name, like a sample that declares itself.
             let nameless = alone && field.name == "0";
             field.name = if nameless { name.to_string() } else { format!("{name}.{}", field.name) };
             self.list.push(field);
@@ -147,21 +148,21 @@ impl Fields {
         self.error = self.error.take().or(part.error);
     }
 
-    /// Adds the fields of parts whose number is known at run time only, as a run that a batch gives as one.
+    /// Adds the fields of parts whose number is known only at run time, as a run that a batch returns as one.
     pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl super::Sample>) {
         let first = self.list.len();
         parts.enumerate().for_each(|(i, part)| self.named(i, &part));
         self.end_run(first);
     }
 
-    /// Adds the fields of a sample whose parts are known at run time only, as a run that a batch gives as one
+    /// Adds the fields of a sample whose parts are known only at run time, as a run that a batch returns as one
     /// ([`Dynamic`](super::Dynamic), which has an example).
     ///
-    /// There must be a part, each must be one field, such as a number or a tensor, and their names must differ. The name that
-    /// a part has here is what [`Row::next_part`](super::Row::next_part) gives when a sample is written. The name of a part that
-    /// is all of the sample is empty: its field is named as the sample is.
+    /// There must be at least one part. Each part must be one field, such as a number or a tensor, and their names must
+    /// differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written. If a part is
+    /// the whole sample, its name is empty, and its field has the sample's name.
     ///
-    /// A sample has one run, or none, and no fields beside it: its batch is what the run has.
+    /// A sample has at most one run, and no fields next to it: its batch is the run.
     pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl super::Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {
@@ -197,13 +198,13 @@ impl Fields {
         }
     }
 
-    /// Notes that the sample can't be written into a batch, whatever else it declares. Building the loader then fails with
-    /// this error; of several, the first one counts.
+    /// Records that the sample can't be written into a batch. Building the loader then fails with this error; if there
+    /// are several errors, with the first one.
     pub fn fail(&mut self, error: LayoutError) {
         self.error.get_or_insert(error);
     }
 
-    /// The fields so far.
+    /// Returns the fields declared so far.
     pub fn as_slice(&self) -> &[Field] {
         &self.list
     }
@@ -217,51 +218,51 @@ impl Fields {
     }
 }
 
-/// Where a field lies in a slot.
+/// The position of a field in a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) field: Field,
-    /// Bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
+    /// The number of bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
     pub(crate) offset: usize,
-    /// Elements in one row (of a padded field the greatest number, of a packed one the room for them).
+    /// The number of elements in one row (for a padded field the maximum, for a packed one the room).
     pub(crate) elements: usize,
-    /// Bytes from row to row; a packed field has as many for each row, but they are shared.
+    /// The number of bytes from row to row. A packed field has as many for each row, but the rows share them.
     pub(crate) stride: usize,
-    /// Bytes from the start of the slot to the i64s that say where rows end: of a padded field each row's length, of a
-    /// packed one a 0 and then the end of each row, in items.
+    /// The number of bytes from the start of the slot to the i64s for the ends of the rows: for a padded field each
+    /// row's length; for a packed one a 0 and then the end of each row, in items.
     pub(crate) ends: usize,
-    /// Bytes from the start of the slot to a packed column's [`Spill`], if it may have one.
+    /// The number of bytes from the start of the slot to a packed column's [`Spill`], if it may have one.
     pub(crate) spill: Option<usize>,
 }
 
-/// Where everything lies in a slot of so many rows.
+/// The positions of everything in a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) columns: Box<[Column]>,
-    /// Rows of a whole batch.
+    /// The number of rows in a whole batch.
     pub(crate) rows: usize,
-    /// Bytes of a slot.
+    /// The size of a slot, in bytes.
     pub(crate) size: usize,
 }
 
-/// The indices of the rows come first in each slot, an i64 each.
+/// The offset of the indices of the rows, an i64 each, which come first in each slot.
 pub(crate) const INDICES: usize = 0;
 
-/// Why no layout can be made.
+/// Why fields have no valid layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The shape of a field.
+    /// The shape of a field is invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// The bytes of one batch can't be counted.
-    #[error("{rows} rows of field {field} are more than a batch on this machine can hold; make batch_size smaller")]
+    /// The size of one batch overflows.
+    #[error("{rows} rows of field {field} are larger than this machine can address; make batch_size smaller")]
     TooLarge {
         /// The field.
         field: String,
-        /// Rows of a batch.
+        /// The number of rows in a batch.
         rows: usize,
     },
-    /// The bytes of one sample, or of one item of a packed field, can't be counted.
+    /// The size of one sample, or of one item of a packed field, overflows.
     #[error(
         "a sample of field {field}, or an item of it, has more bytes than this machine can address; make its shape smaller"
     )]
@@ -270,33 +271,33 @@ pub enum LayoutError {
         field: String,
     },
     /// An item of a packed field has no elements.
-    #[error("field {field}: its items have no elements, so that a batch can't tell how many there are; give them one")]
+    #[error("field {field}: its items have no elements, so a batch can't count them; use items with elements")]
     EmptyItems {
         /// The field.
         field: String,
     },
-    /// Two parts of a sample with the same name.
-    #[error("two parts of a sample go by the name of field {field}, so that they can't be told apart; rename a key")]
+    /// Two parts of a sample have the same name.
+    #[error("two parts of a sample have the field name {field}, so they can't be distinguished; rename a key")]
     SameName {
         /// The name.
         field: String,
     },
-    /// A part of a [run](Fields::named_run) that is not one field.
+    /// A part of a [run](Fields::named_run) does not have exactly one field.
     #[error(
-        "part {name:?} of a sample must be one field, and has {fields}, or is a run itself; add its fields one by one"
+        "part {name:?} of a sample must be one field, but has {fields}, or is a run itself; add its fields one by one"
     )]
     Part {
-        /// Its name.
+        /// The part's name.
         name: String,
-        /// How many fields it has.
+        /// The number of fields that it has.
         fields: usize,
     },
-    /// A part of a sample whose size is its own, or nothing at all.
+    /// A part of a sample has no fixed size, or no fields.
     #[error(
         "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate, or for values collate_values of slotline-value)"
     )]
     NoPlace {
-        /// What it is, and where in the sample.
+        /// The part, and its position in the sample.
         found: String,
     },
 }
@@ -308,7 +309,7 @@ impl Layout {
         }
         let place = |end: &mut usize, bytes: Option<usize>| -> Option<usize> {
             let start = end.checked_next_multiple_of(FIELD_ALIGN)?;
-            // Sizes beyond isize are no allocation's, and pointer arithmetic forbids them.
+            // No allocation is larger than isize::MAX, and pointer arithmetic requires that.
             *end = start.checked_add(bytes?).filter(|&end| end <= isize::MAX as usize)?;
             Some(start)
         };
@@ -328,10 +329,10 @@ impl Layout {
                 if field.shape.row_dims().contains(&0) {
                     return Err(LayoutError::EmptyItems { field: field.to_string() });
                 }
-                // With room for none an item's size shows nowhere else.
+                // With room for no items, an item's size would not be checked elsewhere.
                 bytes(field.shape.row().elements().ok_or_else(too_large_sample)?)?;
             } else {
-                // The batch has one dimension more. Views count its elements, with zeros left out.
+                // The batch has one more dimension. Views count its elements with zeros left out.
                 field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
             }
             let elements = field.shape.elements().ok_or_else(too_large_sample)?;
@@ -347,7 +348,7 @@ impl Layout {
         Ok(Self { columns: columns.into(), rows, size: end })
     }
 
-    /// The same with a place to note, for each packed column, that its items went to the heap.
+    /// Adds a spill for each packed column, which records that its items are on the heap.
     pub(crate) fn spilling(mut self) -> Result<Self, LayoutError> {
         for column in self.columns.iter_mut().filter(|column| column.field.is_packed()) {
             let at = self.size.checked_next_multiple_of(align_of::<Spill>());
@@ -359,42 +360,45 @@ impl Layout {
         Ok(self)
     }
 
-    /// Frees what the packed columns of a slot have on the heap.
+    /// Frees the heap memory of a slot's packed columns.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout, which nobody else has, as for [`Row::new`](super::Row::new).
+    /// `slot` must be the start of a slot with this layout, as for [`Row::new`](super::Row::new), and the caller must
+    /// have it exclusively.
     pub(crate) unsafe fn free_spills(&self, slot: *mut u8) {
         for at in self.columns.iter().filter_map(|column| column.spill) {
-            // SAFETY: `spilling` put a spill there, aligned, and zeros are one; the caller has the slot alone.
+            // SAFETY: `spilling` put an aligned spill there, for which zeros are valid; the caller has the slot
+            // exclusively.
             unsafe { &mut *slot.add(at).cast::<Spill>() }.free();
         }
     }
 
-    /// Copies a slot into another one, and what it has on the heap to memory of its own.
+    /// Copies a slot into another one, including its heap memory.
     ///
     /// # Panics
     ///
-    /// If there is no memory for that.
+    /// If the heap memory cannot be allocated.
     ///
     /// # Safety
     ///
-    /// From `from` and `to` there must be [`size`](Self::size) bytes, aligned as slots are: those of a slot with this layout that
-    /// nobody writes meanwhile, and others, which only the caller has, with nothing on the heap.
+    /// At `from` and `to` there must be [`size`](Self::size) bytes, aligned like slots. `from` must be a slot with this
+    /// layout that no code writes during the call. The caller must have `to` exclusively, and it must have no heap
+    /// memory.
     pub(crate) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
-        // Behind everything else, in the order of the columns.
+        // The spills come after everything else, in the order of the columns.
         let spills = self.columns.iter().filter_map(|column| column.spill);
-        // SAFETY: the caller's word; new memory does not overlap what exists.
+        // SAFETY: the caller guarantees both slots' sizes; new memory does not overlap existing memory.
         unsafe { std::ptr::copy_nonoverlapping(from, to, spills.clone().next().unwrap_or(self.size)) };
         for at in spills {
-            // SAFETY: `spilling` put one there in each of the slots, aligned, and zeros are one.
+            // SAFETY: `spilling` put an aligned spill there in each of the slots, and zeros are a valid spill.
             let (theirs, ours) = unsafe { (&*from.add(at).cast::<Spill>(), &mut *to.add(at).cast::<Spill>()) };
-            *ours = theirs.copy().expect("there is memory for a copy of what is on the heap");
+            *ours = theirs.copy().expect("the heap memory can be allocated");
         }
     }
 
-    /// Whether the rows of a slot must be written one after the other, by one thread: where a row begins in a packed
-    /// field is where the one before ends.
+    /// Whether the rows of a slot must be written in sequence, by one thread: a row of a packed field begins where the
+    /// previous one ends.
     pub(crate) fn is_sequential(&self) -> bool {
         self.columns.iter().any(|column| column.field.kind == Kind::Packed)
     }
@@ -405,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_lie_one_after_the_other_aligned() {
+    fn fields_are_laid_out_in_order_and_aligned() {
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[3, 5]);
         fields.fixed(DType::I64, &[]);
@@ -423,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_packed_field_demands_a_sequence() {
+    fn only_packed_fields_are_sequential() {
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[3]);
         fields.ragged(DType::U8, 3);
@@ -433,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_known_without_a_sample_are_named_as_samples_name_them() {
+    fn fields_have_the_same_names_without_a_sample() {
         let sample = (1_u8, (2.0_f32, [3_i64; 2]), [[4_u16; 3]; 1]);
         let mut fields = Fields::new();
         fields.named_fields(0, Fields::of(&sample.0));
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_the_machine_are_errors() {
+    fn sizes_that_overflow_are_errors() {
         let mut fields = Fields::new();
         fields.fixed(DType::F64, &[1 << 40, 1 << 10]);
         let error = Layout::new(fields.clone(), 1 << 10).unwrap_err().to_string();
@@ -454,14 +458,14 @@ mod tests {
         assert!(error.contains("field 0: f64 [1099511627776, 1048576]") && error.contains("shape smaller"), "{error}");
         assert!(matches!(Layout::new(Fields::new(), usize::MAX), Err(LayoutError::TooLarge { .. })));
         fields.fixed(DType::U8, &[1; 8]);
-        assert!(Layout::new(fields, 1).is_err(), "a batch of it would have nine dimensions");
+        assert!(Layout::new(fields, 1).is_err(), "a batch would have nine dimensions");
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[1; 9]);
         assert!(matches!(Layout::new(fields, 1), Err(LayoutError::Shape(_))));
     }
 
     #[test]
-    fn packed_fields_that_no_batch_can_hold_are_errors() {
+    fn packed_fields_that_cannot_fit_are_errors() {
         let layout = |item: &[usize], room, rows| {
             let mut fields = Fields::new();
             fields.packed(DType::F64, item, room);

@@ -1,10 +1,10 @@
-//! What is wrong with a sample that is not what its fields were declared to be.
+//! Errors for samples that do not match their declared fields.
 
 use super::layout::{Field, Kind};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-/// A sample that is not what its fields were declared to be.
+/// A sample that does not match its declared fields.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Mismatch(Box<Problem>);
@@ -13,39 +13,39 @@ pub struct Mismatch(Box<Problem>);
 pub(super) enum Problem {
     #[error("field {declared} was declared, but the sample has {dtype} {shape}{}", advice(.declared, *.dtype, .shape))]
     Other { declared: Field, dtype: DType, shape: Shape },
-    #[error("field {declared} was declared, but the sample has {found} elements; declare a greater maximum")]
+    #[error("field {declared} was declared, but the sample has {found} elements; declare a larger maximum")]
     TooLong { declared: Field, found: usize },
     #[error("{declared} fields were declared, but the sample wrote {found}")]
     Count { declared: usize, found: usize },
     #[error("a part of {declared} fields was declared, but the sample's has {found}")]
     Run { declared: usize, found: usize },
     #[error(
-        "field {declared}: the batch's {} samples before this one have {before} items, and with the {found} of this \
-         one they are more than the {room} that a batch has room for; declare room for at least {} per sample, or build the \
+        "field {declared}: the {} samples before this one in the batch have {before} items, this one has {found}, and \
+         the batch has room for {room}; declare room for at least {} per sample, or build the \
          loader with on_overflow(Overflow::Spill)",
         .row, before.saturating_add(*.found).div_ceil(*.rows)
     )]
     Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
     #[error(
-        "field {declared}: the batch has no room for its {bytes} bytes so far, and the system refused that much memory"
+        "field {declared}: the batch has no room for its {bytes} bytes so far, and that much memory cannot be allocated"
     )]
     NoMemory { declared: Field, bytes: usize },
     #[error("field {declared} was declared, but the sample's items have shape {found:?}")]
     Items { declared: Field, found: Box<[usize]> },
-    #[error("field {declared} was declared, but the sample has {found} elements, which make no whole number of items")]
+    #[error("field {declared} was declared, but the sample has {found} elements, which is not a whole number of items")]
     Uneven { declared: Field, found: usize },
-    #[error("field {declared} was declared {}, but the sample writes it otherwise", .declared.kind)]
+    #[error("field {declared} was declared {}, but the sample wrote another kind of field", .declared.kind)]
     Kind { declared: Field },
 }
 
-/// What to do about samples that differ in nothing but their shapes.
+/// Returns advice for samples that differ only in their shapes.
 fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
     let (declared, ndim) = ((declared.kind, declared.dtype, declared.shape().len()), shape.dims().len());
     if declared != (Kind::Fixed, dtype, ndim) {
         return "";
     }
-    "; samples of differing lengths can be Ragged (padded to one length) or Packed (one after the other, with offsets), or \
-     collate them into a batch of another kind (Builder::collate)"
+    "; for samples of different lengths use Ragged (padded to one length) or Packed (concatenated, with offsets), or \
+     collate them into another kind of batch (Builder::collate)"
 }
 
 impl From<Problem> for Mismatch {

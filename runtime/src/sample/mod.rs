@@ -1,7 +1,7 @@
-//! Samples: what a dataset gives for an index, and how it becomes a row of a batch.
+//! Samples: what a dataset returns for an index, and how it becomes a row of a batch.
 //!
-//! A [`Sample`] declares its fields (dtype and shape) and writes itself into a row, field after field, right where the
-//! batch will be read. That is all of collation: stacking along a new first dimension happens by where a row lies.
+//! A [`Sample`] declares its fields (dtype and shape) and writes itself into a row, field by field, directly into the
+//! memory of the batch. No other collation step is needed: the position of a row stacks it along a new first dimension.
 //!
 //! | sample | field | batch of B |
 //! |---|---|---|
@@ -9,19 +9,19 @@
 //! | `[T; N]`, `&[T; N]`, `[[T; M]; N]`, `&[T]`, `Vec<T>` | `[N]`, `[N, M]`, `[len]` | [`TensorView`] `[B, …]` |
 //! | [`TensorView`], [`AnyTensorView`] | its shape | [`TensorView`], [`AnyTensorView`] `[B, …]` |
 //! | [`Array`], [`AnyArray`], or a reference to one | its shape | [`TensorView`], [`AnyTensorView`] `[B, …]` |
-//! | [`ArrayRow`], of a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`TensorView`] `[B, …]` |
+//! | [`ArrayRow`], from a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`TensorView`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
 //! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
-//! | `Value` of the crate `slotline-value` | its numbers and tensors, one after the other | [`Columns`] |
-//! | [`Ragged`] | up to a stated maximum | [`RaggedTensor`] |
-//! | [`Text`] | up to a stated number of bytes | [`Texts`] |
-//! | [`Packed`] | any length, one sample right after the other | [`PackedTensor`] |
+//! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
+//! | [`Ragged`] | up to a given maximum length | [`RaggedTensor`] |
+//! | [`Text`] | up to a given number of bytes | [`Texts`] |
+//! | [`Packed`] | any length, samples concatenated | [`PackedTensor`] |
 //! | [`PackedText`] | the same for strings | [`PackedTexts`] |
-//! | tuples of these | one after the other | a tuple |
-//! | a struct of yours, [derived](derive@Sample) | one after the other, by name | a struct |
-//! | anything of yours that implements [`Sample`](trait@Sample) | as it says | as it says |
+//! | tuples of these | in sequence | a tuple |
+//! | your own struct, [derived](derive@Sample) | in sequence, by name | a struct |
+//! | your own type that implements [`Sample`](trait@Sample) | as declared | as its schema defines |
 //!
-//! A struct becomes a sample by [`#[derive(Sample)]`](derive@Sample), which makes a struct for its batches, too:
+//! A struct becomes a sample with [`#[derive(Sample)]`](derive@Sample), which also makes a struct for its batches:
 //!
 //! ```
 //! use slotline::dataset::from_fn;
@@ -44,9 +44,9 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! By hand it is the two functions of [`Sample`](trait@Sample), [`Fields::named`] for each field and then
-//! [`write`](Sample::write) for each, and one of a [`Schema`], [`tensors`](Schema::tensors) for each. That is for structs
-//! whose batches are to look different.
+//! To implement it manually, write the two functions of [`Sample`](trait@Sample), with [`Fields::named`] and then
+//! [`write`](Sample::write) for each field, and the function of a [`Schema`], with [`tensors`](Schema::tensors) for
+//! each field. That is for structs whose batches should look different.
 
 mod apart;
 mod close_up;
@@ -82,40 +82,40 @@ use crate::array::{AnyArray, Array};
 #[cfg(doc)]
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// Anything that can say which fields it has and write them into a row.
+/// A type that can declare its fields and write them into a row.
 ///
-/// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not keep to
-/// what `declare` said of another sample of the dataset, the batch is an error that names the sample.
+/// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not match
+/// the fields that another sample of the dataset declared, the batch is an error that names the sample.
 #[diagnostic::on_unimplemented(
     note = "numbers are `i64` or `u64` instead of `usize`; text is `Text`, which borrows from the dataset or its `Context`, instead of `String`",
-    note = "the documentation of `slotline::sample` has a table of what is a sample"
+    note = "the documentation of `slotline::sample` lists the types that are samples"
 )]
 pub trait Sample {
-    /// What a batch of these looks like: that of another sample, or a type of your own.
+    /// The type of a batch of these samples: that of another sample, or a custom type.
     type Schema: Schema;
 
     /// Lists the fields.
     fn declare(&self, fields: &mut Fields);
 
-    /// Writes every field, in the order declared. Decoding belongs here: the memory is the batch's own.
+    /// Writes every field, in declaration order. Decode data here: the memory is that of the batch.
     ///
     /// # Errors
     ///
-    /// A [`Mismatch`] with what was declared, or whatever went wrong in decoding.
+    /// A [`Mismatch`] with the declared fields, or any error in decoding.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError>;
 }
 
-/// What a batch looks like, named without anything that its samples borrow: the `S` of a [`Batch<S>`](crate::Batch).
+/// The type of a batch, without the lifetimes of its samples: the `S` of a [`Batch<S>`](crate::Batch).
 ///
 /// | sample | its schema |
 /// |---|---|
-/// | a number, and everything else that is stacked into one tensor of `T` | `T` |
-/// | [`Ragged`], [`Text`], [`Packed`], [`PackedText`] | the same with `'static` |
+/// | a number, and everything that is stacked into one tensor of `T` | `T` |
+/// | [`Ragged`], [`Text`], [`Packed`], [`PackedText`] | the same type with `'static` |
 /// | a tuple | the tuple of its parts' schemas |
 /// | a [derived](derive@Sample) struct | the struct itself, with `'static` for its lifetimes |
-/// | what is known at run time only | [`Dynamic`] |
+/// | a type whose fields are known only at run time | [`Dynamic`] |
 ///
-/// So images with labels, whether they come as arrays, slices, or decode themselves, are a `Batch<(u8, i64)>`:
+/// So images with labels, from arrays, slices or samples that decode themselves, are a `Batch<(u8, i64)>`:
 ///
 /// ```
 /// use slotline::dataset::TensorDataset;
@@ -134,9 +134,9 @@ pub trait Sample {
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    note = "what is stacked into one tensor has its element for a schema: `f32` for `[f32; 784]` or `Vec<f32>`",
+    note = "the schema of samples stacked into one tensor is the element type: `f32` for `[f32; 784]` or `Vec<f32>`",
     note = "a struct with `derive(Sample)` is its own schema, with `'static` for its lifetimes: `Batch<Window<'static>>`",
-    note = "the documentation of `slotline::sample::Schema` has a table of what is a schema"
+    note = "the documentation of `slotline::sample::Schema` lists the schemas"
 )]
 pub trait Schema {
     /// A batch, read as tensors.
@@ -153,16 +153,16 @@ pub trait Schema {
 /// The batch of a sample, read as tensors.
 pub type TensorsOf<'b, S> = <<S as Sample>::Schema as Schema>::Tensors<'b>;
 
-/// The schema of batches whose fields are known at run time only; they are read by their [`Columns`].
+/// The schema of batches whose fields are known only at run time; they are read through their [`Columns`].
 ///
-/// A sample with this schema declares its fields by [`Fields::named_run`], and writes them by [`Row::write_run`]:
+/// A sample with this schema declares its fields with [`Fields::named_run`], and writes them with [`Row::write_run`]:
 ///
 /// ```
 /// use slotline::dataset::from_fn;
 /// use slotline::sample::{Dynamic, Fields, Row};
 /// use slotline::{BoxError, Loader, Sample};
 ///
-/// /// A line of a table whose columns only its file knows.
+/// /// A line of a table whose columns are known only at run time.
 /// struct Record(Vec<(String, f64)>);
 ///
 /// impl Sample for Record {

@@ -1,15 +1,15 @@
-//! Samples whose length differs from one to the next, one right after the other without padding.
+//! Samples of different lengths, concatenated without padding.
 
 use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{TensorView, no_such_row};
 
-/// A run of items, which in the batch begins where the sample before ends (torch's jagged layout: values and offsets).
+/// A run of items; in the batch it begins where the previous sample ends (torch's jagged layout: values and offsets).
 ///
-/// Items are elements, or arrays of elements that all have one shape. The batch has room for `room` of them for each
-/// sample of a whole batch, and its samples share that: a long one may use what short ones left. State what an average
-/// batch's average sample needs and something on top; a batch that needs more is an error that says how much, or takes
+/// Items are elements, or arrays of elements that all have the same shape. The batch has room for `room` items per
+/// sample of a whole batch, and its samples share that room: a long one may use what short ones left. Choose what the
+/// average sample of a batch needs, plus a margin. A batch that needs more is an error that says how much, or allocates
 /// memory from the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
 /// ```
@@ -17,7 +17,7 @@ use crate::tensor::{TensorView, no_such_row};
 /// use slotline::sample::Packed;
 /// use slotline::{BoxError, Loader};
 ///
-/// /// Texts as numbers of words.
+/// /// Texts as lists of word numbers.
 /// struct Tokens(Vec<Vec<u32>>);
 ///
 /// impl Dataset for Tokens {
@@ -44,8 +44,8 @@ use crate::tensor::{TensorView, no_such_row};
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// Where a sample begins is known only once the one before it is written. So a batch with a packed field is filled by
-/// one thread, whatever the loader's part size; several threads fill several batches.
+/// The start of a sample is known only when the previous one has been written. So a batch with a packed field is filled
+/// by one thread, for any part size of the loader; several threads fill several batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a, T> {
     data: &'a [T],
@@ -55,27 +55,27 @@ pub struct Packed<'a, T> {
 }
 
 impl<'a, T: Element> Packed<'a, T> {
-    /// These elements, in a field with room for `room` of them for each sample of a whole batch.
+    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a whole batch.
     pub fn new(data: &'a [T], room: usize) -> Self {
         Self { data, item: &[], room }
     }
 
-    /// These elements as items of shape `trailing`, in a field with room for `room` items for each sample of a whole
-    /// batch. Boxes of four numbers have the shape `[4]`.
+    /// Makes a sample of these elements as items of shape `trailing`, in a field with room for `room` items per sample
+    /// of a whole batch. For example, boxes of four numbers have the shape `[4]`.
     ///
-    /// Data that are no whole number of items are an error when they are written. A shape without elements is an error
-    /// when the loader is built.
+    /// If the data is not a whole number of items, writing it is an error. A shape without elements is an error when
+    /// the loader is built.
     pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
         Self { data, item: trailing, room }
     }
 
-    /// All elements, item after item.
+    /// Returns all elements, item by item.
     #[inline]
     pub fn as_slice(&self) -> &'a [T] {
         self.data
     }
 
-    /// The shape of an item.
+    /// Returns the shape of an item.
     #[inline]
     pub fn item_shape(&self) -> &'a [usize] {
         self.item
@@ -108,32 +108,32 @@ impl<T: Element> Schema for Packed<'static, T> {
 #[derive(Clone, Debug)]
 pub struct PackedTensor<'b, T: Element> {
     values: TensorView<'b, T>,
-    /// One more than there are rows, from 0 to the length of `values`.
+    /// The start of each row and the end of the last one, from 0 to the length of `values`.
     offsets: &'b [i64],
 }
 
 impl<'b, T: Element> PackedTensor<'b, T> {
-    /// The items of all rows: shape `[total]`, or `[total, …]` if items have a shape.
+    /// Returns the items of all rows: shape `[total]`, or `[total, …]` if items have a shape.
     pub fn values(&self) -> TensorView<'b, T> {
         self.values.clone()
     }
 
-    /// Where each row begins, in items, and at last where the last one ends: shape `[B + 1]`, or `[2]` of a single
+    /// Returns the start of each row, in items, and the end of the last row: shape `[B + 1]`, or `[2]` for an unbatched
     /// sample.
     pub fn offsets(&self) -> &'b [i64] {
         self.offsets
     }
 
-    /// How many items each row has.
+    /// Returns the number of items in each row.
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = i64> + DoubleEndedIterator + use<'b, T> {
         self.offsets.windows(2).map(|ends| ends[1] - ends[0])
     }
 
-    /// Row `i`: shape `[length]`, or `[length, …]` if items have a shape.
+    /// Returns row `i`: shape `[length]`, or `[length, …]` if items have a shape.
     ///
     /// # Panics
     ///
-    /// If there is no such row.
+    /// If `i` is out of range.
     #[track_caller]
     pub fn row(&self, i: usize) -> TensorView<'b, T> {
         let rows = self.offsets.len() - 1;
@@ -144,7 +144,7 @@ impl<'b, T: Element> PackedTensor<'b, T> {
     }
 }
 
-/// A string of any length, which in the batch begins where the sample before ends.
+/// A string of any length; in the batch it begins where the previous sample ends.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedText<'a> {
     text: &'a str,
@@ -152,13 +152,13 @@ pub struct PackedText<'a> {
 }
 
 impl<'a> PackedText<'a> {
-    /// This string, in a field with room for `room` bytes of UTF-8 for each sample of a whole batch, which they share;
-    /// see [`Packed`].
+    /// Makes a sample of this string, in a field with room for `room` bytes of UTF-8 per sample of a whole batch, which
+    /// the samples share; see [`Packed`].
     pub fn new(text: &'a str, room: usize) -> Self {
         Self { text, room }
     }
 
-    /// The string.
+    /// Returns the string.
     #[inline]
     pub fn as_str(&self) -> &'a str {
         self.text
@@ -191,16 +191,16 @@ impl Schema for PackedText<'static> {
 pub struct PackedTexts<'b>(PackedTensor<'b, u8>);
 
 impl<'b> PackedTexts<'b> {
-    /// The strings as bytes of UTF-8.
+    /// Returns the strings as bytes of UTF-8.
     pub fn bytes(&self) -> &PackedTensor<'b, u8> {
         &self.0
     }
 
-    /// String `i`.
+    /// Returns string `i`.
     ///
     /// # Panics
     ///
-    /// If there is no such row, or (which [`PackedText`] never writes) it is not UTF-8.
+    /// If `i` is out of range, or the string is not UTF-8 (which [`PackedText`] never writes).
     #[track_caller]
     pub fn get(&self, i: usize) -> &'b str {
         std::str::from_utf8(self.0.row(i).as_slice()).expect("a PackedText sample wrote this row")

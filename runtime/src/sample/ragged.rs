@@ -1,11 +1,11 @@
-//! Samples whose length differs from one to the next, below a stated maximum.
+//! Samples of different lengths, up to a given maximum.
 
 use super::{Columns, Fields, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{TensorView, no_such_row};
 
-/// A run of elements, at most `max` of them; in the batch it is padded with zeros, and its length is kept.
+/// A run of at most `max` elements; in the batch it is padded with zeros, and its length is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Ragged<'a, T> {
     data: &'a [T],
@@ -13,12 +13,13 @@ pub struct Ragged<'a, T> {
 }
 
 impl<'a, T: Element> Ragged<'a, T> {
-    /// These elements, in a field whose samples have at most `max`. A longer one is an error when it is written.
+    /// Makes a sample of these elements, in a field whose samples have at most `max`. If it is longer, writing it is an
+    /// error.
     pub fn new(data: &'a [T], max: usize) -> Self {
         Self { data, max }
     }
 
-    /// The elements, without padding.
+    /// Returns the elements, without padding.
     #[inline]
     pub fn as_slice(&self) -> &'a [T] {
         self.data
@@ -55,21 +56,21 @@ pub struct RaggedTensor<'b, T: Element> {
 }
 
 impl<'b, T: Element> RaggedTensor<'b, T> {
-    /// All rows, padded with zeros: shape `[B, max]`, or `[max]` of a single sample.
+    /// Returns all rows, padded with zeros: shape `[B, max]`, or `[max]` for an unbatched sample.
     pub fn padded(&self) -> TensorView<'b, T> {
         self.padded.clone()
     }
 
-    /// How many elements each row has: shape `[B]`, or `[1]` of a single sample.
+    /// Returns the number of elements in each row: shape `[B]`, or `[1]` for an unbatched sample.
     pub fn lengths(&self) -> &'b [i64] {
         self.lengths
     }
 
-    /// Row `i` without its padding.
+    /// Returns row `i` without its padding.
     ///
     /// # Panics
     ///
-    /// If there is no such row.
+    /// If `i` is out of range.
     #[track_caller]
     pub fn row(&self, i: usize) -> &'b [T] {
         let Some(&length) = self.lengths.get(i) else { no_such_row(i, self.lengths.len()) };
@@ -86,13 +87,13 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// This string, in a field whose samples have at most `max` bytes of UTF-8. A longer one is an error when it is
-    /// written.
+    /// Makes a sample of this string, in a field whose samples have at most `max` bytes of UTF-8. If it is longer,
+    /// writing it is an error.
     pub fn new(text: &'a str, max: usize) -> Self {
         Self { text, max }
     }
 
-    /// The string.
+    /// Returns the string.
     #[inline]
     pub fn as_str(&self) -> &'a str {
         self.text
@@ -125,16 +126,16 @@ impl Schema for Text<'static> {
 pub struct Texts<'b>(RaggedTensor<'b, u8>);
 
 impl<'b> Texts<'b> {
-    /// The strings as bytes of UTF-8.
+    /// Returns the strings as bytes of UTF-8.
     pub fn bytes(&self) -> &RaggedTensor<'b, u8> {
         &self.0
     }
 
-    /// String `i`.
+    /// Returns string `i`.
     ///
     /// # Panics
     ///
-    /// If there is no such row, or (which [`Text`] never writes) it is not UTF-8.
+    /// If `i` is out of range, or the string is not UTF-8 (which [`Text`] never writes).
     #[track_caller]
     pub fn get(&self, i: usize) -> &'b str {
         std::str::from_utf8(self.0.row(i)).expect("a Text sample wrote this row")

@@ -1,4 +1,4 @@
-//! Rows of arrays as samples: what a [`TensorDataset`](crate::dataset::TensorDataset) gives.
+//! Rows of arrays as samples, as a [`TensorDataset`](crate::dataset::TensorDataset) returns them.
 
 use super::{Dynamic, Fields, Row, Sample};
 use crate::BoxError;
@@ -6,7 +6,7 @@ use crate::array::AnyArray;
 use crate::dtype::{DType, Element, bytes_of};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A row of an [`Array`](crate::array::Array): its elements and their shape, both borrowed, so that making one costs nothing.
+/// A row of an [`Array`](crate::array::Array): its elements and their shape. Both are borrowed, so making one is free.
 ///
 /// ```
 /// use slotline::array::Array;
@@ -39,37 +39,37 @@ pub struct ArrayRow<'a, T> {
 }
 
 impl<'a, T: Element> ArrayRow<'a, T> {
-    /// A row whose elements were checked against its shape before.
+    /// Makes a row whose elements were already checked against its shape.
     #[inline]
     pub(crate) fn from_checked(data: &'a [T], shape: &'a [usize]) -> Self {
         debug_assert_eq!(shape.iter().product::<usize>(), data.len());
         Self { data, shape }
     }
 
-    /// The row as a tensor.
+    /// Returns the row as a tensor.
     pub fn tensor(&self) -> TensorView<'a, T> {
-        TensorView::new(self.data, self.shape).expect("a row is as long as its shape says")
+        TensorView::new(self.data, self.shape).expect("a row matches its shape")
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
         T::DTYPE
     }
 
-    /// The lengths of the row's dimensions, first to last: those of the array without the first one.
+    /// Returns the lengths of the row's dimensions, first to last: those of the array without the first one.
     #[inline]
     pub fn shape(&self) -> &'a [usize] {
         self.shape
     }
 
-    /// All elements, in C order.
+    /// Returns all elements, in C order.
     #[inline]
     pub fn as_slice(&self) -> &'a [T] {
         self.data
     }
 
-    /// All elements as bytes in the machine's byte order.
+    /// Returns all elements as bytes in the machine's byte order.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         bytes_of(self.data)
@@ -109,18 +109,18 @@ impl<T: Element> Sample for ArrayRow<'_, T> {
 #[derive(Clone, Copy, Debug)]
 pub struct AnyRow<'a> {
     arrays: &'a [AnyArray],
-    /// Below the length of each of them.
+    /// Below the length of each array.
     index: usize,
 }
 
 impl<'a> AnyRow<'a> {
-    /// Row `index` of arrays that have one.
+    /// Makes row `index` of arrays that have at least that many rows.
     #[inline]
     pub(crate) fn new(arrays: &'a [AnyArray], index: usize) -> Self {
         Self { arrays, index }
     }
 
-    /// How many tensors there are: one of each array.
+    /// Returns the number of tensors: one for each array.
     pub fn len(&self) -> usize {
         self.arrays.len()
     }
@@ -130,12 +130,12 @@ impl<'a> AnyRow<'a> {
         self.arrays.is_empty()
     }
 
-    /// The row of array `i`; `None` if there is no such array.
+    /// Returns the row of array `i`; `None` if there is no array `i`.
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         self.arrays.get(i).map(|array| array.row(self.index))
     }
 
-    /// The rows of all arrays, first to last.
+    /// Returns the rows of all arrays, first to last.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = AnyTensorView<'a>> + DoubleEndedIterator + use<'a> {
         let index = self.index;
         self.arrays.iter().map(move |array| array.row(index))

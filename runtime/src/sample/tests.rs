@@ -1,4 +1,4 @@
-//! Rows written into a slot and read back, without a loader.
+//! Tests of rows that are written into a slot and read back, without a loader.
 
 use super::*;
 use crate::arena::{Memory, Pages};
@@ -6,7 +6,7 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A slot for samples like the one it is made for.
+/// A slot for samples like a given one.
 pub(super) struct Slot {
     layout: Layout,
     pages: Pages,
@@ -19,7 +19,7 @@ impl Slot {
         Self { layout, pages }
     }
 
-    /// A slot whose packed fields may go to the heap.
+    /// Makes a slot whose packed fields may spill to the heap.
     pub(super) fn spilling(like: &impl Sample, rows: usize) -> Self {
         let layout = Layout::new(Fields::of(like), rows).unwrap().spilling().unwrap();
         let pages = Pages::new(layout.size).unwrap();
@@ -28,34 +28,34 @@ impl Slot {
 
     pub(super) fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
         assert!(row < self.layout.rows);
-        // SAFETY: the pages are zeroed, aligned and this slot's alone, and nobody else has it while it is borrowed.
+        // SAFETY: the pages are zeroed, aligned and exclusive to this slot, which is mutably borrowed.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) };
         sample.write(&mut row)?;
         Ok(row.finish()?)
     }
 
-    /// The first `rows` rows. Those that were not written are zeros.
+    /// Returns the first `rows` rows. Unwritten rows are zeros.
     pub(super) fn batch(&self, rows: usize) -> Columns<'_> {
         assert!(rows <= self.layout.rows);
-        // SAFETY: nobody writes while the slot is borrowed.
+        // SAFETY: no code writes while the slot is borrowed.
         unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }
     }
 
-    /// The slot as a sample of its own. Rows that were not written are zeros.
+    /// Returns the slot as an unbatched sample. Unwritten rows are zeros.
     fn single(&self) -> Columns<'_> {
-        // SAFETY: nobody writes while the slot is borrowed.
+        // SAFETY: no code writes while the slot is borrowed.
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the slot.
+        // SAFETY: the slot is being dropped, so no other code uses it.
         unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
 
-/// What becomes of a sample that is not batched, handed to `look`.
+/// Passes an unbatched sample to `look`.
 #[track_caller]
 fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>)) {
     let mut slot = Slot::new(&sample, 1);
@@ -65,7 +65,7 @@ fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>))
 }
 
 #[test]
-fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
+fn an_unbatched_sample_has_its_own_shape() {
     fn check<T: Element + PartialEq>(tensor: &TensorView<'_, T>, shape: &[usize], data: &[T]) {
         assert_eq!((tensor.shape(), tensor.as_slice()), (shape, data));
     }
@@ -103,7 +103,7 @@ fn a_sample_that_is_not_batched_has_the_shape_it_was_given() {
 }
 
 #[test]
-fn a_run_of_arrays_that_is_not_batched_is_one_sample_of_each() {
+fn an_unbatched_run_of_arrays_has_a_row_of_each() {
     let arrays = [
         AnyArray::from(Array::new(vec![1_i64, 2, 3], &[3]).unwrap()),
         AnyArray::from(Array::new((0..12_u8).collect(), &[3, 2, 2]).unwrap()),
@@ -117,7 +117,7 @@ fn a_run_of_arrays_that_is_not_batched_is_one_sample_of_each() {
 }
 
 #[test]
-fn a_ragged_sample_that_is_not_batched_keeps_its_padding_and_its_one_length() {
+fn an_unbatched_ragged_sample_keeps_its_padding() {
     alone((Ragged::new(&[1_u16, 2, 3], 5), Text::new("å!", 4)), |(ragged, text), columns| {
         assert_eq!((ragged.padded().shape(), ragged.padded().as_slice()), (&[5][..], &[1, 2, 3, 0, 0][..]));
         assert_eq!((ragged.lengths(), ragged.row(0)), (&[3][..], &[1, 2, 3][..]));
@@ -130,7 +130,7 @@ fn a_ragged_sample_that_is_not_batched_keeps_its_padding_and_its_one_length() {
 }
 
 #[test]
-fn a_packed_sample_that_is_not_batched_is_its_items_with_two_offsets() {
+fn an_unbatched_packed_sample_has_two_offsets() {
     let boxes = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     alone((Packed::new(&[1_u16, 2, 3], 5), Packed::with_shape(&boxes, &[2], 3)), |(flat, boxes), columns| {
         assert_eq!((flat.values().shape(), flat.row(0).as_slice()), (&[3][..], &[1, 2, 3][..]));
@@ -145,7 +145,7 @@ fn a_packed_sample_that_is_not_batched_is_its_items_with_two_offsets() {
 }
 
 #[test]
-fn packed_rows_written_out_of_turn_stay_within_the_field() {
+fn packed_rows_out_of_order_stay_in_the_field() {
     type Item<'a> = (Packed<'a, u8>, [u8; 4]);
     let sample = |byte: u8, n: usize| -> (Vec<u8>, [u8; 4]) { (vec![byte; n], [byte; 4]) };
     let like: Item<'_> = (Packed::new(&[], 3), [0; 4]);
@@ -161,23 +161,23 @@ fn packed_rows_written_out_of_turn_stay_within_the_field() {
     for row in (1..4).rev() {
         let error = write(&mut slot, row, 2, 12).unwrap_err();
         assert!(
-            error.contains(&format!("the batch's {row} samples before this one have {} items", 3 * row)),
+            error.contains(&format!("the {row} samples before this one in the batch have {} items", 3 * row)),
             "{error}"
         );
     }
     write(&mut slot, 0, 3, 12).unwrap();
-    // Row 1 begins at the field's end now; nothing is left, not even for one.
+    // Row 1 now begins at the field's end: there is no room, not even for one item.
     assert!(write(&mut slot, 1, 4, 1).is_err());
     write(&mut slot, 1, 5, 0).unwrap();
     let columns = slot.batch(2);
     assert_eq!(columns.get(0).unwrap().bytes(), [3; 12]);
-    // What lies behind the field: its offsets, and the next field.
+    // The memory after the field: its offsets, and the next field.
     assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
     assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
 }
 
 #[test]
-fn packed_rows_that_spill_are_whole_in_whatever_turn_they_are_written() {
+fn packed_rows_spill_in_any_order() {
     let like = (Packed::<u16>::new(&[], 2), Packed::<u64>::new(&[], 1));
     let mut slot = Slot::spilling(&like, 4);
     let write = |slot: &mut Slot, row, n: usize| {
@@ -199,12 +199,12 @@ fn packed_rows_that_spill_are_whole_in_whatever_turn_they_are_written() {
     let numbers = columns.get(1).unwrap();
     let expected = [vec![1_u64; 4], vec![2; 4], vec![3; 4], vec![4; 600]].concat();
     assert_eq!(numbers.typed::<u64>().unwrap().as_slice(), expected);
-    // Row 2 again, longer: what is behind it was written some time, too.
+    // Write row 2 again, longer. The items after it were written before.
     write(&mut slot, 2, 1_000);
     assert_eq!(offsets(&slot), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
     assert_eq!(slot.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);
     assert_eq!(slot.batch(4).get(1).unwrap().typed::<u64>().unwrap().len(), 612);
-    // Another batch: nothing of the heap is left, nor what would point beyond the fields.
+    // Start another batch: its heap memory is freed, and no offset points beyond the fields.
     write(&mut slot, 0, 1);
     assert_eq!(offsets(&slot), (vec![0, 1, 0, 0, 0], vec![0, 2, 0, 0, 0]));
     assert_eq!(spilled(&slot), []);

@@ -1,4 +1,4 @@
-//! Indices in lists, as torch's BatchSampler groups them.
+//! Lists of indices, as grouped by torch's BatchSampler.
 
 use std::iter::FusedIterator;
 use std::num::NonZero;
@@ -7,13 +7,13 @@ use std::ops::Range;
 use super::{Order, Sampler, SamplerError};
 use crate::rng::{Generator, default_generator};
 
-/// How errors call this sampler.
+/// The sampler's name in errors.
 const NAME: &str = "BatchSampler";
 
 /// Groups another sampler's indices into batches (`torch.utils.data.BatchSampler`).
 ///
 /// It keeps the order of its last pass and reuses the memory: from the second pass on only the lists themselves are
-/// allocated, and not even those with [`Batches::next_into`].
+/// allocated, and with [`Batches::next_into`] not even those.
 ///
 /// ```
 /// use slotline::sampler::{BatchSampler, SequentialSampler};
@@ -28,27 +28,27 @@ pub struct BatchSampler<S> {
     sampler: S,
     batch_size: NonZero<usize>,
     drop_last: bool,
-    /// The last pass's, for its memory.
+    /// The order of the last pass, kept for its memory.
     order: Order,
 }
 
 impl<S: Sampler> BatchSampler<S> {
-    /// Batches of `batch_size` of `sampler`'s indices; with `drop_last` a last batch of fewer is left out.
+    /// Groups `sampler`'s indices into batches of `batch_size`. With `drop_last` a last, smaller batch is left out.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoBatchSize`] where `batch_size` is 0.
+    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0.
     pub fn new(sampler: S, batch_size: usize, drop_last: bool) -> Result<Self, SamplerError> {
         let batch_size = NonZero::new(batch_size).ok_or(SamplerError::NoBatchSize { sampler: NAME })?;
         Ok(Self { sampler, batch_size, drop_last, order: Order::default() })
     }
 
-    /// The sampler, the batch size, and whether a last batch of fewer is left out.
+    /// Returns the sampler, the batch size, and whether a last, smaller batch is left out.
     pub fn into_parts(self) -> (S, usize, bool) {
         (self.sampler, self.batch_size.get(), self.drop_last)
     }
 
-    /// Number of batches in a pass.
+    /// Returns the number of batches in a pass.
     pub fn len(&self) -> usize {
         batches_of(self.sampler.len(), self.batch_size, self.drop_last)
     }
@@ -58,31 +58,31 @@ impl<S: Sampler> BatchSampler<S> {
         self.len() == 0
     }
 
-    /// Bytes of memory the order of a pass needs, kept between passes: the wrapped sampler's
-    /// [`memory`](Sampler::memory).
+    /// Returns the size of the memory for the order of a pass, in bytes, which is kept between passes: the wrapped
+    /// sampler's [`memory`](Sampler::memory).
     pub fn memory(&self) -> usize {
         self.sampler.memory()
     }
 
-    /// The wrapped sampler.
+    /// Returns the wrapped sampler.
     pub fn sampler(&self) -> &S {
         &self.sampler
     }
 
-    /// The batches of the next pass, whose indices are drawn now. Locks the process's default generator meanwhile.
+    /// Draws the indices of the next pass and returns its batches. Locks the process's default generator while drawing.
     ///
     /// # Errors
     ///
-    /// Those of the wrapped sampler's [`order`](Sampler::order).
+    /// The errors of the wrapped sampler's [`order`](Sampler::order).
     pub fn batches(&mut self) -> Result<Batches<'_>, SamplerError> {
         self.batches_by(&mut default_generator())
     }
 
-    /// [`batches`](Self::batches) with another generator in the place of the default one.
+    /// Like [`batches`](Self::batches), with another generator instead of the default one.
     ///
     /// # Errors
     ///
-    /// Those of the wrapped sampler's [`order`](Sampler::order).
+    /// The errors of the wrapped sampler's [`order`](Sampler::order).
     pub fn batches_by(&mut self, default: &mut Generator) -> Result<Batches<'_>, SamplerError> {
         self.sampler.order(default, &mut self.order)?;
         let batches = 0..batches_of(self.order.len(), self.batch_size, self.drop_last);
@@ -90,22 +90,22 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// How many batches `samples` samples make.
+/// Returns the number of batches for `samples` samples.
 fn batches_of(samples: usize, batch_size: NonZero<usize>, drop_last: bool) -> usize {
     if drop_last { samples / batch_size } else { samples.div_ceil(batch_size.get()) }
 }
 
-/// Iterator over the batches of a pass of a [`BatchSampler`], each a list of indices.
+/// An iterator over the batches of a [`BatchSampler`]'s pass, each a list of indices.
 #[derive(Clone, Debug)]
 pub struct Batches<'a> {
     order: &'a Order,
     batch_size: NonZero<usize>,
-    /// Those that are still to come.
+    /// The numbers of the remaining batches.
     batches: Range<usize>,
 }
 
 impl Batches<'_> {
-    /// Writes the next batch to `batch`, whose former contents are dropped, and tells whether there was one.
+    /// Replaces the contents of `batch` with the next batch, and returns whether there was one.
     ///
     /// ```
     /// use slotline::sampler::{BatchSampler, SequentialSampler};
@@ -126,7 +126,7 @@ impl Batches<'_> {
         true
     }
 
-    /// The positions of a batch that exists.
+    /// Returns the positions of an existing batch.
     fn positions(&self, number: usize) -> Range<usize> {
         let start = number * self.batch_size.get();
         start..start.saturating_add(self.batch_size.get()).min(self.order.len())
@@ -161,13 +161,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_batch_size_of_0_is_an_error_that_says_what_to_do() {
+    fn a_batch_size_of_0_is_an_error() {
         let error = BatchSampler::new(SequentialSampler::new(1), 0, true).unwrap_err().to_string();
-        assert!(error.contains("BatchSampler: batch_size is 0; give a positive number"), "{error}");
+        assert!(error.contains("BatchSampler: batch_size is 0; set it to a positive number"), "{error}");
     }
 
     #[test]
-    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+    fn later_passes_reuse_the_memory() {
         let mut sampler = BatchSampler::new(RandomSampler::new(100).unwrap(), 7, false).unwrap();
         let (mut default, mut batch) = (Generator::new(), Vec::with_capacity(7));
         assert_eq!(sampler.batches_by(&mut default).unwrap().count(), 15);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn lengths_near_the_largest_number_do_not_overflow() {
+    fn huge_lengths_do_not_overflow() {
         let huge: Box<dyn Sampler> = Box::new(CipherSampler::new(usize::MAX));
         let mut sampler = BatchSampler::new(huge, 1 << 60, false).unwrap();
         assert_eq!(sampler.len(), 16);

@@ -1,8 +1,8 @@
 //! Random order without a table.
 //!
-//! [`RandomSampler`](super::RandomSampler) needs 4 bytes for each sample, and a while to shuffle them before a pass can
-//! start. Here a pass takes one number from the generator, and the index of a position is computed by whoever needs
-//! it; see [`Cipher`] for how.
+//! [`RandomSampler`](super::RandomSampler) needs 4 bytes for each sample, and time to shuffle them before a pass can
+//! start. Here a pass draws one number from the generator, and each index is computed when it is needed; see [`Cipher`]
+//! for details.
 
 use std::ops::Range;
 
@@ -11,14 +11,13 @@ use super::{Cipher, Order, Sampler, SamplerError, with_generator};
 use crate::BoxError;
 use crate::rng::{Generator, SharedGenerator};
 
-/// Visits each sample once in random order, in no memory at all: for datasets of billions of samples.
+/// Visits each sample once in random order, without using memory: for datasets of billions of samples.
 ///
-/// torch has no such sampler, and the order isn't RandomSampler's. Each pass draws one `random_()` from the
-/// generator and is [`Cipher::new`] with it as the seed, and epoch 0. An index costs about fifty
-/// nanoseconds for any length (below 256 up to four times that), on the worker that loads the sample. The dataset may be
-/// empty.
+/// torch has no such sampler, and the order differs from RandomSampler's. Each pass draws one `random_()` from the
+/// generator, and is [`Cipher::new`] with that seed and epoch 0. An index costs about fifty nanoseconds for any length
+/// (below 256 up to four times that), on the worker that loads the sample. The dataset may be empty.
 ///
-/// Of the n! permutations at most 2⁶³ can come, as from any generator that is seeded by one number.
+/// At most 2⁶³ of the n! permutations are possible, as for any generator that is seeded with one number.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -26,7 +25,7 @@ use crate::rng::{Generator, SharedGenerator};
 ///
 /// let mut sampler = CipherSampler::new(1 << 40).generator(Generator::from_seed(42));
 /// let mut order = Order::default();
-/// sampler.order(&mut Generator::new(), &mut order)?; // at once
+/// sampler.order(&mut Generator::new(), &mut order)?; // takes no time
 /// assert_eq!((order.len(), order.memory()), (1 << 40, 0));
 /// assert!(order.index(123_456_789_012) < 1 << 40);
 /// # Ok::<(), slotline::sampler::SamplerError>(())
@@ -38,14 +37,14 @@ pub struct CipherSampler {
 }
 
 impl CipherSampler {
-    /// A sampler over a dataset of `dataset_len` samples, which may be none, by the default generator.
+    /// Makes a sampler over a dataset of `dataset_len` samples, which may be 0. It draws from the default generator.
     pub fn new(dataset_len: usize) -> Self {
         Self { dataset_len, generator: None }
     }
 
-    /// The generator to draw from: a [`Generator`] of the sampler's own, or a [`SharedGenerator`].
+    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
     ///
-    /// A clone of the sampler draws from the same one.
+    /// A clone of the sampler draws from the same generator.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.generator = Some(generator.into());
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_takes_one_number_and_is_another_permutation() {
+    fn each_pass_draws_one_number_and_differs() {
         let mut default = Generator::from_seed(42);
         let mut sampler = CipherSampler::new(500);
         let first = order_of(&mut sampler, &mut default);
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_dataset_is_a_pass_of_none() {
+    fn an_empty_dataset_has_an_empty_pass() {
         assert!(order_of(&mut CipherSampler::new(0), &mut Generator::new()).is_empty());
     }
 }

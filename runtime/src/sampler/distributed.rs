@@ -1,12 +1,12 @@
-//! One replica's share of a dataset, as torch's DistributedSampler deals it out.
+//! One replica's share of a dataset, as in torch's DistributedSampler.
 //!
-//! Every replica makes the same list: 0 .. n, or its permutation by a generator of seed + epoch. The list is made
-//! divisible by the number of replicas R, by repeating entries from its start or by dropping some of its end, and rank r
-//! takes every R-th entry from the r-th on. No generator but that one is used, and no message is sent.
+//! Every replica makes the same list: 0 .. n, or its permutation by a generator with seed + epoch. The list is made
+//! divisible by the number of replicas R, by repeating entries from its start or by dropping some from its end, and
+//! rank r takes every R-th entry from the r-th on. No other generator is used, and no message is sent.
 //!
-//! A share is gathered in the list's own memory. Its entry j comes from place r + jR, which is not before j, so
-//! going up no place is written before it was read. Only the last entry can be a repeated one, from the start of the
-//! list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
+//! A share is gathered in the list's own memory. Its entry j comes from place r + jR, which is not before j, so in
+//! ascending order no place is overwritten before it is read. Only the last entry can be a repeated one, from the start
+//! of the list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -19,42 +19,43 @@ use crate::BoxError;
 use crate::loader::tell;
 use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
-/// How errors call this sampler.
+/// The sampler's name in errors.
 const NAME: &str = "DistributedSampler";
 
 /// Visits one replica's share of a dataset (`torch.utils.data.DistributedSampler`).
 ///
-/// The same order as torch's for the same arguments. All replicas have equally many samples, so that they take as many
-/// steps: where the dataset isn't divisible some samples come twice, or with [`drop_last`](Self::drop_last) some don't
-/// come. Every replica must be given the same seed, and the same epoch in each pass.
+/// The order is the same as torch's for the same arguments. All replicas have the same number of samples, so that they
+/// make the same number of steps: if the dataset isn't divisible, some samples are repeated or, with
+/// [`drop_last`](Self::drop_last), dropped. Every replica must have the same seed, and the same epoch in each pass.
 ///
-/// As in torch a pass's permutation depends on seed and epoch only, and the epoch stays what it is until someone
-/// sets it: without [`set_epoch`](Self::set_epoch) all passes are alike (the second shuffled one logs a warning). A loader owns its sampler, so the epoch can
-/// also be set through a handle that was taken before:
+/// As in torch, a pass's permutation depends only on seed and epoch, and the epoch does not change by itself: without
+/// [`set_epoch`](Self::set_epoch) all passes have the same order (the second shuffled one logs a warning). A loader
+/// owns its sampler, so the epoch can also be set through a handle that was taken before:
 ///
 /// ```
 /// use slotline::sampler::{DistributedSampler, Sampler};
 ///
 /// let sampler = DistributedSampler::new(10, 3, 0)?.seed(42);
 /// let epoch = sampler.epoch();
-/// let mut owner: Box<dyn Sampler> = Box::new(sampler); // as a loader has it
+/// let mut owner: Box<dyn Sampler> = Box::new(sampler); // like a loader
 /// assert!(owner.indices()?.eq([2, 8, 0, 7]));
 /// epoch.set(1);
 /// assert!(!owner.indices()?.eq([2, 8, 0, 7]));
 /// # Ok::<(), slotline::sampler::SamplerError>(())
 /// ```
 ///
-/// A [state](crate::loader::Loader::state) of any replica, taken after as many batches as all the others delivered, can be
-/// loaded by any number of replicas: what is left of the pass is dealt out anew among them, and the passes after it are as
-/// always. (Not if batches come [as they are finished](crate::loader::Builder::in_order) and some were passed over.) The
-/// epoch is that of the state then, and must not be set to another one for the rest of that pass.
+/// A [state](crate::loader::Loader::state) of any replica, taken when all replicas had delivered the same number of
+/// batches, can be loaded by any number of replicas. The rest of the pass is distributed among them again, and later
+/// passes are as usual. (This does not work if batches come [as they are finished](crate::loader::Builder::in_order)
+/// and some were skipped.) The epoch is then that of the state, and must not be changed for the rest of that pass.
 ///
-/// The random numbers of a sample are a function of its place in the list that is dealt out, so that they are the same for any
-/// number of replicas ([`places`](Sampler::places)), if all loaders have the same [`seed`](crate::loader::Builder::seed), too. A sample that is repeated has a place, and numbers, of its own.
+/// The random numbers of a sample are a function of its place in the distributed list, so they are the same for any
+/// number of replicas ([`places`](Sampler::places)), if all loaders also have the same
+/// [`seed`](crate::loader::Builder::seed). A repeated sample has its own place and numbers.
 ///
-/// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes
-/// all of them; without shuffle, as many for each sample of the share (and of what came before, in a pass that goes on from
-/// a state).
+/// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes all of
+/// them. Without shuffle, it takes that much for each sample of the share (and for each earlier sample, in a pass that
+/// is resumed from a state).
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
     dataset_len: usize,
@@ -65,59 +66,59 @@ pub struct DistributedSampler {
     drop_last: bool,
     seed: u64,
     epoch: EpochHandle,
-    /// What the next pass goes on with, after a restoration in the middle of it.
+    /// The state of the next pass, after a restore in the middle of it.
     resumed: Option<Resumed>,
-    /// What the pass drawn last went on with.
+    /// How the list of the last drawn pass was distributed.
     drawn: Deal,
     /// The epoch of that pass.
     drawn_epoch: Option<u64>,
-    /// Whether it was said that two passes had one epoch.
+    /// Whether the warning about two passes with the same epoch was logged.
     warned: bool,
 }
 
-/// A pass to go on with.
+/// A pass to resume.
 #[derive(Clone, Copy, Debug)]
 struct Resumed {
     epoch: u64,
     deal: Deal,
 }
 
-/// How far the list had been dealt out when it began to be dealt to these replicas.
+/// How much of the list had been distributed when it was first distributed among these replicas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Deal {
-    /// The position from which on the share is of this dealing.
+    /// The position at which the share of this distribution begins.
     position: usize,
-    /// Entries of the list that were dealt before, those repeated at its end included.
+    /// The number of entries that were distributed before, including those repeated at the list's end.
     dealt: usize,
 }
 
-/// The epoch of a [`DistributedSampler`], to be set while a loader owns the sampler.
+/// The epoch of a [`DistributedSampler`], which can be set while a loader owns the sampler.
 ///
-/// A clone is the same epoch. A pass that starts later uses what was set last; one that runs is not changed.
+/// A clone is the same epoch. A pass uses the epoch that was set last when it starts; running passes are not affected.
 #[derive(Clone, Debug, Default)]
 pub struct EpochHandle(Arc<AtomicU64>);
 
 impl EpochHandle {
     /// Sets the epoch.
     pub fn set(&self, epoch: u64) {
-        // Nothing else is published with it, and who sets it and then starts a pass has ordered the two anyway.
+        // It publishes nothing else, and a thread that sets it and then starts a pass orders the two anyway.
         self.0.store(epoch, Relaxed);
     }
 
-    /// The epoch that was set last; 0 at first.
+    /// Returns the epoch that was set last; initially 0.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
 impl DistributedSampler {
-    /// A sampler of the share of replica `rank` out of `num_replicas`, shuffled, of seed 0 and epoch 0.
+    /// Makes a sampler of the share of replica `rank` out of `num_replicas`, shuffled, with seed 0 and epoch 0.
     ///
     /// The dataset may be empty; then so is the share.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoReplicas`] where `num_replicas` is 0, [`SamplerError::Rank`] where `rank` is not below it.
+    /// [`SamplerError::NoReplicas`] if `num_replicas` is 0, [`SamplerError::Rank`] if `rank` is not below it.
     pub fn new(dataset_len: usize, num_replicas: usize, rank: usize) -> Result<Self, SamplerError> {
         let replicas = NonZero::new(num_replicas).ok_or(SamplerError::NoReplicas { sampler: NAME })?;
         if rank >= num_replicas {
@@ -138,46 +139,47 @@ impl DistributedSampler {
         })
     }
 
-    /// Whether the dataset is permuted before it is dealt out; default true.
+    /// Sets whether the dataset is permuted before it is distributed; true by default.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Whether samples of the end are dropped where the dataset isn't divisible, instead of repeating some of the start;
-    /// default false.
+    /// Sets whether samples at the end are dropped if the dataset isn't divisible, instead of repeating some from the
+    /// start; false by default.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
     }
 
-    /// The seed of the permutations, the same on all replicas; default 0. The epoch is added to it, wrapping.
+    /// Sets the seed of the permutations, which must be the same on all replicas; 0 by default. The epoch is added to
+    /// it, wrapping.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Has the epoch be that of a handle that there is already, for samplers that are to follow one.
+    /// Uses the epoch of an existing handle, for samplers that share one epoch.
     #[must_use]
     pub fn follow(mut self, epoch: &EpochHandle) -> Self {
         self.epoch = epoch.clone();
         self
     }
 
-    /// Sets the epoch, as its [handle](Self::epoch) does.
+    /// Sets the epoch, like its [handle](Self::epoch).
     pub fn set_epoch(&self, epoch: u64) {
         self.epoch.set(epoch);
     }
 
-    /// A handle on the epoch, for whoever starts the passes. A clone of the sampler follows the same one.
+    /// Returns a handle to the epoch, for the code that starts the passes. A clone of the sampler has the same epoch.
     pub fn epoch(&self) -> EpochHandle {
         self.epoch.clone()
     }
 
-    /// Entries of the table while it is made.
+    /// Returns the number of table entries while the table is made.
     fn entries(&self) -> usize {
         if self.shuffle { self.dataset_len } else { self.len() }
     }
@@ -187,21 +189,21 @@ impl DistributedSampler {
         u32::fits(self.dataset_len)
     }
 
-    /// The share of each of so many replicas in what is left of the list.
+    /// Returns the share of each of `replicas` replicas in the rest of the list.
     fn share(&self, deal: Deal, replicas: NonZero<usize>) -> usize {
         let left = self.dataset_len.saturating_sub(deal.dealt);
         if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
     }
 
-    /// The place in the list of the share's last entry, or none where the share is empty.
+    /// Returns the place in the list of the share's last entry, or `None` if the share is empty.
     fn last_place(&self, deal: Deal) -> Option<usize> {
         let before = self.share(deal, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + deal.dealt;
-        // At least 1: the ranks' places before `before` are all in the list, and some rank has one after them.
+        // At least 1: all ranks' places before `before` are in the list, and at least one rank has a place after them.
         let left = self.dataset_len - before;
         Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
     }
 
-    /// Draws a pass into a table: places for what was dealt before, and then the share of the rest.
+    /// Draws a pass into a table: placeholders for what was distributed before, and then the share of the rest.
     fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
         make_room(NAME, table, self.entries().max(start + share))?;
@@ -240,11 +242,12 @@ impl Sampler for DistributedSampler {
         self.entries().saturating_mul(entry)
     }
 
-    /// The default generator is left alone.
+    /// Does not use the default generator.
     fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         let epoch = self.epoch.get();
         if let Some(was) = self.resumed.map(|resumed| resumed.epoch).filter(|&was| was != epoch) {
-            let error = format!("{NAME}: the pass to go on with is of epoch {was}, and {epoch} was set; set {was}");
+            let error =
+                format!("{NAME}: the resumed pass has epoch {was}, but {epoch} was set; set the epoch to {was}");
             return Err(BoxError::from(error).into());
         }
         let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
@@ -259,15 +262,15 @@ impl Sampler for DistributedSampler {
             tell(|| {
                 tracing::warn!(
                     epoch,
-                    "{NAME}: two passes of one epoch have the same order; before each pass set the epoch, by the handle \
-                 that `epoch` returns"
+                    "{NAME}: two passes with one epoch have the same order; set the epoch before each pass, with the \
+                 handle that `epoch` returns"
                 )
             });
         }
         Ok(())
     }
 
-    /// The place in the list of all replicas.
+    /// Returns the places in the list of all replicas.
     fn places(&self) -> Places {
         let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
         let first = (dealt + self.rank) as u64;
@@ -299,24 +302,24 @@ impl Sampler for DistributedSampler {
         saved.check("seed", self.seed)?;
         let replicas: NonZero<usize> = saved.get("num_replicas")?;
         let (epoch, position, dealt) = (saved.get("epoch")?, saved.get("position")?, saved.get("dealt")?);
-        // At least one entry was dealt for each position.
+        // At least one entry was distributed for each position.
         if position > dealt || position > self.dataset_len || (position == 0) != (dealt == 0) {
-            return Err(saved.impossible("dealt", dealt, "that is not possible with the position saved"));
+            return Err(saved.impossible("dealt", dealt, "that contradicts the saved position"));
         }
         let mut deal = Deal { position, dealt };
-        // The last batch of a pass may not be full.
+        // The last batch of a pass may be smaller.
         let end = position + self.share(deal, replicas);
         let (first, next) = (seen.start.min(end), seen.end.min(end));
         if first < position {
-            return Err(saved.impossible("position", position, "not so many samples were delivered"));
+            return Err(saved.impossible("position", position, "fewer samples were delivered"));
         }
         if first == next {
             let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
-            // A pass that was through has nothing left, not even what it dropped.
+            // A finished pass has nothing left, not even dropped samples.
             let dealt = if next == end { dealt.max(self.dataset_len) } else { dealt };
             deal = Deal { position: next, dealt };
         } else if replicas != self.num_replicas {
-            let reason = "other replicas can go on only where no batch was passed over (in_order)";
+            let reason = "another number of replicas can resume only if no batch was skipped (in_order)";
             return Err(saved.impossible("num_replicas", replicas, reason));
         }
         self.epoch.set(epoch);
@@ -339,17 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_shares() {
+    fn shares_match_torch() {
         for (rank, want) in [(0, [2, 8, 0, 7]), (1, [6, 4, 9, 2]), (2, [1, 5, 3, 6])] {
             assert_eq!(order_of(&mut DistributedSampler::new(10, 3, rank).unwrap().seed(42)), want);
         }
     }
 
     #[test]
-    fn the_epoch_is_set_from_outside_and_adds_to_the_seed() {
+    fn the_epoch_is_added_to_the_seed() {
         let mut sampler = DistributedSampler::new(50, 2, 1).unwrap().seed(7);
         let first = order_of(&mut sampler);
-        assert_eq!(order_of(&mut sampler), first, "no epoch was set");
+        assert_eq!(order_of(&mut sampler), first, "the epoch was not changed");
         let (handle, mut owned) = (sampler.epoch(), sampler.clone());
         std::thread::spawn(move || handle.set(3)).join().unwrap();
         assert_eq!(sampler.epoch().get(), 3);
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_of_fewer_samples_than_replicas_is_repeated_or_dropped() {
+    fn tiny_datasets_are_repeated_or_dropped() {
         for (rank, want) in [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0), (5, 1), (6, 0)] {
             let mut sampler = DistributedSampler::new(2, 7, rank).unwrap().shuffle(false);
             assert_eq!(order_of(&mut sampler), [want]);
@@ -374,15 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn bad_arguments_are_errors_that_say_what_to_do() {
+    fn bad_arguments_are_errors() {
         let error = DistributedSampler::new(10, 0, 0).unwrap_err().to_string();
-        assert!(error.contains("DistributedSampler: num_replicas is 0; give the number of processes"), "{error}");
+        assert!(error.contains("DistributedSampler: num_replicas is 0; set it to the number of processes"), "{error}");
         let error = DistributedSampler::new(10, 3, 3).unwrap_err().to_string();
-        assert!(error.contains("rank 3 is not one of 3 replicas; give a rank from 0 to 2"), "{error}");
+        assert!(error.contains("rank 3 is not one of 3 replicas; use a rank from 0 to 2"), "{error}");
     }
 
     #[test]
-    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+    fn later_passes_reuse_the_memory() {
         for (shuffle, drop_last, entries) in
             [(true, false, 100), (true, true, 100), (false, false, 34), (false, true, 33)]
         {
@@ -401,7 +404,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn lengths_near_the_largest_number_neither_overflow_nor_panic() {
+    fn huge_lengths_do_not_overflow() {
         for (n, replicas) in [(usize::MAX, 2), (usize::MAX, usize::MAX), (1, usize::MAX), (usize::MAX - 1, usize::MAX)]
         {
             for rank in [0, replicas - 1] {
@@ -419,7 +422,7 @@ mod tests {
         assert_eq!(order_of(&mut one), [0]);
     }
 
-    /// The contract's recipe, word for word, with a list that is padded or cut.
+    /// torch's algorithm, written out with a list that is padded or cut.
     fn reference(n: usize, replicas: usize, rank: usize, shuffle: bool, drop_last: bool, seed: u64) -> Vec<usize> {
         let mut list: Vec<u64> = (0..n as u64).collect();
         if shuffle {
@@ -436,7 +439,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_share_is_every_rth_entry_of_the_padded_or_cut_list(
+        fn a_share_is_every_rth_entry_of_the_list(
             n in 0usize..300, replicas in 1usize..40, rank in 0usize..40, shuffle: bool, drop_last: bool, seed: u64,
         ) {
             let rank = rank % replicas;

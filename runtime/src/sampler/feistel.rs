@@ -1,33 +1,33 @@
 //! A permutation of 0 .. n that is computed index by index, in constant memory and time.
 //!
-//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index l·b + r stands in
-//! row l and column r. A generalised Feistel network permutes the cells: rounds take turns to make l into
-//! (l + f(r)) mod a and r into (r + f(l)) mod b, which can be undone whatever f is. (Source: J. Black and P. Rogaway,
-//! "Ciphers with arbitrary finite domains", CT-RSA 2002. M. Luby and C. Rackoff, "How to construct pseudorandom
-//! permutations from pseudorandom functions", SIAM Journal on Computing 17(2), 1988: four rounds are enough for sides
-//! that are large and functions that are random.)
+//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index l·b + r is in row
+//! l and column r. A generalised Feistel network permutes the cells: rounds alternately replace l by (l + f(r)) mod a
+//! and r by (r + f(l)) mod b, which is invertible for any f. (Source: J. Black and P. Rogaway, "Ciphers with arbitrary
+//! finite domains", CT-RSA
+//! 2002. M. Luby and C. Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM Journal
+//!       on Computing 17(2), 1988: four rounds are enough for large sides and random functions.)
 //!
-//! b is a or a - 1, and only the last row has cells beyond n, fewer than b. What comes out there goes in again, until
-//! something below n comes out: that is a permutation of 0 .. n, and the walk ends, as the cycle leads back to the start,
-//! which is below n. Fewer than one lookup in √n takes a second step: from 256 on (below there are more rounds, see the
-//! end) the cost of a lookup does not depend on n.
+//! b is a or a - 1, and only the last row has cells beyond n, fewer than b. A result beyond n is encrypted again, until
+//! the result is below n. That is a permutation of 0 .. n, and the walk ends, as the cycle leads back to the start,
+//! which is below n. Fewer than one lookup in √n takes a second step: from n = 256 on (smaller tables have more rounds,
+//! see below) the cost of a lookup does not depend on n.
 //!
-//! f of round i is number i·2³² + r of the SplitMix64 sequence that starts at the key, brought into 0 .. a as the high
-//! half of its product with a: no two rounds share a number, as a and b are at most 2³², and no table of round keys is
-//! kept. SplitMix64's last step is left out, as it changes only bits that hardly ever count in the high half. (Source:
-//! G. L. Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.)
+//! f of round i is number i·2³² + r of the SplitMix64 sequence that starts at the key, mapped to 0 .. a as the high
+//! half of its product with a. No two rounds share a number, as a and b are at most 2³², and no table of round keys is
+//! needed. SplitMix64's last step is left out, as it changes only bits that rarely affect the high half. (Source: G. L.
+//! Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.)
 //!
-//! A rotation of an odd number of cells is an even permutation. Where a and b are odd and n = a·b, half of all
-//! permutations would never come, so one bit of the key decides whether positions 0 and 1 change places first.
+//! A rotation of an odd number of cells is an even permutation. If a and b are odd and n = a·b, half of all
+//! permutations would be impossible, so one bit of the key decides whether positions 0 and 1 are swapped first.
 //!
-//! Small tables get more rounds, as chance has less room there: what remains between two cells after some rounds
-//! shrinks by about the length of a side with each two rounds. It is for shuffling; nothing here keeps a secret.
+//! Small tables get more rounds: the remaining correlation between two cells shrinks by about the length of a side with
+//! every two rounds. The cipher is for shuffling; it is not secure.
 
-/// A random permutation of 0 .. `len`, computed per index: O(1) memory and time for any length.
+/// A random permutation of 0 .. `len` that is computed per index, in O(1) memory and time for any length.
 ///
-/// A pure function of (length, seed, epoch), the same on all machines and in all versions. Reached through
-/// [`Order::Cipher`](super::Order::Cipher) and drawn by [`CipherSampler`](super::CipherSampler); of use on its own where
-/// any process is to compute any place of a shuffle. Not for secrets.
+/// It is a pure function of (length, seed, epoch), the same on all machines and in all versions. It is used through
+/// [`Order::Cipher`](super::Order::Cipher) and drawn by [`CipherSampler`](super::CipherSampler). It is useful on its
+/// own if any process must be able to compute any position of a shuffle. It is not cryptographically secure.
 ///
 /// ```
 /// use slotline::sampler::Cipher;
@@ -40,48 +40,48 @@
 pub struct Cipher {
     len: usize,
     key: u64,
-    /// a, in 1 ..= 2³².
+    /// The number of rows a, in 1 ..= 2³².
     rows: u64,
-    /// b, in 1 ..= `rows`.
+    /// The number of columns b, in 1 ..= `rows`.
     columns: u64,
-    /// Pairs of rounds, in 4 ..= 16.
+    /// The number of pairs of rounds, in 4 ..= 16.
     pairs: u32,
 }
 
-/// SplitMix64's step: 2⁶⁴ over the golden ratio, made odd.
+/// The increment of SplitMix64: 2⁶⁴ over the golden ratio, made odd.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-/// From one round's numbers to the next one's: 2³² of those steps.
+/// The distance from one round's numbers to the next round's: 2³² increments.
 const ROUND: u64 = GOLDEN << 32;
 
 impl Cipher {
-    /// The permutation of 0 .. `len` of this seed and epoch. `len` may be 0.
+    /// Makes the permutation of 0 .. `len` for this seed and epoch. `len` may be 0.
     pub fn new(len: usize, seed: u64, epoch: u64) -> Self {
         let cells = (len as u64).max(1);
         let rows = (cells - 1).isqrt() + 1;
         let columns = cells.div_ceil(rows);
         let pairs = (16 / columns.ilog2().max(1)).max(4);
-        // Each step is a bijection: under one seed all epochs have different keys.
+        // Each step is a bijection, so for one seed all epochs have different keys.
         let key = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(epoch.wrapping_mul(GOLDEN)));
         Self { len, key, rows, columns, pairs }
     }
 
-    /// How many indices are permuted.
+    /// Returns the number of indices.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no indices.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The index at `position`.
+    /// Returns the index at `position`.
     ///
     /// # Panics
     ///
-    /// Where `position` is not below [`len`](Self::len), as a slice would.
+    /// If `position` is not below [`len`](Self::len), like a slice.
     pub fn index(&self, position: usize) -> usize {
-        assert!(position < self.len, "position {position} of a permutation of {}", self.len);
+        assert!(position < self.len, "position {position} is out of range for a permutation of {}", self.len);
         let mut block = position as u64;
         if block < 2 && self.len > 1 {
             block ^= self.key >> 63;
@@ -96,7 +96,7 @@ impl Cipher {
         }
     }
 
-    /// The cipher, on the cells of the table.
+    /// Encrypts a cell of the table.
     #[inline]
     fn encrypt(&self, mut row: u64, mut column: u64) -> (u64, u64) {
         let mut start = self.key;
@@ -109,33 +109,34 @@ impl Cipher {
     }
 }
 
-/// `place` (below `side`) moved on by what `random` is as a number in 0 .. `side`, modulo `side`.
+/// Returns `place` (below `side`) plus `random` mapped to 0 .. `side`, modulo `side`.
 #[inline]
 fn shift(place: u64, random: u64, side: u64) -> u64 {
     let sum = place + below(side, random);
-    // Where the sum is below `side`, the difference wraps to the far end. (No branch, and fewer instructions than `if`.)
+    // If the sum is below `side`, the difference wraps to a large number. (No branch, and fewer instructions than an
+    // `if`.)
     sum.min(sum.wrapping_sub(side))
 }
 
-/// `random` as a number in 0 .. `side`.
+/// Maps `random` to 0 .. `side`.
 #[inline]
 fn below(side: u64, random: u64) -> u64 {
     ((u128::from(random) * u128::from(side)) >> 64) as u64
 }
 
-/// The number `index` of the sequence that starts at `start`, but for the last step.
+/// Returns number `index` of the sequence that starts at `start`, except for the last step.
 #[inline]
 fn number(start: u64, index: u64) -> u64 {
     almost_mix(start.wrapping_add(index.wrapping_mul(GOLDEN)))
 }
 
-/// SplitMix64's output function, a bijection whose every output bit depends on every input bit.
+/// The output function of SplitMix64, a bijection in which every output bit depends on every input bit.
 fn mix(z: u64) -> u64 {
     let z = almost_mix(z);
     z ^ z >> 31
 }
 
-/// The same without the last step.
+/// The same function without the last step.
 #[inline]
 fn almost_mix(mut z: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +156,8 @@ mod tests {
         }
     }
 
-    /// Sum of (count - expected)² / expected over equally likely cells, in standard deviations from its mean.
+    /// Returns the sum of (count - expected)² / expected over equally likely cells, in standard deviations from its
+    /// mean.
     fn chi_square_score(counts: &[u32]) -> f64 {
         let expected = counts.iter().map(|&count| f64::from(count)).sum::<f64>() / counts.len() as f64;
         let sum: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Where `index` is: the rounds undone, last to first.
+    /// Returns the position of `index`: inverts the rounds, last to first.
     fn position_of(cipher: &Cipher, index: usize) -> usize {
         let Cipher { len, key, rows, columns, pairs } = *cipher;
         let back = |place: u64, random: u64, side: u64| (place + side - below(side, random)) % side;
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_less_than_a_row_too_many() {
+    fn the_table_has_less_than_one_extra_row() {
         let large = (1..=usize::BITS).map(|bits| usize::MAX >> (usize::BITS - bits)).flat_map(|n| [n - 1, n, n / 3]);
         for n in (1..3000).chain(large.filter(|&n| n > 0)) {
             let Cipher { rows, columns, .. } = Cipher::new(n, 0, 0);
@@ -202,16 +204,16 @@ mod tests {
         }
     }
 
-    /// SplitMix64's first number from 0 is a published one; the rest fixes what a seed means.
+    /// SplitMix64's first number from 0 is published; the rest fixes the meaning of seeds.
     #[test]
-    fn the_numbers_are_what_they_were() {
+    fn the_numbers_do_not_change() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
         let indices: Vec<usize> = (0..10).map(|position| Cipher::new(10, 42, 0).index(position)).collect();
         assert_eq!(indices, [9, 1, 6, 8, 7, 2, 4, 5, 3, 0]);
     }
 
     #[test]
-    fn all_permutations_of_a_few_are_equally_likely() {
+    fn all_small_permutations_are_equally_likely() {
         for (n, count) in [(2_usize, 2), (3, 6), (4, 24), (5, 120), (6, 720)] {
             let mut counts = vec![0_u32; n.pow(n as u32)];
             for seed in 0..count * 200 {
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_and_even_permutations_come_equally_often_where_the_range_fills_the_table() {
+    fn odd_and_even_permutations_are_equally_likely() {
         for n in [4_usize, 9, 12, 16, 25, 64, 81, 225, 1024] {
             let is_odd = |seed: u64| {
                 let (cipher, mut seen, mut cycles) = (Cipher::new(n, seed, 0), vec![false; n], 0);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_position_has_each_index_equally_often_over_seeds_and_epochs() {
+    fn positions_and_indices_are_independent() {
         for n in [5_usize, 7, 9, 16, 17, 33, 64, 65, 100] {
             for by_epoch in [false, true] {
                 let mut counts = vec![0_u32; n * n];
@@ -253,7 +255,8 @@ mod tests {
                     let cipher = if by_epoch { Cipher::new(n, 5, k) } else { Cipher::new(n, k, 5) };
                     (0..n).for_each(|position| counts[position * n + cipher.index(position)] += 1);
                 }
-                // Rows and columns have fixed sums, so the freedom is (n-1)² of n²-1: the score is a little low.
+                // Rows and columns have fixed sums, so there are (n-1)² degrees of freedom instead of n²-1: the score
+                // is slightly low.
                 let score = chi_square_score(&counts);
                 let low = -((n * n - 1 - (n - 1) * (n - 1)) as f64) / (2.0 * (n * n - 1) as f64).sqrt();
                 assert!(score < 4.0 && score > low - 4.0, "n = {n}, by epoch {by_epoch}: {score}");
@@ -261,7 +264,7 @@ mod tests {
         }
     }
 
-    /// From one position to the next the index moves by each of 1 .. n-1 (modulo n) equally often.
+    /// From one position to the next the index changes by each of 1 .. n-1 (modulo n) equally often.
     #[test]
     fn adjacent_differences_are_uniform() {
         for n in [7_usize, 9, 16, 17, 33, 65, 100, 129, 257, 513, 1000, 1025] {
@@ -280,7 +283,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn huge_lengths_take_no_memory_and_spread_over_the_whole_range() {
+    fn huge_lengths_are_spread_over_the_whole_range() {
         let powers = [1 << 30, (1 << 30) + 1, (1 << 32) + 1, 1 << 40, (1 << 40) + 1, (1 << 63) + 1, usize::MAX];
         for n in powers.into_iter().chain([1_000_000_000, 3_500_000_000, 12_345_678_901_234_567]) {
             let (cipher, mut counts) = (Cipher::new(n, 3, 1), [0_u32; 64]);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_beyond_the_end_panics_instead_of_walking_on() {
+    fn a_position_beyond_the_end_panics() {
         for n in [0, 1, 5] {
             assert!(std::panic::catch_unwind(|| Cipher::new(n, 0, 0).index(n)).is_err());
         }
@@ -305,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn other_seeds_and_epochs_are_other_permutations(seed: u64, epoch: u64, bit in 0u32..64) {
+        fn seeds_and_epochs_change_the_permutation(seed: u64, epoch: u64, bit in 0u32..64) {
             let of = |seed, epoch| Vec::from_iter((0..50).map(|i| Cipher::new(50, seed, epoch).index(i)));
             let first = of(seed, epoch);
             prop_assert_ne!(&first, &of(seed ^ 1 << bit, epoch));

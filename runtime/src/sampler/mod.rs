@@ -1,12 +1,12 @@
 //! Samplers: which indices of a dataset a pass visits, and in which order.
 //!
-//! A sampler is asked once per pass, by the thread that starts the pass, and answers with an [`Order`]: the indices,
-//! looked up by position, without locks and by any number of threads. Workers read the index of the position
-//! they work on themselves; no index is ever sent to them.
+//! A sampler is called once per pass, by the thread that starts the pass, and returns an [`Order`]: the indices, looked
+//! up by position, without locks and from any number of threads. Workers look up the index of the position that they
+//! work on; indices are never sent to them.
 //!
-//! torch's samplers draw little by little while a pass runs; these draw everything when the pass starts. The
-//! indices are the same. Only where a pass is left half-way *and* the sampler has a generator of its own does the
-//! next pass differ: torch's goes on from what the loader had happened to fetch by then, these from a full pass.
+//! torch's samplers draw little by little while a pass runs; slotline's draw everything when the pass starts. The
+//! indices are the same. Only if a pass is left early *and* the sampler has its own generator, the next pass differs:
+//! torch's continues from what the loader had fetched by that time, slotline's from a full pass.
 //!
 //! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | [`RandomSampler`] | a permutation, or draws with replacement | 4 |
 //! | [`SubsetRandomSampler`] | a permutation of given indices | 4 |
 //! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
-//! | [`DistributedSampler`] | one replica's share of a permutation that all replicas know | 4 |
+//! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute | 4 |
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
 //!
 //! [`BatchSampler`] groups the indices of any of them into lists.
@@ -48,12 +48,12 @@ use std::ops::Range;
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
 
-/// What states call a sampler that gives itself no name.
+/// The name in states of a sampler that does not set one.
 pub(crate) const UNNAMED: &str = "custom";
 
 /// Decides which indices a pass visits, and in which order.
 ///
-/// A sampler of one's own fills the [`Order`] it is given, and so reuses its memory:
+/// A custom sampler fills the [`Order`] that it receives, which reuses the order's memory:
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -83,7 +83,7 @@ pub(crate) const UNNAMED: &str = "custom";
 /// # Ok::<(), SamplerError>(())
 /// ```
 pub trait Sampler: Send {
-    /// Number of indices in a pass.
+    /// Returns the number of indices in a pass.
     fn len(&self) -> usize;
 
     /// Whether a pass has no indices.
@@ -91,72 +91,73 @@ pub trait Sampler: Send {
         self.len() == 0
     }
 
-    /// Bytes of memory an order needs while it is made and used; `usize::MAX` where it would be even more.
+    /// Returns the size of the memory that an order needs while it is made and used, in bytes; `usize::MAX` if it is
+    /// more than that.
     fn memory(&self) -> usize;
 
     /// Draws the order of the next pass.
     ///
-    /// Its numbers come from the sampler's own generator; a sampler that was given none uses `default`, which is
-    /// the process's default generator, locked, or the one a loader puts in its place. A generator that the
-    /// sampler shares with others must not be locked by the caller.
+    /// Its random numbers come from the sampler's own generator, if it has one. Otherwise it uses `default`, which is
+    /// the locked default generator of the process, or a generator that the loader passes instead. If the sampler
+    /// shares its generator, the caller must not hold that generator's lock.
     ///
-    /// `order`'s former contents are dropped and its memory is reused: given the same `order` each pass, nothing
+    /// The former contents of `order` are dropped and its memory is reused: if each pass gets the same `order`, nothing
     /// is allocated from the second pass on.
     ///
     /// # Errors
     ///
-    /// Where the memory of the order can't be had. `order` is then some valid order, but not a pass.
+    /// If the memory for the order cannot be allocated. `order` is then valid, but not a pass.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
-    /// Where the positions of the order drawn last are in the pass of all replicas.
+    /// Returns the places of the last drawn order's positions in the pass of all replicas.
     ///
-    /// The random numbers of a sample are a function of that place, so that they are the same for any number of replicas. A
-    /// sampler that has the whole pass to itself, as all have unless they say otherwise, need not say it.
+    /// The random numbers of a sample are a function of its place, so that they are the same for any number of
+    /// replicas. The default is right for a sampler that is not one of several replicas.
     fn places(&self) -> Places {
         Places::default()
     }
 
-    /// What states of a loader call it: a state is refused by a loader whose sampler has another name.
+    /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
     ///
-    /// A name of your own, which must stay the same as long as there are states with it, keeps the states of two kinds of
-    /// sampler apart. Those of this crate have torch's names.
+    /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
+    /// states with it. The samplers of this crate have torch's names.
     fn name(&self) -> &str {
         UNNAMED
     }
 
-    /// Writes what [`restore`](Self::restore) needs so that the next [`order`](Self::order) is the one that comes next here,
-    /// for the [state of a loader](crate::loader::Loader::state); whether it can.
+    /// Writes what [`restore`](Self::restore) needs to continue with the same next [`order`](Self::order), for the
+    /// [state of a loader](crate::loader::Loader::state). Returns whether the sampler supports this.
     ///
-    /// It is asked before each pass. `to` is empty, with the memory of what was saved before. A sampler that cannot, as
-    /// none can unless it says so, is brought to its place by drawing all the orders before, if need be, and the loader
-    /// warns.
+    /// It is called before each pass. `to` is empty, and reuses the memory of the previous save. By default a sampler
+    /// does not support it. Such a sampler is restored by drawing all earlier orders again, if necessary, and the
+    /// loader warns.
     fn save(&self, to: &mut String) -> bool {
         let _ = to;
         false
     }
 
-    /// Goes on from what another sampler of its kind has [saved](Self::save), so that the next [`order`](Self::order) is the
-    /// one that came next there.
+    /// Continues from what another sampler of its kind has [saved](Self::save): the next [`order`](Self::order) is the
+    /// one that was next there.
     ///
-    /// Of that order positions before `seen.start` were delivered, those from `seen.end` on were not, and of those between
-    /// some were (there are none, unless batches come as they are finished). What is delivered already is never looked at,
-    /// and what is there may be any indices; the others must be in their places.
+    /// Of that order, positions before `seen.start` were delivered, those from `seen.end` on were not, and some of
+    /// those in between were (there are none, unless batches come as they are finished). Delivered positions are never
+    /// read, so they may have any indices; all others must have the correct ones.
     ///
     /// # Errors
     ///
-    /// Whatever does not fit this sampler, or cannot be read; it is then as it was before.
+    /// If the state does not fit this sampler, or cannot be parsed; the sampler is then unchanged.
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         let _ = (saved, seen);
-        Err(format!("the sampler {:?} saves nothing that it could be restored from", self.name()).into())
+        Err(format!("the sampler {:?} does not save its state, so it cannot be restored", self.name()).into())
     }
 
-    /// The indices of the next pass, for whoever wants only those.
+    /// Returns the indices of the next pass, for code that needs only those.
     ///
-    /// Draws them all now; locks the process's default generator meanwhile, whether it is used or not.
+    /// Draws them all now. Locks the process's default generator while drawing, even if it is not used.
     ///
     /// # Errors
     ///
-    /// Those of [`order`](Self::order).
+    /// The errors of [`order`](Self::order).
     fn indices(&mut self) -> Result<Indices, SamplerError> {
         let mut order = Order::default();
         self.order(&mut default_generator(), &mut order)?;
@@ -194,37 +195,38 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
     }
 }
 
-/// Where the positions of one replica's pass are in the pass of all replicas: position `p` is at `first + p × step`, wrapping.
+/// Maps the positions of one replica's pass to the pass of all replicas: position `p` is at `first + p × step`,
+/// wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The place of position 0.
     pub first: u64,
-    /// From one position's place to the next one's: the number of replicas.
+    /// The distance between the places of consecutive positions: the number of replicas.
     pub step: u64,
 }
 
 impl Places {
-    /// The place of a position.
+    /// Returns the place of a position.
     #[inline]
     pub fn of(self, position: usize) -> u64 {
         self.first.wrapping_add((position as u64).wrapping_mul(self.step))
     }
 
-    /// The places from a position on.
+    /// Returns the places from a position on.
     #[inline]
     pub(crate) fn from(self, position: usize) -> Self {
         Self { first: self.of(position), ..self }
     }
 }
 
-/// Each position is its own place.
+/// Maps each position to itself.
 impl Default for Places {
     fn default() -> Self {
         Self { first: 0, step: 1 }
     }
 }
 
-/// Hands `draw` the generator that was given, locked, or else the default one itself.
+/// Calls `draw` with the given generator, locked, or else with the default generator.
 fn with_generator<T>(
     given: Option<&SharedGenerator>,
     default: &mut Generator,
@@ -236,7 +238,7 @@ fn with_generator<T>(
     }
 }
 
-/// Empties `table` and makes room for `entries`; allocates only where it has less.
+/// Empties `table` and makes room for `entries`. Allocates only if its capacity is smaller.
 fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: usize) -> Result<(), SamplerError> {
     reserve_table(table, entries).map_err(|source| {
         let bytes = entries.saturating_mul(size_of::<I>());
@@ -244,7 +246,7 @@ fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: u
     })
 }
 
-/// The next pass of `sampler`, for its tests.
+/// Returns the next pass of `sampler`; for tests.
 #[cfg(test)]
 fn order_of(sampler: &mut impl Sampler, default: &mut Generator) -> Vec<usize> {
     let mut order = Order::default();

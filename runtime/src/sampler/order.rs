@@ -9,9 +9,8 @@ use crate::rng::IndexWord;
 
 /// The indices of one pass, looked up by position.
 ///
-/// Read through a shared reference by as many threads as like; a lookup is one load, or for [`Cipher`] about fifty
-/// nanoseconds of arithmetic. The owner gives it back to the sampler for the next pass, which reuses the
-/// memory.
+/// Any number of threads can read it through a shared reference; a lookup is one load, or for [`Cipher`] about fifty
+/// nanoseconds of arithmetic. The owner returns it to the sampler for the next pass, which reuses the memory.
 ///
 /// ```
 /// use slotline::sampler::Order;
@@ -22,18 +21,18 @@ use crate::rng::IndexWord;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Order {
-    /// So many positions, each of which is its own index.
+    /// A number of positions, each of which is its own index.
     Range(usize),
     /// A table whose indices are below 2³².
     U32(Vec<u32>),
-    /// A table of any indices, at twice the memory.
+    /// A table of any indices, with twice the memory.
     U64(Vec<u64>),
     /// A permutation that is computed at each lookup, without a table.
     Cipher(Cipher),
 }
 
 impl Order {
-    /// Number of positions.
+    /// Returns the number of positions.
     pub fn len(&self) -> usize {
         match self {
             Self::Range(len) => *len,
@@ -43,21 +42,21 @@ impl Order {
         }
     }
 
-    /// Whether there is no position at all.
+    /// Whether there are no positions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The index at `position`.
+    /// Returns the index at `position`.
     ///
     /// # Panics
     ///
-    /// Where `position` is not below [`len`](Self::len), as a slice would; see [`get`](Self::get).
+    /// If `position` is not below [`len`](Self::len), like a slice; see [`get`](Self::get).
     #[inline]
     pub fn index(&self, position: usize) -> usize {
         match self {
             Self::Range(len) => {
-                assert!(position < *len, "position {position} of an order of {len}");
+                assert!(position < *len, "position {position} is out of range for an order of {len}");
                 position
             }
             Self::U32(table) => table[position].index(),
@@ -66,13 +65,13 @@ impl Order {
         }
     }
 
-    /// The index at `position`, or none where `position` is not below [`len`](Self::len).
+    /// Returns the index at `position`, or `None` if `position` is not below [`len`](Self::len).
     #[inline]
     pub fn get(&self, position: usize) -> Option<usize> {
         (position < self.len()).then(|| self.index(position))
     }
 
-    /// Bytes of heap memory held, used or not.
+    /// Returns the size of the heap memory, in bytes, including unused capacity.
     pub fn memory(&self) -> usize {
         match self {
             Self::Range(_) | Self::Cipher(_) => 0,
@@ -81,33 +80,33 @@ impl Order {
         }
     }
 
-    /// Makes this an empty table of `u32` to write indices to, in the memory of the last such table if it was one.
+    /// Makes this an empty table of `u32` to write indices to. Reuses the memory if it already was one.
     pub fn u32_table(&mut self) -> &mut Vec<u32> {
         if !matches!(self, Self::U32(_)) {
             *self = Self::U32(Vec::new());
         }
-        let Self::U32(table) = self else { unreachable!("was just made one") };
+        let Self::U32(table) = self else { unreachable!("set above") };
         table.clear();
         table
     }
 
-    /// Makes this an empty table of `u64` to write indices to, in the memory of the last such table if it was one.
+    /// Makes this an empty table of `u64` to write indices to. Reuses the memory if it already was one.
     pub fn u64_table(&mut self) -> &mut Vec<u64> {
         if !matches!(self, Self::U64(_)) {
             *self = Self::U64(Vec::new());
         }
-        let Self::U64(table) = self else { unreachable!("was just made one") };
+        let Self::U64(table) = self else { unreachable!("set above") };
         table.clear();
         table
     }
 
-    /// The indices in turn.
+    /// Returns an iterator over the indices, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
         (0..self.len()).map(|position| self.index(position))
     }
 }
 
-/// An order of no positions.
+/// An order without positions.
 impl Default for Order {
     fn default() -> Self {
         Self::Range(0)
@@ -132,7 +131,7 @@ impl From<Cipher> for Order {
     }
 }
 
-/// The kind, the length and the first few indices: an order may have billions.
+/// Shows the kind, the length and the first few indices: an order may have billions.
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
@@ -155,7 +154,7 @@ impl IntoIterator for Order {
     }
 }
 
-/// Iterator over an [`Order`]'s indices that owns the order.
+/// An iterator over the indices of an [`Order`] that it owns.
 #[derive(Clone, Debug)]
 pub struct Indices {
     order: Order,
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_answer_alike() {
+    fn all_kinds_behave_alike() {
         for order in orders() {
             assert_eq!((order.len(), order.is_empty(), order.index(3), order.get(4)), (4, false, 3, None));
             assert!(order.iter().eq(0..4) && order.iter().rev().eq((0..4).rev()));
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_emptied_and_keeps_its_memory_while_its_width_stays() {
+    fn a_table_of_the_same_width_keeps_its_memory() {
         let mut order = Order::Range(3);
         order.u32_table().extend(0..100);
         let (place, memory) = (order.u32_table().as_ptr(), order.memory());
@@ -233,7 +232,7 @@ mod tests {
         let mut sorted = indices;
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..100));
-        assert!(size_of::<Order>() <= 48, "an order itself stays small");
+        assert!(size_of::<Order>() <= 48, "an order is small");
     }
 
     #[test]

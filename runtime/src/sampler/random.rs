@@ -1,12 +1,12 @@
 //! Random order, as torch's RandomSampler draws it.
 //!
-//! With replacement a pass of k samples is k times `randint`. (torch asks for 32 of them at a time, which gives the
-//! same numbers.) Without replacement it is k / n whole permutations of the n indices, and then ALWAYS one more, of
-//! which the first k % n entries are used. So the usual pass, k = n, draws two permutations and uses one; only the
-//! generator sees the second, and making it is skipped.
+//! With replacement, a pass of k samples is k calls of `randint`. (torch draws 32 at a time, which gives the same
+//! numbers.) Without replacement it is k / n whole permutations of the n indices, and then ALWAYS one more, of which
+//! the first k % n entries are used. So the usual pass, k = n, draws two permutations and uses one; the second only
+//! advances the generator, and is not made.
 //!
-//! The generator is the one the sampler was given. One that was given none takes a seed from the default generator
-//! for each pass, and draws from a fresh generator of that seed.
+//! If the sampler has a generator, it draws from that one. Otherwise it takes a seed from the default generator for
+//! each pass, and draws from a new generator with that seed.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -16,14 +16,14 @@ use super::{Order, Sampler, SamplerError, make_room};
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix, skip_randperm};
 
-/// How errors call this sampler.
+/// The sampler's name in errors.
 const NAME: &str = "RandomSampler";
 
 /// Visits the samples of a dataset in random order (`torch.utils.data.RandomSampler`).
 ///
-/// The same order as torch's for the same generator. An order takes 4 bytes for each sample (8 for datasets of more
-/// than 2³² samples); where `num_samples` without replacement is not a multiple of the dataset's length it is
-/// rounded up to one, as the last permutation is made in full before it is cut.
+/// The order is the same as torch's for the same generator. An order takes 4 bytes for each sample (8 for datasets of
+/// more than 2³² samples). Without replacement, `num_samples` is rounded up to a multiple of the dataset's length for
+/// this, as the last permutation is made in full before it is cut.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -36,53 +36,52 @@ const NAME: &str = "RandomSampler";
 #[derive(Clone, Debug)]
 pub struct RandomSampler {
     dataset_len: NonZero<usize>,
-    /// None: as many as the dataset has.
+    /// `None`: as many as the dataset has.
     num_samples: Option<NonZero<usize>>,
     replacement: bool,
     generator: Option<SharedGenerator>,
 }
 
 impl RandomSampler {
-    /// A sampler over a dataset of `dataset_len` samples: each once per pass, by the default generator.
+    /// Makes a sampler that visits each of `dataset_len` samples once per pass. It draws from the default generator.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::EmptyDataset`] where `dataset_len` is 0.
+    /// [`SamplerError::EmptyDataset`] if `dataset_len` is 0.
     pub fn new(dataset_len: usize) -> Result<Self, SamplerError> {
         let dataset_len = NonZero::new(dataset_len).ok_or(SamplerError::EmptyDataset { sampler: NAME })?;
         Ok(Self { dataset_len, num_samples: None, replacement: false, generator: None })
     }
 
-    /// Whether each sample is drawn from the whole dataset, so that one may come twice; default false.
+    /// Sets whether each sample is drawn from the whole dataset, so that samples may repeat; false by default.
     #[must_use]
     pub fn replacement(mut self, replacement: bool) -> Self {
         self.replacement = replacement;
         self
     }
 
-    /// How many samples a pass has; default as many as the dataset.
+    /// Sets the number of samples in a pass; the length of the dataset by default.
     ///
-    /// May be more than the dataset has: without replacement a pass is then several permutations, one after the
-    /// other.
+    /// It may be more than the dataset has: without replacement a pass is then several permutations in sequence.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoSamples`] where it is 0.
+    /// [`SamplerError::NoSamples`] if it is 0.
     pub fn num_samples(mut self, num_samples: usize) -> Result<Self, SamplerError> {
         self.num_samples = Some(NonZero::new(num_samples).ok_or(SamplerError::NoSamples { sampler: NAME })?);
         Ok(self)
     }
 
-    /// The generator to draw from: a [`Generator`] of the sampler's own, or a [`SharedGenerator`].
+    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
     ///
-    /// A clone of the sampler draws from the same one.
+    /// A clone of the sampler draws from the same generator.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.generator = Some(generator.into());
         self
     }
 
-    /// Entries of the table while it is made, or none where that is no number.
+    /// Returns the number of table entries while the table is made, or `None` if that overflows.
     fn entries(&self) -> Option<usize> {
         if self.replacement { Some(self.len()) } else { self.len().checked_next_multiple_of(self.dataset_len.get()) }
     }
@@ -92,7 +91,7 @@ impl RandomSampler {
         u32::fits(self.dataset_len.get())
     }
 
-    /// Draws a pass into a table. No generator is touched unless the memory is there.
+    /// Draws a pass into a table. Allocates the memory before it uses a generator.
     fn draw<I: IndexWord>(&self, default: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (n, k) = (self.dataset_len, self.len());
         let too_large = SamplerError::TooLarge { sampler: NAME, num_samples: k, dataset_len: n.get() };
@@ -153,14 +152,14 @@ impl Sampler for RandomSampler {
     }
 }
 
-/// Fills the empty `table`, which has room, with `k` draws from 0 .. `n`.
+/// Fills the empty `table`, which has capacity, with `k` draws from 0 .. `n`.
 fn draw_with_replacement<I: IndexWord>(g: &mut Generator, n: NonZero<usize>, k: usize, table: &mut Vec<I>) {
     // No usize is wider than 64 bits, and the maximum is not 0.
     let bound = NonZero::<u64>::try_from(n).unwrap_or(NonZero::<u64>::MAX);
     table.extend((0..k).map(|_| I::from_index(g.randint(bound) as usize)));
 }
 
-/// Fills the empty `table`, which has room for whole permutations, with the first `k` entries of some.
+/// Fills the empty `table`, which has capacity for whole permutations, with their first `k` entries.
 fn draw_permutations<I: IndexWord>(generator: &mut Generator, n: usize, k: usize, table: &mut Vec<I>) {
     let rest = k % n;
     fill_table(table, k.div_ceil(n), n);
@@ -183,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_default_generator_gives_a_seed_for_each_pass_and_nothing_else() {
+    fn the_default_generator_only_provides_seeds() {
         let mut default = Generator::from_seed(42);
         let mut sampler = RandomSampler::new(10).unwrap();
         assert_eq!(order_of(&mut sampler, &mut default), [4, 2, 8, 9, 1, 7, 0, 3, 5, 6]);
@@ -192,9 +191,9 @@ mod tests {
         assert_eq!(default.drawn(), 4);
     }
 
-    /// What a DataLoader does: its base seed is drawn first, from the same generator.
+    /// Like a DataLoader, which draws its base seed first, from the same generator.
     #[test]
-    fn after_a_loaders_base_seed_the_order_is_the_golden_one() {
+    fn the_order_after_a_base_seed_matches_torch() {
         let mut default = Generator::from_seed(42);
         default.random_i64();
         let mut sampler = RandomSampler::new(10).unwrap();
@@ -205,11 +204,11 @@ mod tests {
         shared.lock().random_i64();
         assert_eq!(order_of(&mut sampler, &mut default), [6, 5, 4, 0, 8, 9, 2, 1, 3, 7]);
         assert_eq!(shared.lock().drawn(), 2 + 9 + 9, "the trailing permutation counts");
-        assert_eq!(default.drawn(), 4, "the default is not touched where a generator was given");
+        assert_eq!(default.drawn(), 4, "the default generator is not used if one was given");
     }
 
     #[test]
-    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+    fn later_passes_reuse_the_memory() {
         let mut default = Generator::new();
         for (n, k, replacement) in [(100, 100, false), (100, 250, false), (100, 30, false), (100, 250, true)] {
             let mut sampler = RandomSampler::new(n).unwrap().num_samples(k).unwrap().replacement(replacement);
@@ -225,15 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn bad_arguments_are_errors_that_say_what_to_do() {
+    fn bad_arguments_are_errors() {
         let error = RandomSampler::new(0).unwrap_err().to_string();
         assert!(error.contains("RandomSampler: the dataset is empty"), "{error}");
         let error = RandomSampler::new(1).unwrap().num_samples(0).unwrap_err().to_string();
-        assert!(error.contains("num_samples is 0; give a positive number"), "{error}");
+        assert!(error.contains("num_samples is 0; set it to a positive number"), "{error}");
     }
 
     #[test]
-    fn orders_beyond_the_memory_are_errors_and_draw_nothing() {
+    fn orders_that_are_too_large_draw_nothing() {
         let mut default = Generator::new();
         let mut order = Order::Range(3);
         let mut whole = RandomSampler::new(usize::MAX).unwrap();
@@ -248,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_permutation_of_a_pass_is_one_and_the_last_is_cut(n in 1usize..200, k in 1usize..900, seed: u64) {
+        fn a_pass_is_permutations_of_which_the_last_is_cut(n in 1usize..200, k in 1usize..900, seed: u64) {
             let sampler = RandomSampler::new(n).unwrap().num_samples(k).unwrap();
             let given = SharedGenerator::from(Generator::from_seed(seed));
             let mut sampler = sampler.generator(given.clone());

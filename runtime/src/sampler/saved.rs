@@ -1,4 +1,4 @@
-//! What samplers save of themselves: names and values, as `len=10 generator=42:1248`.
+//! The saved state of samplers: names and values, as `len=10 generator=42:1248`.
 
 use std::fmt::{Display, Write};
 use std::str::FromStr;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 use crate::BoxError;
 use crate::rng::{Place, SharedGenerator};
 
-/// Why a sampler cannot go on from what was saved.
+/// Why a sampler cannot be restored from a state.
 #[derive(Debug, thiserror::Error)]
 enum SavedError {
-    #[error("{sampler}: its {name} was {saved} when it was saved, and is {own}; make the sampler as it was")]
+    #[error("{sampler}: {name} was {saved} in the saved state, but is {own}; create the sampler with the same options")]
     Differs { sampler: &'static str, name: &'static str, saved: String, own: String },
-    #[error("{sampler}: {name} is missing from what was saved, or cannot be read")]
+    #[error("{sampler}: {name} is missing or invalid in the saved state")]
     Unreadable { sampler: &'static str, name: &'static str },
-    #[error("{sampler}: its {name} was {saved} when it was saved, and {reason}")]
+    #[error("{sampler}: {name} was {saved} in the saved state, but {reason}")]
     Impossible { sampler: &'static str, name: &'static str, saved: String, reason: String },
 }
 
-/// Adds a value.
+/// Appends a value.
 pub(super) fn put(to: &mut String, name: &str, value: impl Display) {
     let space = if to.is_empty() { "" } else { " " };
-    write!(to, "{space}{name}={value}").expect("a string takes all that is written to it");
+    write!(to, "{space}{name}={value}").expect("writing to a string does not fail");
 }
 
-/// Adds where a sampler's own generator is, if it has one.
+/// Appends the position of a sampler's own generator, if it has one.
 pub(super) fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     match generator.map(SharedGenerator::lock) {
         Some(generator) => put(to, "generator", Place::of(&generator)),
@@ -31,7 +31,7 @@ pub(super) fn put_generator(to: &mut String, generator: Option<&SharedGenerator>
     }
 }
 
-/// What was saved.
+/// The saved state of a sampler.
 #[derive(Clone, Copy)]
 pub(super) struct Saved<'a> {
     pub(super) sampler: &'static str,
@@ -45,13 +45,13 @@ impl<'a> Saved<'a> {
         value.ok_or(SavedError::Unreadable { sampler: self.sampler, name })
     }
 
-    /// A value.
+    /// Parses a value.
     pub(super) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, BoxError> {
         let value = self.value(name)?.parse();
         value.map_err(|_| SavedError::Unreadable { sampler: self.sampler, name }.into())
     }
 
-    /// Checks that a value is what the sampler has.
+    /// Checks that a value is equal to the sampler's own.
     pub(super) fn check(&self, name: &'static str, own: impl Display) -> Result<(), BoxError> {
         let (saved, own) = (self.value(name)?, own.to_string());
         if saved != own {
@@ -60,13 +60,14 @@ impl<'a> Saved<'a> {
         Ok(())
     }
 
-    /// That a value cannot be.
+    /// Makes the error for an impossible value.
     pub(super) fn impossible(&self, name: &'static str, saved: impl Display, reason: impl Into<String>) -> BoxError {
         let (saved, reason) = (saved.to_string(), reason.into());
         SavedError::Impossible { sampler: self.sampler, name, saved, reason }.into()
     }
 
-    /// Puts the sampler's own generator where it was. The last of all checks: nothing may go wrong after it.
+    /// Restores the position of the sampler's own generator. Must come after all other checks, since the sampler must
+    /// not change if one fails.
     pub(super) fn restore_generator(&self, generator: Option<&SharedGenerator>) -> Result<(), BoxError> {
         let name = "generator";
         let Some(generator) = generator else { return self.check(name, "none") };
@@ -91,11 +92,11 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// A number made of many: equal for equal ones, and else most surely not. It is the same on every machine and in every version
-/// of this crate (FNV-1a, 64 bits at a time, and a rotation).
+/// Hashes a sequence of words. Equal sequences have equal digests, and different ones almost certainly differ. The
+/// result is the same on every machine and in every version of this crate (FNV-1a, 64 bits at a time, with a rotation).
 ///
-/// With it a sampler of your own can [save](super::Sampler::save) in a few bytes what list it has, and refuse to be restored
-/// with another one.
+/// A custom sampler can [save](super::Sampler::save) the digest of its list in a few bytes, and refuse to be restored
+/// with another list.
 ///
 /// ```
 /// use slotline::sampler::digest;

@@ -1,4 +1,4 @@
-//! One after the other.
+//! Sequential order.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{Order, Sampler, SamplerError};
 use crate::BoxError;
 use crate::rng::Generator;
 
-/// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). Needs no memory and draws nothing.
+/// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). It needs no memory and draws no random numbers.
 ///
 /// ```
 /// use slotline::sampler::{Sampler, SequentialSampler};
@@ -21,7 +21,7 @@ pub struct SequentialSampler {
 }
 
 impl SequentialSampler {
-    /// A sampler over a dataset of `dataset_len` samples, which may be none.
+    /// Makes a sampler over a dataset of `dataset_len` samples, which may be 0.
     pub fn new(dataset_len: usize) -> Self {
         Self { len: dataset_len }
     }

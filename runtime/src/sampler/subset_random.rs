@@ -1,7 +1,7 @@
 //! A random permutation of given indices, as torch's SubsetRandomSampler draws it.
 //!
-//! One `randperm` a pass, from the generator the sampler was given. One that was given none draws it from the default
-//! generator itself; RandomSampler only takes a seed from there.
+//! Each pass draws one `randperm`, from the sampler's generator if it has one, and otherwise directly from the default
+//! generator (RandomSampler only takes a seed from that one).
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use super::{Order, Sampler, SamplerError, make_room, with_generator};
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix};
 
-/// How errors call this sampler.
+/// The sampler's name in errors.
 const NAME: &str = "SubsetRandomSampler";
 
 /// Visits the given indices in random order, without replacement (`torch.utils.data.SubsetRandomSampler`).
 ///
-/// The same order as torch's for the same generator. The indices may be none, and one that is given twice comes
-/// twice. The sampler keeps them, at the size of a `usize` each; an order takes 4 bytes more for each, or 8 where an
-/// index or their number is beyond 2³².
+/// The order is the same as torch's for the same generator. The list of indices may be empty, and an index that is
+/// given twice is visited twice. The sampler keeps the indices, each as a `usize`. An order takes 4 more bytes per
+/// index, or 8 if an index or the number of indices is beyond 2³².
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -31,17 +31,17 @@ const NAME: &str = "SubsetRandomSampler";
 #[derive(Clone)]
 pub struct SubsetRandomSampler {
     indices: Vec<usize>,
-    /// Whether the indices, and places among them, fit in u32.
+    /// Whether the indices, and positions among them, fit in u32.
     narrow: bool,
-    /// Of the indices, to tell others from them.
+    /// A digest of the indices, to detect other indices.
     digest: u64,
     generator: Option<SharedGenerator>,
 }
 
 impl SubsetRandomSampler {
-    /// A sampler of these indices, by the default generator. A `Vec<usize>` is taken as it is, without a copy.
+    /// Makes a sampler of these indices, which draws from the default generator. A `Vec<usize>` is used without a copy.
     ///
-    /// They are checked against no dataset: it is the dataset that is asked for one beyond its length, in the end.
+    /// The indices are not checked here. If one is beyond the dataset's length, reading that sample fails.
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         let indices: Vec<usize> = indices.into_iter().collect();
         let narrow = u32::fits(indices.len()) && indices.iter().all(|&index| u32::try_from(index).is_ok());
@@ -49,16 +49,16 @@ impl SubsetRandomSampler {
         Self { indices, narrow, digest, generator: None }
     }
 
-    /// The generator to draw from: a [`Generator`] of the sampler's own, or a [`SharedGenerator`].
+    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
     ///
-    /// A clone of the sampler draws from the same one.
+    /// A clone of the sampler draws from the same generator.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.generator = Some(generator.into());
         self
     }
 
-    /// Draws a pass into a table. No generator is touched unless the memory is there.
+    /// Draws a pass into a table. Allocates the memory before it uses a generator.
     fn draw<I: IndexWord>(&self, default: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let n = self.indices.len();
         make_room(NAME, table, n)?;
@@ -104,7 +104,7 @@ impl Sampler for SubsetRandomSampler {
     }
 }
 
-/// The number of indices and the first few: there may be millions.
+/// Shows the number of indices and the first few: there may be millions.
 impl std::fmt::Debug for SubsetRandomSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(NAME)
@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn without_a_generator_the_permutation_is_drawn_from_the_default_one_itself() {
+    fn the_default_generator_draws_the_permutation() {
         let mut default = Generator::from_seed(42);
         let mut sampler = SubsetRandomSampler::new(100..110);
         assert_eq!(order_of(&mut sampler, &mut default), [102, 106, 101, 108, 104, 105, 100, 109, 103, 107]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_generator_goes_on_from_pass_to_pass_and_leaves_the_default_alone() {
+    fn a_given_generator_continues_from_pass_to_pass() {
         let (given, mut default) = (SharedGenerator::from(Generator::from_seed(1)), Generator::new());
         let mut sampler = SubsetRandomSampler::new([5, 5, 7, 9]).generator(given.clone());
         let mut twin = Generator::from_seed(1);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_indices_are_a_pass_of_none() {
+    fn no_indices_make_an_empty_pass() {
         let mut default = Generator::new();
         let mut sampler = SubsetRandomSampler::new([]);
         assert_eq!((sampler.len(), sampler.memory()), (0, 0));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn indices_beyond_32_bits_take_the_wide_table() {
+    fn indices_beyond_32_bits_use_the_wide_table() {
         let mut sampler = SubsetRandomSampler::new([1 << 40, u32::MAX as usize, usize::MAX]);
         assert_eq!(sampler.memory(), 24);
         let mut indices = order_of(&mut sampler, &mut Generator::new());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+    fn later_passes_reuse_the_memory() {
         let mut sampler = SubsetRandomSampler::new((0..300).rev());
         let (mut default, mut order) = (Generator::new(), Order::default());
         sampler.order(&mut default, &mut order).unwrap();

@@ -1,16 +1,17 @@
-//! Random draws by weight, as torch's WeightedRandomSampler makes them (which are `torch.multinomial`'s on f64).
+//! Random draws by weight, as in torch's WeightedRandomSampler (which uses `torch.multinomial` on f64).
 //!
-//! With replacement, and two samples or more: the weights' running sum is divided by the total and its last value set
-//! to 1; each sample is one uniform number and the first index whose value is not below it, found by bisection.
+//! With replacement, and at least two samples: the running sum of the weights is divided by the total, and its last
+//! value set to 1. Each sample is one uniform number and the first index whose value is not below it, found by binary
+//! search.
 //!
-//! Without replacement, or for a single sample either way: index i gets one exponential number qᵢ = -ln(1 - uᵢ),
-//! and the pass is the indices of the greatest wᵢ / qᵢ, the greatest first. As qᵢ / wᵢ is the time of the first
-//! event of a process of rate wᵢ, that is the order in which n such processes would have their first events, each
-//! next one with probability in proportion to its weight. (Source: P. S. Efraimidis and P. G. Spirakis, "Weighted
-//! random sampling with a reservoir", Information Processing Letters 97(5), 2006.)
+//! Without replacement, or for a single sample: index i gets one exponential number qᵢ = -ln(1 - uᵢ), and the pass is
+//! the indices of the greatest wᵢ / qᵢ, in descending order. As qᵢ / wᵢ is the time of the first event of a process of
+//! rate wᵢ, that is the order in which n such processes would have their first events, each next one with probability
+//! in proportion to its weight. (Source: P. S. Efraimidis and P. G. Spirakis, "Weighted random sampling with a
+//! reservoir", Information Processing Letters 97(5), 2006.)
 //!
-//! The logarithm is the C library's, as in torch. Its last bit differs between libraries, so two machines may
-//! order differently where two quotients are equal up to that bit; one pass in some 10¹⁵ / n² has such a pair.
+//! The logarithm is the C library's, as in torch. Its last bit differs between libraries, so two machines may order
+//! differently if two quotients are equal up to that bit; about one pass in 10¹⁵ / n² has such a pair.
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
@@ -21,17 +22,17 @@ use super::{Order, Sampler, SamplerError, make_room, with_generator};
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator};
 
-/// How errors call this sampler.
+/// The sampler's name in errors.
 const NAME: &str = "WeightedRandomSampler";
 
 /// Draws indices with probabilities in proportion to their weights (`torch.utils.data.WeightedRandomSampler`).
 ///
-/// The same order as torch's for the same generator. The weights need not add up to 1; an index of weight 0 is never
-/// drawn. With replacement by default, as in torch.
+/// The order is the same as torch's for the same generator. The weights do not have to add up to 1; an index of weight
+/// 0 is never drawn. It draws with replacement by default, as in torch.
 ///
-/// Memory: the sampler keeps the weights, 8 bytes each. A pass takes 8 bytes more for each weight, kept for
-/// the next pass, and 4 for each sample drawn (without replacement, for each weight above 0, as all compete); 8 instead
-/// of 4 where there are more than 2³² weights.
+/// Memory: the sampler keeps the weights, 8 bytes each. A pass takes 8 more bytes for each weight, which are kept for
+/// the next pass, and 4 for each sample drawn (without replacement, for each weight above 0, as all of them compete),
+/// or 8 instead of 4 if there are more than 2³² weights.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -47,28 +48,28 @@ const NAME: &str = "WeightedRandomSampler";
 /// ```
 #[derive(Clone)]
 pub struct WeightedRandomSampler {
-    /// Finite, not negative, their sum finite and positive.
+    /// Finite and not negative, with a finite, positive sum.
     weights: Vec<f64>,
-    /// How many weights are above 0.
+    /// The number of weights above 0.
     positive: usize,
-    /// Of the weights, to tell others from them.
+    /// A digest of the weights, to detect other weights.
     digest: u64,
     num_samples: NonZero<usize>,
     replacement: bool,
     generator: Option<SharedGenerator>,
-    /// Of the last pass: the cumulative distribution, or the quotients. Empty before the first pass.
+    /// The cumulative distribution or the quotients of the last pass. Empty before the first pass.
     scratch: Vec<f64>,
 }
 
 impl WeightedRandomSampler {
-    /// A sampler that draws `num_samples` indices a pass, with replacement, by the default generator.
+    /// Makes a sampler that draws `num_samples` indices per pass, with replacement, from the default generator.
     ///
-    /// `weights` has one weight for each sample of the dataset. A `Vec<f64>` is taken as it is, without a copy.
+    /// `weights` has one weight for each sample of the dataset. A `Vec<f64>` is used without a copy.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoSamples`] where `num_samples` is 0, [`SamplerError::Weight`] where a weight is negative or
-    /// not finite, [`SamplerError::WeightSum`] where none is above 0 or their sum is not finite.
+    /// [`SamplerError::NoSamples`] if `num_samples` is 0, [`SamplerError::Weight`] if a weight is negative or not
+    /// finite, [`SamplerError::WeightSum`] if no weight is above 0 or their sum is not finite.
     pub fn new(weights: impl IntoIterator<Item = f64>, num_samples: usize) -> Result<Self, SamplerError> {
         let num_samples = NonZero::new(num_samples).ok_or(SamplerError::NoSamples { sampler: NAME })?;
         let weights: Vec<f64> = weights.into_iter().collect();
@@ -87,12 +88,12 @@ impl WeightedRandomSampler {
         Ok(Self { weights, positive, digest, num_samples, replacement: true, generator: None, scratch: Vec::new() })
     }
 
-    /// Whether each sample is drawn from all indices, so that one may come twice; default true.
+    /// Sets whether each sample is drawn from all indices, so that indices may repeat; true by default.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::TooFewWeights`] where it is false and fewer weights than samples are above 0. (torch asks for
-    /// this too, but notices only where there are fewer *weights* than samples; else it goes on to draw indices of
+    /// [`SamplerError::TooFewWeights`] if it is false and fewer weights than samples are above 0. (torch has the same
+    /// requirement, but only checks that there are at least as many *weights* as samples; otherwise it draws indices of
     /// weight 0.)
     pub fn replacement(mut self, replacement: bool) -> Result<Self, SamplerError> {
         let (num_samples, positive) = (self.len(), self.positive);
@@ -103,21 +104,21 @@ impl WeightedRandomSampler {
         Ok(self)
     }
 
-    /// The generator to draw from: a [`Generator`] of the sampler's own, or a [`SharedGenerator`].
+    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
     ///
-    /// A clone of the sampler draws from the same one.
+    /// A clone of the sampler draws from the same generator.
     #[must_use]
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.generator = Some(generator.into());
         self
     }
 
-    /// Whether a pass is found by bisection; otherwise by comparing all indices.
+    /// Whether a pass is drawn by binary search; otherwise by comparing all indices.
     fn bisects(&self) -> bool {
         self.replacement && self.num_samples.get() > 1
     }
 
-    /// Entries of the table while it is made.
+    /// Returns the number of table entries while the table is made.
     fn entries(&self) -> usize {
         if self.bisects() { self.num_samples.get() } else { self.positive }
     }
@@ -127,7 +128,7 @@ impl WeightedRandomSampler {
         u32::fits(self.weights.len())
     }
 
-    /// Draws a pass into a table. No generator is touched unless the memory is there.
+    /// Draws a pass into a table. Allocates the memory before it uses a generator.
     fn draw<I: IndexWord>(&mut self, default: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
         make_room(NAME, table, self.entries())?;
         let bytes = self.weights.len().saturating_mul(size_of::<f64>());
@@ -183,7 +184,7 @@ impl Sampler for WeightedRandomSampler {
     }
 }
 
-/// Fills `table` with `k` draws with replacement. `sums` and `table` are empty and have room.
+/// Fills `table` with `k` draws with replacement. `sums` and `table` are empty and have capacity.
 fn draw_by_sum<I: IndexWord>(
     generator: &mut Generator,
     weights: &[f64],
@@ -208,8 +209,8 @@ fn draw_by_sum<I: IndexWord>(
     }));
 }
 
-/// Fills `table` with `k` draws without replacement. `quotients` and `table` are empty and have room; `k` weights or
-/// more are above 0.
+/// Fills `table` with `k` draws without replacement. `quotients` and `table` are empty and have capacity; at least `k`
+/// weights are above 0.
 fn draw_by_race<I: IndexWord>(
     generator: &mut Generator,
     weights: &[f64],
@@ -218,7 +219,7 @@ fn draw_by_race<I: IndexWord>(
     table: &mut Vec<I>,
 ) {
     quotients.extend(weights.iter().map(|weight| weight / -(-generator.rand_f64()).ln_1p()));
-    // Weight 0 is out: its quotient is 0, or in one of 2⁵³ draws no number.
+    // Indices of weight 0 are excluded: their quotient is 0 or, in one of 2⁵³ draws, NaN.
     table.extend((0..weights.len()).filter(|&index| weights[index] > 0.0).map(I::from_index));
     let first_is_greater = |a: &I, b: &I| {
         let (a, b) = (a.index(), b.index());
@@ -231,7 +232,7 @@ fn draw_by_race<I: IndexWord>(
     table.sort_unstable_by(first_is_greater);
 }
 
-/// The number of weights and the first few: there may be millions.
+/// Shows the number of weights and the first few: there may be millions.
 impl std::fmt::Debug for WeightedRandomSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(NAME)
@@ -253,7 +254,7 @@ mod tests {
     const WEIGHTS: [f64; 6] = [0.1, 0.9, 0.4, 0.7, 3.0, 0.6];
 
     #[test]
-    fn the_default_generator_itself_gives_the_golden_draws() {
+    fn draws_from_the_default_generator_match_torch() {
         let mut default = Generator::from_seed(42);
         let mut sampler = WeightedRandomSampler::new(WEIGHTS, 5).unwrap();
         assert_eq!(order_of(&mut sampler, &mut default), [1, 1, 1, 1, 4]);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_sample_is_drawn_alike_with_replacement_and_without() {
+    fn replacement_does_not_affect_a_single_sample() {
         for seed in 0..200 {
             let with = WeightedRandomSampler::new(WEIGHTS, 1).unwrap();
             let mut drawn = [with.clone(), with.replacement(false).unwrap()].map(|mut sampler| {
@@ -295,7 +296,7 @@ mod tests {
 
     /// 6 weights of WEIGHTS' sizes; chi-square with 5 degrees of freedom, 25.7 at one in 10 000.
     #[test]
-    fn each_index_comes_as_often_as_its_weight_says() {
+    fn indices_are_drawn_in_proportion_to_weights() {
         let total: f64 = WEIGHTS.iter().sum();
         for k in [1, 5] {
             let (mut default, mut counts) = (Generator::from_seed(7), [0_u32; 6]);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_second_pass_on_the_memory_is_the_first_ones() {
+    fn later_passes_reuse_the_memory() {
         let weights = || (0..500).map(|i| f64::from(i % 7));
         for (k, replacement) in [(1, true), (900, true), (1, false), (300, false)] {
             let sampler = WeightedRandomSampler::new(weights(), k).unwrap();
@@ -332,20 +333,20 @@ mod tests {
     }
 
     #[test]
-    fn bad_arguments_are_errors_that_say_what_to_do() {
+    fn bad_arguments_are_errors() {
         let error = |weights: &[f64], k| {
             let sampler = WeightedRandomSampler::new(weights.iter().copied(), k);
             sampler.and_then(|sampler| sampler.replacement(false)).unwrap_err().to_string()
         };
         for (weights, k, want) in [
-            (&[1.0][..], 0, "WeightedRandomSampler: num_samples is 0; give a positive number"),
+            (&[1.0][..], 0, "WeightedRandomSampler: num_samples is 0; set it to a positive number"),
             (&[1.0, -0.5], 1, "weight 1 is -0.5; weights must be finite and not negative"),
             (&[f64::NAN], 1, "weight 0 is NaN"),
             (&[1.0, f64::INFINITY], 1, "weight 1 is inf"),
-            (&[], 1, "the weights add up to 0; give at least one that is positive"),
+            (&[], 1, "the weights add up to 0; at least one must be positive"),
             (&[0.0, -0.0], 1, "the weights add up to 0"),
             (&[f64::MAX, f64::MAX], 1, "the weights add up to inf"),
-            (&[1.0, 0.0, 2.0], 3, "3 samples without replacement, but only 2 weights are above 0; give a smaller"),
+            (&[1.0, 0.0, 2.0], 3, "3 samples without replacement, but only 2 weights are above 0; reduce"),
         ] {
             let error = error(weights, k);
             assert!(error.contains(want), "{error}");
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_beyond_the_memory_are_errors_and_draw_nothing() {
+    fn orders_that_are_too_large_draw_nothing() {
         let (mut default, mut order) = (Generator::new(), Order::default());
         let mut sampler = WeightedRandomSampler::new([1.0], usize::MAX).unwrap();
         let error = sampler.order(&mut default, &mut order).unwrap_err();
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!((default.drawn(), order.len(), sampler.memory()), (0, 0, usize::MAX));
     }
 
-    /// The contract's recipe for the first position, word for word: a scan, where the sampler bisects.
+    /// torch's algorithm for the first position, written out as a scan, where the sampler uses binary search.
     fn first_not_below(weights: &[f64], uniform: f64) -> usize {
         let total: f64 = weights.iter().sum();
         let mut sum = 0.0;

@@ -3,7 +3,7 @@
 use super::parse_idx;
 use crate::array::Array;
 
-/// 1797 handwritten digits and their labels: real data that is always at hand.
+/// Returns 1797 handwritten digits and their labels: real data that needs no download.
 ///
 /// Images are u8 `[1797, 8, 8]` with values 0 to 16, 0 for the background; labels are i64 `[1797]`, 0 to 9. Each call
 /// copies the data, about 115 kB.
@@ -20,11 +20,11 @@ pub fn digits() -> (Array<u8>, Array<i64>) {
     let images = bundled(include_bytes!("../../data/digits/images.idx3-ubyte"));
     let labels = bundled(include_bytes!("../../data/digits/labels.idx1-ubyte"));
     let numbers = labels.as_slice().iter().map(|&label| label.into()).collect();
-    let labels = Array::new(numbers, labels.shape()).expect("as many labels as before");
+    let labels = Array::new(numbers, labels.shape()).expect("the number of labels did not change");
     (images, labels)
 }
 
-/// A file that is part of this crate, so that only a broken build could make this panic.
+/// Parses a file that is part of this crate, so only a broken build can make this panic.
 fn bundled(bytes: &[u8]) -> Array<u8> {
     let array = parse_idx(bytes).expect("the bundled digits are IDX files");
     array.into_typed().expect("the bundled digits are u8")
@@ -40,7 +40,7 @@ mod tests {
         assert_eq!((images.shape(), labels.shape()), (&[1797, 8, 8][..], &[1797][..]));
         assert_eq!(images.as_slice().iter().max(), Some(&16));
         assert!(labels.as_slice().iter().all(|label| (0..10).contains(label)));
-        // The known number of each digit.
+        // The published count of each digit.
         let counts = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180];
         for (digit, count) in counts.into_iter().enumerate() {
             assert_eq!(labels.as_slice().iter().filter(|&&label| label == digit as i64).count(), count);

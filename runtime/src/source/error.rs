@@ -1,4 +1,4 @@
-//! What can be wrong with a file, and the words for it.
+//! The errors for files, and their messages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,39 +12,39 @@ pub enum SourceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried: "open", "read" or "map".
+        /// The failed operation: "open", "read" or "map".
         action: &'static str,
         /// What to do about it.
         advice: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file can be read, but what is in it can't be used.
+    /// The file can be read, but its contents can't be used.
     #[error("{}: {problem}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it; part of this error's message.
+        /// What is wrong with the contents; part of this error's message.
         problem: FormatError,
     },
 }
 
 impl SourceError {
-    /// An I/O error of this path.
+    /// Makes an I/O error for this path.
     pub(super) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let advice = match source.kind() {
             io::ErrorKind::NotFound => "check the path",
             io::ErrorKind::PermissionDenied => "make the file readable for this user",
-            io::ErrorKind::IsADirectory => "name the file in it",
-            io::ErrorKind::InvalidInput => "it isn't a regular file: copy what it gives into one",
-            io::ErrorKind::UnexpectedEof => "the file got shorter meanwhile: wait for whatever writes it",
-            io::ErrorKind::OutOfMemory => "the file doesn't fit into memory",
-            _ => "make sure that the path is a readable file on this machine",
+            io::ErrorKind::IsADirectory => "pass the path of a file in it",
+            io::ErrorKind::InvalidInput => "it isn't a regular file; copy its contents into one",
+            io::ErrorKind::UnexpectedEof => "the file became shorter while reading; wait until it is complete",
+            io::ErrorKind::OutOfMemory => "the file doesn't fit in memory",
+            _ => "check that the path is a readable file on this machine",
         };
         SourceError::Io { path: path.to_owned(), action, advice, source }
     }
 
-    /// The kind of problem, if it is in what the file holds.
+    /// Returns the kind of problem if it is in the file's contents.
     pub fn format_kind(&self) -> Option<FormatErrorKind> {
         match self {
             SourceError::Format { problem, .. } => Some(problem.kind),
@@ -53,7 +53,7 @@ impl SourceError {
     }
 }
 
-/// What is wrong with the bytes of a file: what was expected, what was found, and what to do about it.
+/// What is wrong with the bytes of a file: what was expected, what was found, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}; {advice}")]
 pub struct FormatError {
@@ -67,19 +67,19 @@ pub struct FormatError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FormatErrorKind {
-    /// Another kind of file, by its first bytes, or an empty one.
+    /// The first bytes are those of another kind of file, or the file is empty.
     Magic,
-    /// The header breaks the rules of its format.
+    /// The header violates its format.
     Header,
-    /// The elements are of a type, or in an order, that arrays here can't have.
+    /// The elements have a type or an order that arrays don't support.
     Unsupported,
-    /// Too many dimensions, or more elements than can be counted.
+    /// There are too many dimensions, or more elements than can be counted.
     Shape,
     /// The file ends before its data does.
     Truncated,
-    /// The file goes on after its data.
+    /// The file continues after its data.
     TooLong,
-    /// An element has a value that its type can't have.
+    /// An element has a value that is invalid for its type.
     Value,
 }
 
@@ -93,31 +93,32 @@ impl FormatError {
         FormatError { kind, expected: expected.into(), found: found.into(), advice }
     }
 
-    /// The kind of problem.
+    /// Returns the kind of problem.
     pub fn kind(&self) -> FormatErrorKind {
         self.kind
     }
 
-    /// This problem, in this file.
+    /// Adds the path of the file.
     pub(super) fn of(self, path: &Path) -> SourceError {
         SourceError::Format { path: path.to_owned(), problem: self }
     }
 
-    /// For a file that doesn't start as a file of format `expected` does: says what it looks like instead.
+    /// Makes the error for a file that doesn't start like a file of format `expected`; it names the format that it
+    /// looks like.
     pub(super) fn magic(expected: &str, bytes: &[u8]) -> Self {
         let (found, advice) = match KNOWN.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
             Some(&(_, found, advice)) => (found.to_owned(), advice),
             None if bytes.is_empty() => ("an empty file".to_owned(), "copy or download it again"),
             None => {
                 let start = &bytes[..bytes.len().min(8)];
-                (format!("a file that starts with the bytes {start:02x?}"), "check that the path is the one you mean")
+                (format!("a file that starts with the bytes {start:02x?}"), "check the path")
             }
         };
         FormatError::new(FormatErrorKind::Magic, expected, found, advice)
     }
 }
 
-/// First bytes of files that are often given by mistake, what they are, and what to do.
+/// The first bytes of files that are often passed by mistake, the name of the format, and what to do.
 const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"\x1f\x8b", "a gzip file", "unpack it first, with `gunzip`"),
     (b"PK", "an .npz or other zip archive", "unpack it first, with `unzip`, and name one of the files in it"),
@@ -132,7 +133,7 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"version https://git-lfs", "a Git LFS pointer", "get the file itself with `git lfs pull`"),
 ];
 
-/// The first line of a text, cut to a length that fits into a message.
+/// Returns the first line of a text, truncated to a length that fits in a message.
 #[cfg(feature = "npy")]
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;

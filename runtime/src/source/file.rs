@@ -16,10 +16,10 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Opens a file. Anything but a regular file is an error.
+    /// Opens a file. It is an error if the path is not a regular file.
     pub(super) fn open(path: &'a Path) -> Result<Self, SourceError> {
         let failed = |error| SourceError::io(path, "open", error);
-        // Asked before opening, which would wait for a writer if it's a named pipe.
+        // Checked before opening, which would block on a named pipe without a writer.
         let kind = fs::metadata(path).map_err(failed)?.file_type();
         if kind.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
@@ -32,14 +32,14 @@ impl<'a> Source<'a> {
         Ok(Source { path, file, len })
     }
 
-    /// The first `most` bytes, or all if there are fewer.
+    /// Reads the first `most` bytes, or all if there are fewer.
     pub(super) fn prefix(&mut self, most: u64) -> Result<Vec<u8>, SourceError> {
         let mut bytes = Vec::new();
         let read = (&self.file).take(most.min(self.len)).read_to_end(&mut bytes);
         read.map(|_| bytes).map_err(|error| self.error("read", error))
     }
 
-    /// The `len` bytes from `start` on. The caller checked that the file has them.
+    /// Reads the `len` bytes from `start` on. The caller has checked that the file has them.
     pub(super) fn read(&mut self, start: usize, len: usize) -> Result<Vec<u8>, SourceError> {
         self.try_read(start, len).map_err(|error| self.error("read", error))
     }
@@ -55,13 +55,13 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
-    /// The file, to be mapped.
+    /// Returns the file, to be mapped.
     #[cfg(feature = "npy")]
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// An I/O error of this file.
+    /// Makes an I/O error for this file.
     pub(super) fn error(&self, action: &'static str, error: io::Error) -> SourceError {
         SourceError::io(self.path, action, error)
     }

@@ -11,16 +11,16 @@ use super::layout::{ByteOrder, Layout};
 use crate::array::AnyArray;
 use crate::dtype::DType;
 
-/// Bytes before the lengths of the dimensions.
+/// The number of bytes before the lengths of the dimensions.
 const FIXED: usize = 4;
 
-/// The longest header there can be: one byte counts the dimensions.
+/// The longest possible header: the number of dimensions is one byte.
 const LONGEST_HEADER: usize = FIXED + 4 * u8::MAX as usize;
 
 /// Reads an IDX file into memory.
 ///
-/// All its types are known: u8, i8, i16, i32, f32 and f64. Elements are converted to the machine's byte order. While
-/// one of more than one byte is read, the data is in memory twice.
+/// Supports all types of the format: u8, i8, i16, i32, f32 and f64. Elements are converted to the machine's byte order.
+/// Reading elements of more than one byte temporarily needs twice the memory of the data.
 ///
 /// ```no_run
 /// use slotline::source::read_idx;
@@ -42,7 +42,7 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     layout.decode_vec(data).map_err(|problem| problem.of(path))
 }
 
-/// Reads an IDX file's bytes into an array of its own; [`read_idx`] for what is in memory already.
+/// Parses the bytes of an IDX file into a new array; like [`read_idx`], for data that is already in memory.
 ///
 /// ```
 /// use slotline::source::parse_idx;
@@ -54,14 +54,14 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 ///
 /// # Errors
 ///
-/// As [`read_idx`], for what is wrong with the bytes.
+/// Like [`read_idx`], for problems in the bytes.
 pub fn parse_idx(bytes: &[u8]) -> Result<AnyArray, FormatError> {
     let layout = header(bytes, bytes.len() as u64)?;
     let data = &bytes[layout.data_start..];
     layout.decode(data)
 }
 
-/// The layout that a header states, from the file's first bytes and its length.
+/// Returns the layout that a header describes, from the file's first bytes and its length.
 fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
     let magic = || FormatError::magic("an IDX file", bytes);
     let &[0, 0, code, ndim] = bytes.first_chunk::<FIXED>().ok_or_else(magic)? else {
@@ -89,7 +89,7 @@ fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
             FormatErrorKind::Truncated,
             format!("an IDX header of {data_start} bytes for {ndim} dimensions"),
             format!("only {file_len}"),
-            "the file is cut short: write or download it again",
+            "the file is truncated: write or download it again",
         ));
     };
     let (lengths, _) = lengths.as_chunks::<4>();

@@ -1,4 +1,4 @@
-//! What a file's header says about its data, once checked against the file's size; and the data as an array.
+//! The data layout from a file's header, checked against the file's size; and decoding of the data.
 
 use super::error::{FormatError, FormatErrorKind};
 use crate::array::{AnyArray, Array};
@@ -13,25 +13,25 @@ pub(super) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// This machine's order.
+    /// This machine's byte order.
     pub(super) const NATIVE: ByteOrder = if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
 }
 
-/// Where the elements are in a file, and what they are: exactly the rest of the file.
+/// The position and type of the elements in a file. They are exactly the rest of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) dtype: DType,
-    /// The machine's own for elements of one byte.
+    /// The machine's own order for elements of one byte.
     pub(super) order: ByteOrder,
     pub(super) shape: Shape,
-    /// Bytes before the first element.
+    /// The number of bytes before the first element.
     pub(super) data_start: usize,
-    /// Bytes from there to the end of the file.
+    /// The number of bytes from there to the end of the file.
     pub(super) data_len: usize,
 }
 
 impl Layout {
-    /// Checks a header's words against the size of the file in bytes.
+    /// Checks the values of a header against the size of the file in bytes.
     pub(super) fn new(
         dtype: DType,
         order: ByteOrder,
@@ -54,7 +54,7 @@ impl Layout {
         Ok(Layout { dtype, order, shape, data_start, data_len })
     }
 
-    /// The array, if its elements are bytes, without a copy; or else as [`decode`](Layout::decode).
+    /// Makes the array; without a copy if the elements are bytes, otherwise like [`decode`](Layout::decode).
     pub(super) fn decode_vec(self, data: Vec<u8>) -> Result<AnyArray, FormatError> {
         if self.dtype != DType::U8 {
             return self.decode(&data);
@@ -62,7 +62,7 @@ impl Layout {
         array(data, self.shape)
     }
 
-    /// The array of these `data_len` bytes, copied to memory in the machine's byte order.
+    /// Makes the array from these `data_len` bytes, copied to memory in the machine's byte order.
     pub(super) fn decode(self, data: &[u8]) -> Result<AnyArray, FormatError> {
         match self.dtype {
             DType::Bool => check_bools(data)?,
@@ -70,7 +70,7 @@ impl Layout {
             _ => {}
         }
         for_dtype!(self.dtype, T => {
-            // A last, incomplete number is left to the check of the length.
+            // An incomplete last number is caught by the check of the length.
             let (words, _) = data.as_chunks::<{ size_of::<T>() }>();
             let numbers: Vec<T> = match self.order {
                 ByteOrder::Little => words.iter().map(|word| T::from_le_bytes(*word)).collect(),
@@ -81,7 +81,7 @@ impl Layout {
     }
 }
 
-/// What all numbers have without a trait.
+/// Gives `bool` the conversion functions that all numbers have.
 trait FromBytes {
     fn from_le_bytes(bytes: [u8; 1]) -> Self;
     fn from_be_bytes(bytes: [u8; 1]) -> Self;
@@ -104,7 +104,7 @@ fn array<T: crate::dtype::Element>(data: Vec<T>, shape: Shape) -> Result<AnyArra
     Array::with_shape(data, shape).map(AnyArray::from).map_err(wrong)
 }
 
-/// Checks that the bytes are truth values: 0 or 1.
+/// Checks that the bytes are valid for `bool`: 0 or 1.
 fn check_bools(data: &[u8]) -> Result<(), FormatError> {
     match data.iter().position(|&byte| byte > 1) {
         None => Ok(()),
@@ -136,7 +136,7 @@ fn shape_of(dims: &[u64]) -> Result<Shape, FormatError> {
 fn too_large(dims: &[u64]) -> FormatError {
     FormatError::new(
         FormatErrorKind::Shape,
-        "a shape that fits into memory",
+        "a shape that fits in memory",
         format!("{dims:?}"),
         "the header is damaged: write or download the file again",
     )
@@ -144,7 +144,7 @@ fn too_large(dims: &[u64]) -> FormatError {
 
 fn wrong_size(dtype: DType, shape: &Shape, data_start: usize, needed: u64, file_len: u64) -> FormatError {
     let (kind, found, advice) = if file_len < needed {
-        (FormatErrorKind::Truncated, "only ", "the file is cut short: write or download it again")
+        (FormatErrorKind::Truncated, "only ", "the file is truncated: write or download it again")
     } else {
         (FormatErrorKind::TooLong, "", "the header doesn't belong to this data: write or download the file again")
     };

@@ -3,19 +3,20 @@
 //! | function | format | where the elements are |
 //! |---|---|---|
 //! | [`read_npy`] | `.npy`, as NumPy's `np.save` writes it | in memory |
-//! | [`map_npy`] | the same | memory-mapped, where the file allows it; `unsafe`, as nobody may change the file |
-//! | [`read_idx`] | IDX, as MNIST and its relatives use it | in memory |
+//! | [`map_npy`] | the same | memory-mapped if the file allows it; `unsafe`, as the file must not change |
+//! | [`read_idx`] | IDX, as used by MNIST and similar datasets | in memory |
 //! | [`digits()`] | 1797 handwritten digits that come with this crate | in memory |
 //!
-//! NumPy's files need the cargo feature `npy`: the crate that parses their headers brings two dozen others.
+//! NumPy's files need the cargo feature `npy`: the crate that parses their headers has two dozen dependencies.
 //!
-//! A [`Source`] is one of these by name (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and [`parse_idx`] read
-//! the same formats from bytes. Nothing that a file says is believed before it is
-//! checked against the file's real size: a bad file is an error that names the file, what was expected, what was
-//! found, and what to do. It is never a panic, nor a large allocation.
+//! A [`Source`] names one of these as text (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and
+//! [`parse_idx`] read the same formats from bytes. Everything in a file is checked against the file's real size before
+//! it is used: an invalid file is an error that names the file, what was expected, what was found, and what to do. It
+//! never causes a panic or a large allocation.
 //!
-//! Inside: `layout` is what both formats' headers come down to, `file` opens and reads, `npy_header` guards the parser
-//! of `.npy` headers, `named` has sources by name, `error` has the errors and recognizes files of other kinds.
+//! The modules: `layout` is the common form of both formats' headers, `file` opens and reads, `npy_header` guards the
+//! parser of `.npy` headers, `named` has the sources by name, and `error` has the errors and recognizes files of other
+//! kinds.
 
 mod digits;
 mod error;

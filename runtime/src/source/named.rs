@@ -1,4 +1,4 @@
-//! Sources by name, as a command line or a C program gives them.
+//! Sources by name, for command lines and C programs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::{map_npy, read_npy};
 use crate::array::AnyArray;
 use crate::dataset::{LengthMismatch, TensorDataset};
 
-/// Where arrays of equal length come from, as a text says: `digits`, `idx:FILE[,FILE...]` or `npy:FILE[,FILE...]`.
+/// A text that names arrays of equal length: `digits`, `idx:FILE[,FILE...]` or `npy:FILE[,FILE...]`.
 ///
 /// ```
 /// use slotline::dataset::Dataset;
@@ -26,17 +26,17 @@ use crate::dataset::{LengthMismatch, TensorDataset};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// The [digits](digits()) that come with this crate: images and labels.
+    /// The bundled [digits](digits()): images and labels.
     Digits,
     /// IDX files, [read](read_idx) into memory.
     Idx(Vec<PathBuf>),
-    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy); with the feature `npy`.
+    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy). Needs the feature `npy`.
     #[cfg(feature = "npy")]
     Npy(Vec<PathBuf>),
 }
 
 impl Source {
-    /// Reads the arrays into memory. A sample is a row of each.
+    /// Reads the arrays into memory. A sample is a row of each array.
     ///
     /// # Errors
     ///
@@ -53,19 +53,21 @@ impl Source {
         })
     }
 
-    /// The same with NumPy's files memory-mapped, so that a row is read from the disk when it is first used.
+    /// Like [`load`](Self::load), but memory-maps NumPy's files, so that a row is read from the disk when it is first
+    /// used.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load), or if a file cannot be mapped.
+    /// Like [`load`](Self::load), or if a file cannot be mapped.
     ///
     /// # Safety
     ///
-    /// Nobody may change these files as long as their arrays live, as [`map_npy`] says.
+    /// The files must not change while their arrays live; see [`map_npy`].
     pub unsafe fn map(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
         #[cfg(feature = "npy")]
         if let Self::Npy(files) = self {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that the files do not change while their arrays live, as `map_npy`
+            // requires.
             return self.dataset(files.iter().map(|path| unsafe { map_npy(path) }).collect());
         }
         self.load()
@@ -86,30 +88,30 @@ pub enum LoadError {
     File {
         /// The whole source.
         name: Source,
-        /// The file, and what is wrong with it.
+        /// The file and its problem.
         source: Box<SourceError>,
     },
-    /// Its arrays don't have as many rows as each other.
-    #[error("the arrays of {name} do not belong together")]
+    /// Its arrays have different numbers of rows.
+    #[error("the arrays of {name} have different lengths")]
     Lengths {
         /// The whole source.
         name: Source,
-        /// Which one differs.
+        /// The array whose length differs.
         source: LengthMismatch,
     },
 }
 
-/// A text that names no [`Source`].
+/// The error for a text that is not the name of a [`Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseSourceError {
-    /// Neither `digits`, nor a known kind of file before a colon.
+    /// The text is neither `digits` nor starts with a known kind of file and a colon.
     #[error("expected digits, idx:FILE[,FILE...] or npy:FILE[,FILE...]")]
     Kind,
-    /// A list of files with a gap.
+    /// A path in the list of files is empty.
     #[error("expected the path of a file before and after each comma")]
     Path,
-    /// NumPy's files, in a build that cannot read them.
+    /// The text names NumPy's files, but the build cannot read them.
     #[cfg(not(feature = "npy"))]
     #[error("npy:FILE needs slotline's cargo feature `npy`; build with it")]
     Feature,
@@ -180,7 +182,7 @@ mod tests {
 
     #[cfg(not(feature = "npy"))]
     #[test]
-    fn numpys_files_are_an_error_that_names_the_feature() {
+    fn without_npy_the_error_names_the_feature() {
         let error = "npy:a".parse::<Source>().unwrap_err();
         assert!(error.to_string().contains("feature `npy`"), "{error}");
     }
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_named_with_its_cause() {
+    fn load_errors_name_the_source_and_the_cause() {
         let error = Source::Idx(vec!["/none/a".into()]).load().unwrap_err();
         assert_eq!(error.to_string(), "cannot load idx:/none/a");
         let cause = std::error::Error::source(&error).unwrap().to_string();

@@ -11,20 +11,20 @@ use super::npy_header::{LONGEST_HEADER, header};
 use crate::array::AnyArray;
 use crate::dtype::DType;
 
-/// Maps a .npy file into memory: rows are read from disk when they are first used, and the system may drop them again.
+/// Memory-maps a .npy file: rows are read from disk when they are first used, and the system may evict them again.
 ///
-/// Versions 1 to 3 of the format, any dtype that [`DType`] names (NumPy itself has no bfloat16), C order. Data that can't be used where it is gets
-/// copied into memory instead, as by [`read_npy`]: big-endian elements (on a little-endian machine), elements that
-/// aren't aligned to their size (in files not written by NumPy itself), and bool, whose bytes must be checked.
-/// [`AnyArray::is_mapped`] tells which it was.
+/// Supports versions 1 to 3 of the format, all dtypes that [`DType`] names (NumPy itself has no bfloat16), and C order.
+/// Data that can't be used in place is copied into memory, as by [`read_npy`]: big-endian elements (on a little-endian
+/// machine), elements that aren't aligned to their size (in files not written by NumPy itself), and bool, whose bytes
+/// must be checked. [`AnyArray::is_mapped`] returns which case applies.
 ///
-/// Where it can't be promised that nobody changes the file, use [`read_npy`]. (To read each row from the file instead would take
-/// a system call: 1400 ns for 784 bytes that are in memory already, where the mapping takes 240.)
+/// If you can't guarantee that the file does not change, use [`read_npy`]. (Reading each row from the file on demand
+/// would need a system call: 1400 ns for 784 bytes that are already in memory, compared to 240 ns with the mapping.)
 ///
 /// ```no_run
 /// use slotline::source::map_npy;
 ///
-/// // SAFETY: nobody changes the file while this program runs.
+/// // SAFETY: the file does not change while this program runs.
 /// let features = unsafe { map_npy("features.npy")? };
 /// let rows = features.typed::<f32>().expect("saved as float32");
 /// println!("{} rows of shape {:?}", rows.len(), &rows.shape()[1..]);
@@ -33,26 +33,26 @@ use crate::dtype::DType;
 ///
 /// # Errors
 ///
-/// As [`read_npy`], or if the file can't be mapped.
+/// Like [`read_npy`], or if the file can't be mapped.
 ///
 /// # Safety
 ///
-/// While the array lives, nobody may write to the file or change its length: neither this process, by whatever path or handle,
-/// nor another one. The array's elements are `&[T]` of this very file, which Rust takes for unchanging.
+/// While the array lives, no code may write to the file or change its length: neither this process, through any path or
+/// handle, nor another process. The array's elements are `&[T]` over this file, which Rust assumes to be immutable.
 ///
 /// To replace the file, write a new one and rename it over the old one, or remove it: the mapping keeps the old data.
 ///
-/// What happens all the same, on Linux: if the file is cut short, the next read of a missing page ends this process with the
-/// signal SIGBUS, and the rest of the last page that is left reads as zeros. If it is written to, rows hold old or new bytes, or
-/// some of each; every pattern of bits is a value of every type that is mapped. What a compiler makes of code that reads an
-/// element twice and finds two values, nobody can say. A private mapping would not help: it shows what is written to pages that
-/// were not touched yet.
+/// What happens on Linux if the file changes anyway: if the file is truncated, the next read of a missing page ends
+/// this process with the signal SIGBUS, and the rest of the last remaining page reads as zeros. If it is written to,
+/// rows contain old or new bytes, or a mixture; every bit pattern is a value of every type that is mapped. The
+/// behaviour of compiled code that reads an element twice and finds two values is undefined. A private mapping would
+/// not help: it shows changes to pages that were not touched yet.
 pub unsafe fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     let path = path.as_ref();
     let (mut source, layout) = open(path)?;
     if layout.order == ByteOrder::NATIVE && layout.dtype != DType::Bool {
-        // SAFETY: the map is read-only and private to the array, and every pattern of bits is a value of every dtype but bool,
-        // which isn't mapped. That nobody changes the file meanwhile is the caller's word.
+        // SAFETY: the map is read-only and private to the array, and every bit pattern is a value of every dtype except
+        // bool, which isn't mapped. The caller guarantees that the file does not change while it is mapped.
         let map = unsafe { MmapOptions::new().len(layout.data_start + layout.data_len).map(source.file()) };
         let map = map.map_err(|error| source.error("map", error))?;
         if let Some(array) = AnyArray::from_map(map, layout.data_start, layout.dtype, layout.shape.clone()) {
@@ -64,32 +64,33 @@ pub unsafe fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 
 /// Reads a .npy file into memory.
 ///
-/// Versions 1 to 3 of the format, any dtype that [`DType`] names (NumPy itself has no bfloat16), C order. While elements of more than one byte are read, the
-/// data is in memory twice. Later changes of the file don't matter.
+/// Supports versions 1 to 3 of the format, all dtypes that [`DType`] names (NumPy itself has no bfloat16), and C order.
+/// Reading elements of more than one byte temporarily needs twice the memory of the data. Later changes to the file
+/// have no effect.
 ///
 /// # Errors
 ///
-/// If the file can't be opened or read; isn't a .npy file; holds another type (complex, dates, text,
-/// objects, records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions; or isn't exactly as
-/// long as its header says.
+/// If the file can't be opened or read, isn't a .npy file, has an unsupported type (complex, dates, text, objects,
+/// records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions, or isn't exactly as long as
+/// its header says.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     let path = path.as_ref();
     let (mut source, layout) = open(path)?;
     read(path, &mut source, layout)
 }
 
-/// Reads a .npy file's bytes into an array of its own; [`read_npy`] for what is in memory already.
+/// Parses the bytes of a .npy file into a new array; like [`read_npy`], for data that is already in memory.
 ///
 /// # Errors
 ///
-/// As [`read_npy`], for what is wrong with the bytes.
+/// Like [`read_npy`], for problems in the bytes.
 pub fn parse_npy(bytes: &[u8]) -> Result<AnyArray, FormatError> {
     let layout = header(bytes, bytes.len() as u64)?;
     let data = &bytes[layout.data_start..];
     layout.decode(data)
 }
 
-/// Safe code can't have elements that safe code can change.
+/// Checks that mapping is unsafe, since safe code could change the file.
 ///
 /// ```compile_fail,E0133
 /// let features = slotline::source::map_npy("features.npy");

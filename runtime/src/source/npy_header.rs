@@ -1,8 +1,8 @@
 //! Headers of .npy files.
 //!
 //! The `npyz` crate parses them, with a general parser of Python literals. It trusts its input more than a data loader
-//! can: its time doubles with each level of nesting, deep nesting overflows the stack, and the product of the shape
-//! may overflow. [`guard`] turns away any header that could do that before `npyz` sees it.
+//! should: its time doubles with each level of nesting, deep nesting overflows the stack, and the product of the shape
+//! may overflow. [`guard`] rejects any header that could cause this before `npyz` sees it.
 
 use npyz::{DType as Written, Endianness, NpyHeader, Order, TypeChar, TypeStr};
 
@@ -12,20 +12,20 @@ use crate::dtype::{DType, Kind};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The longest text that is parsed, in bytes; NumPy has the same limit for files that it doesn't trust.
+/// The longest text that is parsed, in bytes. NumPy has the same limit for untrusted files.
 const LONGEST_TEXT: usize = 10_000;
 
-/// What comes before the text, at its longest: magic, version, and the text's length as a u32.
+/// The longest possible preamble: magic, version, and the text's length as a u32.
 const LONGEST_PREAMBLE: usize = MAGIC.len() + 2 + 4;
 
-/// The longest header that is parsed.
+/// The length of the longest header that is parsed.
 pub(super) const LONGEST_HEADER: usize = LONGEST_PREAMBLE + LONGEST_TEXT;
 
-/// How deep brackets may nest. Four are a dictionary, its list of fields, a field, and the
-/// field's shape.
+/// The maximum nesting of brackets. The four levels are a dictionary, its list of fields, a field, and the field's
+/// shape.
 const DEEPEST: usize = 4;
 
-/// The layout that a header states, from the file's first bytes and its length.
+/// Returns the layout that a header describes, from the file's first bytes and its length.
 pub(super) fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
     let (text_start, text_len) = text_range(bytes)?;
     let data_start = text_start.saturating_add(text_len);
@@ -51,7 +51,7 @@ pub(super) fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError>
     Layout::new(dtype, order, parsed.shape(), data_start, file_len)
 }
 
-/// Where the header's text starts and how long it says it is.
+/// Returns the start and the stated length of the header's text.
 fn text_range(bytes: &[u8]) -> Result<(usize, usize), FormatError> {
     let after_magic = bytes.strip_prefix(MAGIC).ok_or_else(|| FormatError::magic("a NumPy .npy file", bytes))?;
     let cut = || cut_short(LONGEST_PREAMBLE, bytes.len());
@@ -70,11 +70,11 @@ fn text_range(bytes: &[u8]) -> Result<(usize, usize), FormatError> {
     }
 }
 
-/// Lets only those headers pass that `npyz` can parse in little time and stack, and without overflow.
+/// Accepts only headers that `npyz` can parse quickly, with little stack, and without overflow.
 ///
-/// That is: brackets nest no deeper than [`DEEPEST`], and braces not at all; all words outside of strings are plain
-/// numbers, `True`, `False` or `None`; and those numbers that aren't 0, the shape's lengths among them, have a product
-/// below 2^64. Strings end here where they end for the parser, because escapes aren't let pass either.
+/// That means: brackets nest at most [`DEEPEST`] levels, and braces not at all; all words outside of strings are plain
+/// numbers, `True`, `False` or `None`; and the product of all nonzero numbers, which include the shape's lengths, is
+/// below 2^64. Strings end here where they end for the parser, because escapes are rejected too.
 fn guard(text: &[u8]) -> Result<(), FormatError> {
     let mut depth = 0_usize;
     let mut product = 1_u64;
@@ -83,7 +83,7 @@ fn guard(text: &[u8]) -> Result<(), FormatError> {
         rest = match byte {
             b'\'' | b'"' => {
                 let end = tail.iter().position(|&b| b == byte);
-                let end = end.ok_or_else(|| broken("strings that end", "one that doesn't"))?;
+                let end = end.ok_or_else(|| broken("terminated strings", "an unterminated one"))?;
                 if tail[..end].contains(&b'\\') {
                     return Err(broken("strings without escapes", "a backslash"));
                 }
@@ -91,13 +91,13 @@ fn guard(text: &[u8]) -> Result<(), FormatError> {
             }
             b'{' | b'[' | b'(' => {
                 if byte == b'{' && depth > 0 {
-                    return Err(broken("a single dictionary", "another one in it"));
+                    return Err(broken("a single dictionary", "a nested one"));
                 }
                 depth += 1;
                 if depth > DEEPEST {
                     return Err(broken(
                         format!("brackets nested at most {DEEPEST} deep"),
-                        "deeper ones, as nested records have",
+                        "deeper nesting, as in nested records",
                     ));
                 }
                 tail
@@ -131,7 +131,7 @@ fn multiplied(product: u64, digits: &[u8]) -> Result<u64, FormatError> {
     number.and_then(|number| product.checked_mul(number.max(1))).ok_or_else(|| {
         FormatError::new(
             FormatErrorKind::Shape,
-            "a shape that fits into memory",
+            "a shape that fits in memory",
             format!("one with {}", quoted(digits)),
             "the header is damaged: write or download the file again",
         )
@@ -142,13 +142,13 @@ fn quoted(word: &[u8]) -> String {
     format!("`{}`", excerpt(&String::from_utf8_lossy(word)))
 }
 
-/// The dtype and byte order that a header writes.
+/// Returns the dtype and byte order that a header describes.
 fn element_type(written: &Written) -> Result<(DType, ByteOrder), FormatError> {
     let Written::Plain(plain) = written else {
         return Err(unsupported(
             EXPECTED_TYPES,
             "a structured dtype (records with named fields)",
-            "save each field as a file of its own, as in `np.save('x.npy', a['x'])`",
+            "save each field in a separate file, as in `np.save('x.npy', a['x'])`",
         ));
     };
     let kind = match plain.type_char() {
@@ -193,6 +193,6 @@ fn cut_short(needed: usize, found: usize) -> FormatError {
         FormatErrorKind::Truncated,
         format!("a .npy header of {needed} bytes"),
         format!("only {found}"),
-        "the file is cut short: write or download it again",
+        "the file is truncated: write or download it again",
     )
 }

@@ -1,4 +1,4 @@
-//! Time and sleep under shuttle: nothing there may depend on a real clock, or a schedule could not be replayed.
+//! Time and sleep under shuttle. Nothing here may depend on a real clock, or schedules could not be replayed.
 
 use std::ops::Sub;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use slotline_core::wait::{Futex, Word};
 use super::atomic::{Ordering, fence};
 use super::{Condvar, Mutex, thread};
 
-/// What a step of the schedule takes: a claim of a few steps is then a tiny one, and one of a hundred is not.
+/// The duration of one step of the schedule, chosen so that a claim of a few steps counts as tiny, and one of a hundred
+/// does not.
 const STEP: Duration = Duration::from_nanos(10);
-/// Of so many looks at a deadline one finds that it has passed.
+/// One in this many looks at a deadline finds that it has passed.
 const LATE: u32 = 12;
 
-/// A moment, by the number of steps before it. (An atomic operation, a lock, or the like is a step.)
+/// A moment, as the number of steps before it. (An atomic operation or a lock operation is one step.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
@@ -45,12 +46,12 @@ impl Sub for Instant {
     }
 }
 
-/// Whether a deadline that is being looked at has passed: at any look it may.
+/// Whether a deadline has passed, decided at random at each look.
 pub(crate) fn is_late() -> bool {
     thread_rng().gen_ratio(1, LATE)
 }
 
-/// What waiters sleep through.
+/// A futex made of shuttle's lock and condition variable.
 #[derive(Default)]
 pub(crate) struct SystemFutex {
     lock: Mutex<()>,
@@ -64,20 +65,20 @@ impl SystemFutex {
 }
 
 impl Futex for SystemFutex {
-    /// With an end it sleeps for a moment only. Without one it wakes when it is woken, so that a lost wake-up is a deadlock,
-    /// which shuttle finds.
+    /// With a timeout it only yields. Without one it sleeps until it is woken, so that a lost wake-up is a deadlock,
+    /// which shuttle detects.
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
         if timeout < Duration::MAX {
             return thread::yield_now();
         }
-        let guard = self.lock.lock().expect("nobody panics with it");
+        let guard = self.lock.lock().expect("no thread panics while holding it");
         if word.load(Ordering::Relaxed) == expected {
             drop(self.woken.wait(guard));
         }
     }
 
     fn wake_all(&self, _word: &Word) {
-        drop(self.lock.lock().expect("nobody panics with it"));
+        drop(self.lock.lock().expect("no thread panics while holding it"));
         self.woken.notify_all();
     }
 
@@ -89,7 +90,7 @@ impl Futex for SystemFutex {
         fence(Ordering::SeqCst);
     }
 
-    /// Each look is a step of the schedule, and so one before the first sleep is as good as many.
+    /// Each look is a step of the schedule, so one before the first sleep is as good as many.
     fn spin(&self, _round: u32) -> bool {
         false
     }

@@ -10,16 +10,16 @@ use crate::sync::thread;
 
 /// Sleeping and waking through the operating system.
 ///
-/// Where Linux has `membarrier`, the fences are an asymmetric pair: the sleeper, who is slow anyway, makes every thread
-/// of the process run a full barrier, so that the notifier needs to stop the compiler only. A notifier's store and load
-/// then lie on one side of that barrier or around it: if the store comes after, the load does, too, and sees the
-/// sleeper; if not, the sleeper's second look sees the store.
+/// Where Linux has `membarrier`, the fences are asymmetric: the sleeper, which is slow anyway, makes every thread of
+/// the process run a full barrier, so that the notifier only needs a compiler fence. A notifier's store and load are
+/// then on one side of that barrier or around it: if the store comes after the barrier, so does the load, which sees
+/// the sleeper; otherwise the sleeper's second look sees the store.
 pub(super) struct SystemFutex {
     asymmetric: bool,
 }
 
-/// Looks before a thread begins to give way to others, and then before it sleeps: about 3 and 120 µs where nobody else
-/// wants the core. Falling asleep and waking costs both sides some 50 µs, so that sleeping sooner than that is dear: a
+/// The number of looks before a thread begins to yield, and then before it sleeps: about 3 and 120 µs if no other
+/// thread wants the core. Falling asleep and waking up costs both sides about 50 µs, so sleeping sooner is expensive: a
 /// shuffled gather by two workers took 1.3 times as long with 3 yields.
 const SPINS: u32 = 60;
 const YIELDS: u32 = 300;
@@ -61,10 +61,10 @@ impl Futex for SystemFutex {
     }
 }
 
-/// Whether the process can have asymmetric fences; registers it for them at the first call.
+/// Whether the process supports asymmetric fences. The first call registers the process for them.
 fn asymmetric_fences() -> bool {
-    // 0 until it is known. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever. To
-    // register twice does no harm.
+    // 0 until it is known. This is not a `OnceLock`: a child whose parent was forked in the middle of it would wait
+    // forever. Registering twice does no harm.
     static REGISTERED: AtomicU8 = AtomicU8::new(0);
     match REGISTERED.load(Relaxed) {
         0 => {
@@ -85,28 +85,28 @@ mod system {
         let timeout = seconds.ok().map(|tv_sec| libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. Whatever the outcome (woken,
-        // timed out, interrupted, changed before), the caller looks again.
+        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The caller checks again
+        // after every outcome (woken, timed out, interrupted, changed before).
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, timeout) };
     }
 
     pub(super) fn wake_all(word: &Word) {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: only the word's address is used.
+        // SAFETY: the call only uses the word's address.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
     }
 
     pub(super) fn register_barrier() -> bool {
         let command = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
-        // SAFETY: registers the process; touches no memory.
+        // SAFETY: the call registers the process and touches no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     pub(super) fn barrier() {
         let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-        // SAFETY: touches no memory.
+        // SAFETY: the call touches no memory.
         let outcome = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-        // It cannot fail once registered; if it did, the proof of no lost wake-up would be void.
+        // It cannot fail after registration. If it did, a wake-up could be lost.
         assert_eq!(outcome, 0, "membarrier: {}", std::io::Error::last_os_error());
     }
 }
@@ -116,14 +116,14 @@ mod system {
     use super::*;
     use std::sync::{Condvar, Mutex, PoisonError};
 
-    /// One for the process: sleepers of all words share it, and look again when any is woken.
+    /// One lock for the process: sleepers of all words share it, and look again when any is woken.
     static LOCK: Mutex<()> = Mutex::new(());
     static WOKEN: Condvar = Condvar::new();
 
     pub(super) fn wait(word: &Word, expected: u32, timeout: Duration) {
         let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         if word.load(Ordering::Relaxed) == expected {
-            // A year is as good as for ever, and does not overflow a clock.
+            // A year is effectively forever, and does not overflow a clock.
             let timeout = timeout.min(Duration::from_secs(365 * 24 * 3600));
             drop(WOKEN.wait_timeout(guard, timeout));
         }

@@ -45,7 +45,7 @@ fn a_directory_is_not_a_file() {
     let folder = Folder::new();
     for read in [IDX, NPY] {
         let message = read(&folder.path("")).unwrap_err().to_string();
-        assert!(message.contains("is a directory") && message.contains("name the file in it"), "{message}");
+        assert!(message.contains("is a directory") && message.contains("pass the path of a file in it"), "{message}");
     }
 }
 
@@ -97,9 +97,9 @@ fn bytes_after_the_data_are_not_ignored() {
 #[test]
 fn shapes_that_no_memory_can_hold_are_refused() {
     let huge = u32::MAX;
-    refused(IDX, &idx(14, &[huge; 8], &[]), FormatErrorKind::Shape, &["4294967295", "fits into memory"]);
+    refused(IDX, &idx(14, &[huge; 8], &[]), FormatErrorKind::Shape, &["4294967295", "fits in memory"]);
     refused(IDX, &idx(14, &[huge; 9], &[]), FormatErrorKind::Shape, &["at most 8 dimensions", "found 9"]);
-    refused(IDX, &idx(14, &[huge, huge, huge, 0], &[]), FormatErrorKind::Shape, &["fits into memory"]);
+    refused(IDX, &idx(14, &[huge, huge, huge, 0], &[]), FormatErrorKind::Shape, &["fits in memory"]);
     refused(IDX, &idx(8, &[huge], &[]), FormatErrorKind::Truncated, &["4294967303 bytes", "only 8"]);
     for shape in [
         "(18446744073709551615,)",
@@ -109,7 +109,7 @@ fn shapes_that_no_memory_can_hold_are_refused() {
         "(9223372036854775807,)",
         "(2305843009213693952,)",
     ] {
-        refused(NPY, &npy("<f8", shape, &[]), FormatErrorKind::Shape, &["fits into memory"]);
+        refused(NPY, &npy("<f8", shape, &[]), FormatErrorKind::Shape, &["fits in memory"]);
     }
     refused(NPY, &npy("<f8", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", &[0; 8]), FormatErrorKind::Shape, &["at most 8", "9"]);
     refused(NPY, &npy("<f8", "(1000000000000,)", &[0; 8]), FormatErrorKind::Truncated, &["8000000000128 bytes"]);

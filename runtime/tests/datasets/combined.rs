@@ -334,7 +334,7 @@ fn a_dataset_that_reads_many_is_asked_for_whole_batches_and_gives_the_same_as_on
 #[test]
 fn a_bulk_read_that_puts_too_few_or_too_many_is_an_error() {
     for (off_by, message) in
-        [(-1, "was asked for 4 samples and put only 3"), (1, "was asked for 4 samples and put more")]
+        [(-1, "was asked for 4 samples but put only 3"), (1, "was asked for 4 samples but put more")]
     {
         let bulk = Bulk { asked: Default::default(), off_by };
         let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();

@@ -178,13 +178,12 @@ fn samples_share_the_room_of_their_batch_and_one_that_finds_none_is_an_error() {
             assert_eq!(outcomes[0], Ok(vec![0, 12, 12, 12, 12]));
             let error = outcomes[1].as_ref().unwrap_err();
             assert!(error.starts_with("sample 7 of batch 1 failed"), "{error}");
-            let why = "field 1: i32 packed [3]: the batch's 3 samples before this one have 7 items, and with the 6 of \
-                       this one they are more than the 12 that a batch has room for; declare room for at least 4 per \
-                       sample";
+            let why = "field 1: i32 packed [3]: the 3 samples before this one in the batch have 7 items, this one has 6, \
+                       and the batch has room for 12; declare room for at least 4 per sample";
             assert!(error.contains(why), "{error}");
             assert_eq!(outcomes[2], Ok(vec![0, 1, 3, 6, 10]));
             let error = outcomes[3].as_ref().unwrap_err();
-            assert!(error.contains("0 samples before this one have 0 items, and with the 13 of this one"), "{error}");
+            assert!(error.contains("0 samples before this one in the batch have 0 items, this one has 13"), "{error}");
             assert_eq!(outcomes[4], Ok(vec![0, 11, 12]));
         }
     }
@@ -202,8 +201,8 @@ fn items_other_than_declared_are_errors_that_say_so() {
     let good: Vec<_> = [0, 1, 5, 6].map(|i| outcomes[i].clone().unwrap()).into();
     assert_eq!(good, [[2, 2], [0, 2], [1, 2], [3, 2]]);
     for (i, why) in [
-        (2, "1: i32 packed [3, 2] was declared, but the sample has 5 elements, which make no whole number of items"),
-        (3, "have 0 items, and with the 4 of this one they are more than the 3"),
+        (2, "1: i32 packed [3, 2] was declared, but the sample has 5 elements, which is not a whole number of items"),
+        (3, "have 0 items, this one has 4, and the batch has room for 3"),
         (4, "1: i32 packed [3, 2] was declared, but the sample's items have shape [2, 1]"),
     ] {
         let error = outcomes[i].as_ref().unwrap_err();
@@ -230,7 +229,10 @@ fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
     }
     type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
     let cases: [(Write, &str); 5] = [
-        (|row| [1_u8; 3].write(row), "packed: u8 packed [3] was declared packed, but the sample writes it otherwise"),
+        (
+            |row| [1_u8; 3].write(row),
+            "packed: u8 packed [3] was declared packed, but the sample wrote another kind of field",
+        ),
         (|row| Text::new("abc", 3).write(row), "packed: u8 packed [3] was declared packed"),
         (|row| Packed::new(&[1_i8], 3).write(row), "packed: u8 packed [3] was declared, but the sample has i8 [1]"),
         (|row| (PackedText::new("", 3), PackedText::new("", 3)).write(row), "ragged: u8 up to [3] was declared ragged"),

@@ -423,14 +423,14 @@ fn dishonest(
 #[test]
 fn a_part_that_is_not_one_field_is_an_error() {
     let error = dishonest(|fields| fields.named_run([("pair".to_owned(), (1_i64, 2_i64))]), |_| Ok(())).unwrap_err();
-    assert!(error.to_string().contains(r#"part "pair" of a sample must be one field, and has 2"#), "{error}");
+    assert!(error.to_string().contains(r#"part "pair" of a sample must be one field, but has 2"#), "{error}");
     let inner = |fields: &mut Fields| fields.named_run([("inner".to_owned(), Record(vec![("a", 1.0)]))]);
     let error = dishonest(inner, |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains(r#"part "inner""#), "{error}");
 }
 
 #[test]
-#[should_panic(expected = "the batch has 2 fields, and its schema takes more")]
+#[should_panic(expected = "the batch has 2 fields, but its schema takes more")]
 fn a_sample_without_a_run_leaves_nothing_to_the_next_one() {
     let write = |row: &mut Row<'_>| Ok(row.write_one(1_i64)?);
     let _ = dishonest(|fields| fields.fixed(DType::I64, &[]), write).unwrap().tensors();

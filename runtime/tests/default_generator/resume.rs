@@ -83,7 +83,7 @@ fn a_loader_without_a_generator_takes_over_that_of_the_state() {
     let unseeded = ten().shuffle(true).build().unwrap().state();
     let error = first.load_state(&unseeded).unwrap_err();
     assert_eq!(error.field(), "seed");
-    assert!(error.to_string().contains("process's default generator, and the loader's is 3"), "{error}");
+    assert!(error.to_string().contains("process's default generator, but the loader's is 3"), "{error}");
     second.load_state(&unseeded).unwrap();
     second.load_state(&state).unwrap();
     assert_eq!(passes(&mut second, 3), rest, "what was taken over from one state gives way to another");

@@ -23,7 +23,7 @@ fn an_option_that_must_be_positive_is_named_when_it_is_0() {
     ] {
         let error = builder.build().unwrap_err();
         assert!(matches!(error, BuildError::Zero { option } if option == name), "{error}");
-        assert_eq!(error.to_string(), format!("{name} is 0; give a positive number"));
+        assert_eq!(error.to_string(), format!("{name} is 0; set it to a positive number"));
     }
 }
 

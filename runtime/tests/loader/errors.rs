@@ -156,13 +156,13 @@ fn a_sample_other_than_declared_is_an_error_that_says_both() {
         (|row| Ok(row.write::<i32>(&[], &[1; 9])?), "numbers: i32 [3]"),
         (
             |row| Ragged::new(&[1_i32, 2, 3], 3).write(row),
-            "declared of fixed shape, but the sample writes it otherwise",
+            "declared of fixed shape, but the sample wrote another kind of field",
         ),
         (|row| [1_i32, 2, 3].write(row), "2 fields were declared, but the sample wrote 1"),
         (|row| ([1_i32, 2, 3], [1_u8; 4]).write(row), "text: u8 up to [4] was declared ragged"),
         (
             |row| ([1_i32, 2, 3], Text::new("five!", 9)).write(row),
-            "the sample has 5 elements; declare a greater maximum",
+            "the sample has 5 elements; declare a larger maximum",
         ),
         (
             |row| ([1_i32, 2, 3], Text::new("four", 4), 1_u8).write(row),
@@ -297,7 +297,7 @@ fn a_sampler_may_draw_less_than_it_said_and_more_only_where_batches_can_hold_it(
     assert_eq!(tasks(10, 8, 4), Ok(vec![4, 4, 2]));
     assert_eq!(tasks(2, 8, 100), Ok(vec![2]));
     let error = tasks(10, 8, 100).unwrap_err();
-    assert!(error.contains("the pass has 10 samples, and had 8 when the loader was built"), "{error}");
+    assert!(error.contains("the pass has 10 samples, but had 8 when the loader was built"), "{error}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn a_dataset_that_has_shrunk_since_is_an_error_that_says_so() {
     len.store(4, std::sync::atomic::Ordering::SeqCst);
     for _ in 0..2 {
         let error = loader.epoch().unwrap_err();
-        assert!(error.to_string().contains("the state's batches is 5, and its pass has 4"), "{error}");
+        assert!(error.to_string().contains("the state's batches is 5, but its pass has 4"), "{error}");
     }
     len.store(9, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(loader.epoch().unwrap().count(), 4);

@@ -43,7 +43,7 @@ fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_
     later["version"] = 3.into();
     let error = good().build().unwrap().load_state(&serde_json::from_value(later).unwrap()).unwrap_err();
     assert_eq!(error.field(), "version");
-    assert!(error.to_string().contains("the state's version is 3, and the loader's is 2"), "{error}");
+    assert!(error.to_string().contains("the state's version is 3, but the loader's is 2"), "{error}");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_sampler_of_other_parameters_is_refused_by_their_names() {
         let text = save(&saved);
         let before = save(&other);
         let error = other.restore(&text, 0..0).unwrap_err().to_string();
-        assert!(error.contains(&format!("its {name} was ")), "{name}: {error}");
+        assert!(error.contains(&format!("{name} was ")), "{name}: {error}");
         assert_eq!(save(&other), before);
         saved.restore(&text, 0..0).unwrap();
         assert_eq!(save(&saved), text);

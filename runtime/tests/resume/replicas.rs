@@ -132,7 +132,7 @@ fn the_pass_after_is_as_always_and_the_epoch_is_that_of_the_state() {
     assert_eq!(epoch.get(), 5);
     epoch.set(6);
     let error = loader.epoch().unwrap_err().to_string();
-    assert!(error.contains("epoch 5, and 6 was set"), "{error}");
+    assert!(error.contains("epoch 5, but 6 was set"), "{error}");
     epoch.set(5);
     assert_eq!(loader.epoch().unwrap().count(), 4, "8 of the 16 that are left for each");
     epoch.set(6);
@@ -154,5 +154,5 @@ fn others_cannot_go_on_where_batches_were_passed_over() {
     assert_eq!(tasks, [1, 4]);
     let error = loader(&what, 2, 0).load_state(&state).unwrap_err();
     assert_eq!(error.field(), "sampler");
-    assert!(error.to_string().contains("no batch was passed over"), "{error}");
+    assert!(error.to_string().contains("no batch was skipped"), "{error}");
 }

@@ -244,7 +244,7 @@ fn another_number_of_workers_is_refused() {
     for workers in [0, 1, 3] {
         let error = build(&What { workers, ..what.clone() }, 1).0.load_state(&loader.state()).unwrap_err();
         assert_eq!(error.field(), "num_workers");
-        let says = format!("num_workers is 2, and the loader's is {workers}");
+        let says = format!("num_workers is 2, but the loader's is {workers}");
         assert!(error.to_string().contains(&says), "{error}");
     }
 }

@@ -156,7 +156,7 @@ fn a_dataset_that_outgrows_its_only_batch_is_an_error_that_says_what_to_do() {
     len.store(5, Ordering::SeqCst);
     let error = loader.epoch().unwrap_err();
     assert!(matches!(error, Error::LongOrder { len: 5, most: 4 }), "{error}");
-    assert!(error.to_string().contains("give a batch_size of 4 or less"), "{error}");
+    assert!(error.to_string().contains("set batch_size to 4 or less"), "{error}");
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn a_list_longer_than_the_batch_sampler_said_is_the_error_of_its_batch() {
             let [Ok(first), Err(error), Ok(last)] = &outcomes[..] else { panic!("{outcomes:?}") };
             assert_eq!((&first[..], &last[..]), (&[0, 1][..], &[4][..]));
             assert!(matches!(error, Error::LongBatch { task: 1, len: 3, most: 2 }), "{error}");
-            let text = "the batch sampler gave 3 indices for batch 1, and said at most 2; raise max_batch_size";
+            let text = "the batch sampler returned 3 indices for batch 1, but the maximum is 2; raise max_batch_size";
             assert_eq!(error.to_string(), text);
         }
     }

@@ -1,4 +1,4 @@
-//! burn's dataloader as a peer of the loader comparison: the program's side of `slotline_benches::protocol`.
+//! burn's dataloader as a peer of the loader comparison: the program side of `slotline_benches::protocol`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,10 +17,10 @@ use slotline_benches::workload::w6::fresh_pages;
 use slotline_benches::workload::w7::Sleepy;
 use slotline_benches::workload::{Plan, Source};
 
-/// As in Cargo.toml.
+/// The version of burn-core in Cargo.toml.
 const VERSION: &str = "0.22.1";
 
-/// A source as a dataset and as its batcher.
+/// A source as a dataset and as a batcher.
 #[derive(Clone)]
 struct Items<S>(S);
 
@@ -51,7 +51,7 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Arc<dyn DataLoader<S::Batch>> {
 
 type Passes = Box<dyn FnMut() -> Result<Answer>>;
 
-/// Whole passes; in the first one every byte is looked at.
+/// Returns a function that runs whole passes. The first pass checks every byte.
 fn passes<S: Source>(source: S, plan: Plan) -> Passes {
     let loader = loader(&source, &plan);
     let mut warm = false;
@@ -71,7 +71,7 @@ fn passes<S: Source>(source: S, plan: Plan) -> Passes {
     })
 }
 
-/// From building a loader to its first batch.
+/// Returns a function that measures the time from building a loader to its first batch.
 fn first<S: Source>(source: S, plan: Plan) -> Passes {
     Box::new(move || {
         let start = Instant::now();
@@ -97,8 +97,10 @@ fn make(request: &Request) -> Result<Passes> {
         "w7-8" if request.workers == 0 => passes(Sleepy, plan(8)),
         "w7-8-arrival" => passes(Sleepy, plan(8)),
         "w7-1-arrival" => passes(Sleepy, plan(1)),
-        "w7-8" | "w7-1" | "w7-1-prefetch-16" => bail!("its workers keep no order, and split the dataset in advance"),
-        _ => bail!("this peer knows no such workload"),
+        "w7-8" | "w7-1" | "w7-1-prefetch-16" => {
+            bail!("burn's workers do not keep the order, and split the dataset in advance")
+        }
+        _ => bail!("this peer does not support this workload"),
     })
 }
 

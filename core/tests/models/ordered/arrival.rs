@@ -1,4 +1,4 @@
-//! Models of delivery as tickets are finished.
+//! Models of delivery in order of arrival.
 
 use loom::thread;
 use slotline_core::ordered::{Config, Delivery, NextError, Worker};
@@ -6,7 +6,7 @@ use slotline_core::ordered::{Config, Delivery, NextError, Worker};
 use super::*;
 use crate::support::{Note, explore};
 
-/// Arrival mode: every ticket once, in whatever order, and the end is found.
+/// Every ticket is delivered once, in any order, and the consumer finds the end.
 #[test]
 fn arrival_delivers_each_ticket_once() {
     explore(1, || {
@@ -24,9 +24,9 @@ fn arrival_delivers_each_ticket_once() {
     });
 }
 
-/// Arrival mode: a straggler keeps its slot, and the others go on through the other one.
+/// A straggler keeps its slot, and the other tickets pass through the other slot.
 #[test]
-fn in_arrival_mode_a_straggler_stops_nobody() {
+fn a_straggler_does_not_stop_other_workers() {
     explore(2, || {
         let ring = ring(2, Config::new().delivery(Delivery::Arrival));
         let mut consumer = limited(&ring, 3);
@@ -43,10 +43,10 @@ fn in_arrival_mode_a_straggler_stops_nobody() {
     });
 }
 
-/// All workers but a straggler sleep since no slot is free, and so does the consumer since nothing is finished: then a
-/// release on another thread must get the run going again.
+/// All workers except a straggler sleep since no slot is free, and so does the consumer since nothing is finished. Then
+/// a release on another thread must resume the run.
 #[test]
-fn in_arrival_mode_a_release_wakes_who_can_go_on() {
+fn a_release_wakes_a_side_that_can_continue() {
     explore(2, || {
         let ring = ring(3, Config::new().delivery(Delivery::Arrival));
         let mut consumer = limited(&ring, 4);
@@ -65,9 +65,9 @@ fn in_arrival_mode_a_release_wakes_who_can_go_on() {
     });
 }
 
-/// A claim dropped unpublished arrives as a failure, and the run goes on.
+/// A claim that is dropped unpublished arrives as a failure, and the run continues.
 #[test]
-fn in_arrival_mode_a_dropped_claim_arrives_as_a_failure() {
+fn a_dropped_claim_arrives_as_a_failure() {
     explore(2, || {
         let ring = ring(2, Config::new().delivery(Delivery::Arrival));
         let mut consumer = limited(&ring, 3);
@@ -88,10 +88,10 @@ fn in_arrival_mode_a_dropped_claim_arrives_as_a_failure() {
     });
 }
 
-/// A worker that finds the run sealed only when it draws its ticket is told of the end, and sees what came before the seal.
-/// Nobody waits, so that no fence of `Park` helps out.
+/// A worker that finds the run sealed only when it draws its ticket gets the end of the run, and sees what was written
+/// before the seal. No thread waits, so that no fence of `Park` helps.
 #[test]
-fn an_attempt_that_finds_the_run_sealed_sees_what_was_written_before_it() {
+fn a_claim_refused_by_a_seal_sees_writes_before_it() {
     explore(2, || {
         let ring = Arc::new(Ring::boxed(1, Config::new().delivery(Delivery::Arrival), |_| usize::MAX));
         let note = Note::default();

@@ -1,4 +1,5 @@
-//! Models of the end: `seal` and `close` against workers and a consumer that are at it or asleep, and the ring's own.
+//! Models of how a ring ends: `seal` and `close` while workers and a consumer are active or asleep, and the drop of the
+//! ring.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Note, Parking, explore};
 
-/// A seal by a third thread against a worker that sleeps for space and a consumer that takes what was claimed.
+/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes what was claimed.
 fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -25,7 +26,7 @@ fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
                 Ok(lease) => {
                     assert_eq!((lease.ticket(), *lease), (taken, taken));
                     taken += 1;
-                    // An endless run would never end the model.
+                    // Without this, the run and so the model would be endless.
                     ring.seal();
                 }
                 Err(error) => break assert_eq!(error, NextError::Ended),
@@ -38,16 +39,16 @@ fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
 }
 
 #[test]
-fn a_seal_ends_the_run_for_sleepers() {
+fn a_seal_ends_the_run_for_sleeping_sides() {
     a_seal_ends_the_run(2, Delivery::InOrder);
 }
 
 #[test]
-fn in_arrival_mode_a_seal_ends_the_run_for_sleepers() {
+fn in_arrival_mode_a_seal_ends_the_run_for_sleeping_sides() {
     a_seal_ends_the_run(1, Delivery::Arrival);
 }
 
-/// A close wakes a worker that sleeps for space (nothing is ever released here) and a sleeping consumer.
+/// A close wakes a worker that sleeps for space (nothing is released here) and a sleeping consumer.
 fn a_close_ends_every_wait(delivery: Delivery) {
     explore(2, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -75,18 +76,20 @@ fn a_close_ends_every_wait(delivery: Delivery) {
 }
 
 #[test]
-fn a_close_wakes_everyone() {
+fn a_close_wakes_all_sides() {
     a_close_ends_every_wait(Delivery::InOrder);
 }
 
 #[test]
-fn in_arrival_mode_a_close_wakes_everyone() {
+fn in_arrival_mode_a_close_wakes_all_sides() {
     a_close_ends_every_wait(Delivery::Arrival);
 }
 
-/// Writes something, ends the run or the ring, and has `told` say whether it was told of that on another thread, in both
-/// deliveries, on a ring whose one slot is taken or not.
-fn who_is_told(told: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool + Copy + Send + Sync + 'static) {
+/// Writes a note and ends the run or the ring on another thread. If `gets_end` returns `true`, the note must
+/// be visible. Checks both deliveries, with the only slot taken and free.
+fn end_orders_writes(
+    gets_end: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool + Copy + Send + Sync + 'static,
+) {
     for delivery in [Delivery::InOrder, Delivery::Arrival] {
         for end in [Model::seal, Model::close] {
             for is_taken in [false, true] {
@@ -103,7 +106,7 @@ fn who_is_told(told: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> 
                             end(&ring);
                         })
                     };
-                    if told(&worker, &mut consumer) {
+                    if gets_end(&worker, &mut consumer) {
                         assert_eq!(note.read(), 1);
                     }
                     drop(claim);
@@ -115,8 +118,8 @@ fn who_is_told(told: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> 
 }
 
 #[test]
-fn a_worker_that_is_told_of_the_end_sees_what_was_written_before_it() {
-    who_is_told(|worker, _| match worker.try_claim(1) {
+fn a_worker_that_gets_the_end_sees_earlier_writes() {
+    end_orders_writes(|worker, _| match worker.try_claim(1) {
         Ok(claim) => {
             drop(claim);
             false
@@ -126,12 +129,12 @@ fn a_worker_that_is_told_of_the_end_sees_what_was_written_before_it() {
 }
 
 #[test]
-fn a_consumer_that_is_told_of_the_end_sees_what_was_written_before_it() {
-    who_is_told(|_, consumer| matches!(consumer.try_next(), Err(NextError::Ended | NextError::Closed)));
+fn a_consumer_that_gets_the_end_sees_earlier_writes() {
+    end_orders_writes(|_, consumer| matches!(consumer.try_next(), Err(NextError::Ended | NextError::Closed)));
 }
 
 #[test]
-fn a_worker_that_waits_for_a_run_and_is_told_of_the_end_sees_what_was_written_before_it() {
+fn wait_for_run_on_a_closed_ring_sees_earlier_writes() {
     explore(3, || {
         let ring = ring(1, Config::new());
         ring.seal();
@@ -148,7 +151,7 @@ fn a_worker_that_waits_for_a_run_and_is_told_of_the_end_sees_what_was_written_be
 }
 
 #[test]
-fn who_opens_a_run_and_is_told_of_the_end_sees_what_was_written_before_it() {
+fn open_on_a_closed_ring_sees_earlier_writes() {
     explore(3, || {
         let ring = ring(1, Config::new());
         ring.seal();
@@ -167,7 +170,7 @@ fn who_opens_a_run_and_is_told_of_the_end_sees_what_was_written_before_it() {
     });
 }
 
-/// Whoever lets go of the ring last drops the values, each once.
+/// The last owner of the ring drops the values, each once.
 #[test]
 fn values_are_dropped_once_each() {
     explore(2, || {
@@ -183,7 +186,7 @@ fn values_are_dropped_once_each() {
         });
         let lease = consumer.try_next();
         drop(consumer);
-        // The lease holds on to the ring.
+        // The lease keeps the ring alive.
         if let Ok(lease) = lease {
             assert_eq!(Arc::strong_count(&lease), 3);
         }

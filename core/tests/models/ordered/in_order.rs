@@ -1,4 +1,4 @@
-//! Models of delivery in order, one part a slot.
+//! Models of delivery in order, with one part per slot.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Parking, explore};
 
-/// Publish against the consumer's sleep, release against the workers' sleep for space, and the wrap of the slots.
+/// Publishing against the consumer's sleep, release against the workers' sleep for space, and the wrap of the slots.
 #[test]
 fn one_worker_in_order_through_one_slot() {
     explore(2, || {
@@ -28,7 +28,7 @@ fn two_workers_in_order_through_one_slot() {
         let mut consumer = limited(&ring, 2);
         let workers = spawn(&ring, 2);
         drop(consumer.next().unwrap());
-        // Held until the workers are gone: they must learn of the end without its release.
+        // Held until the workers have exited: they must notice the end of the run without its release.
         let last = consumer.next().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!((last.ticket(), *last), (1, 1));
@@ -51,7 +51,7 @@ fn two_workers_in_order_through_two_slots() {
     });
 }
 
-/// The position wraps in the middle.
+/// The position wraps in the middle of the run.
 #[test]
 fn the_lap_wraps() {
     explore(2, || {
@@ -64,7 +64,7 @@ fn the_lap_wraps() {
     });
 }
 
-/// A claim dropped unpublished arrives in its place, and the ring goes on.
+/// A claim that is dropped unpublished arrives in its place, and the ring continues.
 #[test]
 fn a_dropped_claim_arrives_in_order_as_a_failure() {
     explore(2, || {
@@ -135,9 +135,9 @@ fn the_consumer_claims_too() {
     });
 }
 
-/// Several tickets by one compare-and-swap, against single ones.
+/// Several tickets claimed by one compare-and-swap, against single ones.
 #[test]
-fn many_claims_at_once_and_single_ones_come_in_order() {
+fn claims_of_many_and_of_one_ticket_come_in_order() {
     explore(2, || {
         let ring = ring(2, Config::new());
         let mut consumer = limited(&ring, 3);
@@ -163,9 +163,9 @@ fn many_claims_at_once_and_single_ones_come_in_order() {
     });
 }
 
-/// Claims that wait for space, and that are left untaken now and then.
+/// Claims that wait for space, some of which are never taken from the iterator.
 #[test]
-fn many_claims_at_once_are_all_published_or_failed() {
+fn tickets_of_claim_many_are_published_or_failed() {
     explore(2, || {
         let ring = ring(2, Config::new());
         let mut consumer = limited(&ring, 4);
@@ -190,7 +190,8 @@ fn many_claims_at_once_are_all_published_or_failed() {
     });
 }
 
-/// With a slot for each, nobody is refused because somebody else claimed between the looks at the cursor and at the slot.
+/// With a slot for each, no claim is refused because another worker claimed between the load of the cursor and that of
+/// the slot.
 #[test]
 fn a_claim_is_refused_only_if_no_slot_is_free() {
     explore(3, || {

@@ -1,4 +1,4 @@
-//! Models of the ordered ring, and what they share: workers that write each ticket into its slot.
+//! Models of the ordered ring, and code that they share: workers that write each ticket into its slot.
 
 mod arrival;
 mod ends;
@@ -22,7 +22,7 @@ fn ring(depth: usize, config: Config) -> Arc<Model> {
     Arc::new(Ring::with_wait(slots, config, Parking::default(), Parking::default()))
 }
 
-/// Runs `workers` workers until the run ends; each writes the ticket into its slot.
+/// Starts `workers` workers, which run until the run ends. Each writes the ticket into its slot.
 fn spawn(ring: &Arc<Model>, workers: usize) -> Vec<thread::JoinHandle<()>> {
     let work = |worker: Worker<Arc<Model>>| {
         while let Ok(mut claim) = worker.claim(1) {
@@ -43,7 +43,7 @@ fn limited(ring: &Arc<Model>, tickets: usize) -> Consumer<Arc<Model>> {
     consumer
 }
 
-/// Takes a run of `tickets` tickets, whose slots hold their numbers.
+/// Takes a run of `tickets` tickets, whose slots must hold their numbers.
 fn take_in_order(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     for ticket in 0..tickets {
         let lease = consumer.next().unwrap();
@@ -60,13 +60,13 @@ fn take(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
 }
 
-/// Workers that never wait: they leave once no slot is free, and `take_helping` does the rest.
+/// Starts workers that never wait: they exit once no slot is free, and `next_helping` does the rest.
 fn spawn_hasty(ring: &Arc<Model>, workers: usize, publish: fn(usize) -> bool) -> Vec<thread::JoinHandle<()>> {
     let work = move |worker: Worker<Arc<Model>>| while work_once(&worker, publish) {};
     (0..workers).map(|_| Worker::new(ring.clone())).map(|worker| thread::spawn(move || work(worker))).collect()
 }
 
-/// One claim, published if `publish` says so of its ticket; whether there was one.
+/// Makes one claim, and publishes it if `publish` returns `true` for its ticket. Returns whether there was a claim.
 fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
     let Ok(mut claim) = worker.try_claim(1) else { return false };
     let ticket = claim.ticket();
@@ -79,7 +79,7 @@ fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
     true
 }
 
-/// What comes next, with the consumer's thread working while it waits.
+/// Returns the next lease; the consumer's thread works while it waits.
 fn next_helping(
     consumer: &mut Consumer<Arc<Model>>,
     publish: fn(usize) -> bool,
@@ -94,8 +94,8 @@ fn next_helping(
     }
 }
 
-/// What comes next, taken by a consumer that works by `work`, which says whether there was anything to do, and waits by turns,
-/// for slots to be given back among others.
+/// Returns the next lease to a consumer that alternates between `work`, which returns whether there was anything to do,
+/// and waiting, also for slots to be released.
 fn next_working<T>(
     consumer: &mut Consumer<Arc<Ring<Box<[Slot<T>]>, Parking>>>,
     work: impl Fn() -> bool,

@@ -9,10 +9,10 @@ use slotline_core::wait::Never;
 use super::super::support::{Note, Parking, explore};
 use super::next_working;
 
-/// Each part has a cell of its own that loom watches.
+/// Each part has its own cell that loom watches.
 type Halves = Ring<Box<[Slot<[Note; 2]>]>, Parking>;
 
-// A note is shared as what it stands for would be: by the claims of its part only.
+// A note is shared like the data that it represents: only by the claims of its part.
 fn halves(delivery: Delivery, tickets: usize) -> (Arc<Halves>, Consumer<Arc<Halves>>) {
     let slots: Box<[_]> = Box::new([Slot::new([Note::default(), Note::default()])]);
     let config = Config::new().parts(2).delivery(delivery);
@@ -23,7 +23,7 @@ fn halves(delivery: Delivery, tickets: usize) -> (Arc<Halves>, Consumer<Arc<Halv
     (ring, consumer)
 }
 
-/// Claims a part and writes the ticket into it; part 1 of ticket `fails` is dropped. Whether there was one.
+/// Claims a part and writes the ticket into it; part 1 of ticket `fails` is dropped. Returns whether there was a part.
 fn fill(worker: &Worker<Arc<Halves>>, fails: usize) -> bool {
     let Ok(claim) = worker.try_claim(1) else { return false };
     let (ticket, part) = (claim.ticket(), claim.parts().start);
@@ -34,7 +34,7 @@ fn fill(worker: &Worker<Arc<Halves>>, fails: usize) -> bool {
     true
 }
 
-/// The last part to be finished publishes them all.
+/// The worker that finishes the last part publishes all of them.
 #[test]
 fn two_workers_fill_the_parts_of_one_slot() {
     explore(2, || {
@@ -49,7 +49,7 @@ fn two_workers_fill_the_parts_of_one_slot() {
     });
 }
 
-/// Two tickets, one after the other in the same slot, shared by a worker and the consumer's own thread; one part fails.
+/// Two tickets, in sequence in the same slot, are shared by a worker and the consumer's own thread; one part fails.
 fn a_worker_and_the_consumer_share(delivery: Delivery) {
     explore(2, move || {
         let (ring, mut consumer) = halves(delivery, 2);
@@ -85,7 +85,7 @@ fn parts_are_shared_in_arrival_mode() {
 
 /// A ticket of which one part was claimed before the seal is finished after it, in order; then the run ends.
 #[test]
-fn a_seal_lets_a_ticket_that_was_begun_be_finished() {
+fn a_ticket_begun_before_a_seal_is_finished() {
     explore(2, || {
         let (ring, mut consumer) = halves(Delivery::InOrder, 2);
         let (worker, own) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
@@ -108,7 +108,7 @@ fn a_seal_lets_a_ticket_that_was_begun_be_finished() {
 }
 
 /// Claims and fills parts in this run and the next ones, until the ring is closed.
-fn stay(worker: &Worker<Arc<Halves>>) {
+fn work_until_closed(worker: &Worker<Arc<Halves>>) {
     loop {
         match worker.claim(1) {
             Ok(claim) => {
@@ -121,14 +121,14 @@ fn stay(worker: &Worker<Arc<Halves>>) {
     }
 }
 
-/// Somebody claims once and ends, while a worker passes over the last ticket as it is begun and waits for the next run: it
-/// still comes for the parts that were left.
+/// A worker claims once and stops, while another worker passes over the last ticket as it is begun and waits for the
+/// next run. That worker must still claim the parts that were left.
 #[test]
-fn in_arrival_mode_what_a_worker_leaves_of_the_last_ticket_is_found() {
+fn parts_left_of_the_last_ticket_are_claimed() {
     explore(1, || {
         let (ring, mut consumer) = halves(Delivery::Arrival, 1);
         let (ends, stays) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
-        let stays = thread::spawn(move || stay(&stays));
+        let stays = thread::spawn(move || work_until_closed(&stays));
         fill(&ends, usize::MAX);
         ring.wake_all();
         let lease = consumer.next().unwrap();
@@ -140,9 +140,9 @@ fn in_arrival_mode_what_a_worker_leaves_of_the_last_ticket_is_found() {
     });
 }
 
-/// The same in the middle of a run, while the worker waits for space, and the consumer has called it before.
+/// The same in the middle of a run, while the worker waits for space, and the consumer has woken it before.
 #[test]
-fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_who_waits_for_space() {
+fn parts_left_are_claimed_by_a_waiting_worker() {
     explore(1, || {
         let (ring, mut consumer) = halves(Delivery::Arrival, 2);
         let (ends, stays) = (Worker::new(ring.clone()), Worker::new(ring.clone()));
@@ -153,7 +153,7 @@ fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_who_waits_for_sp
                 ring.wake_all();
             })
         };
-        let stays = thread::spawn(move || stay(&stays));
+        let stays = thread::spawn(move || work_until_closed(&stays));
         let lease = consumer.next().unwrap();
         assert_eq!([&lease[0], &lease[1]].map(Note::read), [0, 0]);
         ring.close();
@@ -161,9 +161,9 @@ fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_who_waits_for_sp
     });
 }
 
-/// Where nobody stays but a consumer that works, and the only slot is given back by another thread.
+/// The same where only a consumer that works is left, and the only slot is released by another thread.
 #[test]
-fn in_arrival_mode_what_a_worker_leaves_of_a_ticket_is_found_by_a_consumer_that_works() {
+fn parts_left_are_claimed_by_a_working_consumer() {
     explore(1, || {
         let (ring, mut consumer) = halves(Delivery::Arrival, 2);
         let (worker, own) = (Worker::new(ring.clone()), Worker::new(ring.clone()));

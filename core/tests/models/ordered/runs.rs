@@ -1,4 +1,4 @@
-//! Models of how one run follows another one on the same slots.
+//! Models of consecutive runs on the same slots.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Note, explore};
 
-/// A pass left half-way, drained, and the next run on the same slots by the same worker.
+/// A run is sealed half-way and drained, and the same worker continues with the next run on the same slots.
 #[test]
-fn a_run_left_half_way_is_drained_and_the_next_one_starts_clean() {
+fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     explore(2, || {
         let ring = ring(1, Config::new());
         let mut consumer = limited(&ring, 3);
@@ -41,7 +41,8 @@ fn a_run_left_half_way_is_drained_and_the_next_one_starts_clean() {
     });
 }
 
-/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts where it looked.
+/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts at the position
+/// that the worker loaded.
 fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
@@ -65,17 +66,17 @@ fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
 }
 
 #[test]
-fn claims_begun_in_one_run_are_not_made_in_another_one() {
+fn a_claim_begun_in_one_run_cannot_overrun_the_next() {
     claims_stay_in_their_run(Delivery::InOrder, 1);
 }
 
 #[test]
-fn in_arrival_mode_claims_begun_in_one_run_are_not_made_in_another_one() {
+fn in_arrival_mode_a_claim_cannot_overrun_the_next_run() {
     claims_stay_in_their_run(Delivery::Arrival, 1);
 }
 
-/// A worker that was suspended within a claim until a run has the number of the one that it saw, at the same position: it
-/// claims in that run if there is a ticket for it, and sees what was written before, or not at all.
+/// A worker was suspended within a claim until a run has the same number as the one that it saw, at the same position.
+/// It claims in that run if there is a ticket for it, and then sees what was written before, or it does not claim.
 fn claims_begun_long_ago(delivery: Delivery, next_run: usize) {
     explore(2, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -108,29 +109,29 @@ fn claims_begun_long_ago(delivery: Delivery, next_run: usize) {
 }
 
 #[test]
-fn a_claim_begun_runs_ago_sees_what_was_written_before_the_run_it_is_made_in() {
+fn a_stale_claim_sees_writes_before_its_new_run() {
     claims_begun_long_ago(Delivery::InOrder, 1);
 }
 
 #[test]
-fn in_arrival_mode_a_claim_begun_runs_ago_sees_what_was_written_before_the_run_it_is_made_in() {
+fn in_arrival_mode_a_stale_claim_sees_writes_before_its_run() {
     claims_begun_long_ago(Delivery::Arrival, 1);
 }
 
 #[test]
-fn a_claim_begun_runs_ago_is_not_made_in_a_run_without_tickets() {
+fn a_stale_claim_fails_in_an_empty_run() {
     claims_begun_long_ago(Delivery::InOrder, 0);
 }
 
 #[test]
-fn in_arrival_mode_a_claim_begun_runs_ago_is_not_made_in_a_run_without_tickets() {
+fn in_arrival_mode_a_stale_claim_fails_in_an_empty_run() {
     claims_begun_long_ago(Delivery::Arrival, 0);
 }
 
-/// `open` writes the limit before it touches the cursor, so one worker may claim between the two; another one that goes
-/// on from there must have seen what the consumer wrote before `open`, too. The run before came to its limit, or it had
-/// none and was sealed, so that only the cursor tells of the new one.
-fn what_was_written_before_open_is_seen(delivery: Delivery, had_a_limit: bool, workers: usize) {
+/// `open` writes the limit before it changes the cursor, so one worker may claim between the two. Another worker that
+/// continues from there must also have seen what the consumer wrote before `open`. The previous run reached its limit,
+/// or it had none and was sealed, so that only the cursor shows the new one.
+fn check_writes_before_open(delivery: Delivery, had_a_limit: bool, workers: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
         let mut consumer = if had_a_limit {
@@ -160,29 +161,29 @@ fn what_was_written_before_open_is_seen(delivery: Delivery, had_a_limit: bool, w
 }
 
 #[test]
-fn what_was_written_before_open_is_seen_in_order() {
-    what_was_written_before_open_is_seen(Delivery::InOrder, true, 2);
+fn workers_see_writes_before_open() {
+    check_writes_before_open(Delivery::InOrder, true, 2);
 }
 
 #[test]
-fn what_was_written_before_open_is_seen_in_arrival_mode() {
-    what_was_written_before_open_is_seen(Delivery::Arrival, true, 2);
+fn in_arrival_mode_workers_see_writes_before_open() {
+    check_writes_before_open(Delivery::Arrival, true, 2);
 }
 
 #[test]
-fn what_was_written_between_two_runs_without_end_is_seen_in_order() {
-    what_was_written_before_open_is_seen(Delivery::InOrder, false, 1);
+fn workers_see_writes_between_endless_runs() {
+    check_writes_before_open(Delivery::InOrder, false, 1);
 }
 
 #[test]
-fn what_was_written_between_two_runs_without_end_is_seen_in_arrival_mode() {
-    what_was_written_before_open_is_seen(Delivery::Arrival, false, 1);
+fn in_arrival_mode_workers_see_writes_between_endless_runs() {
+    check_writes_before_open(Delivery::Arrival, false, 1);
 }
 
-/// In arrival mode a worker takes a slot and then finds that the run it came for is over, while the next one is opened: the
-/// slot must come to who waits for one, with all that its last reader did.
+/// In arrival mode, a worker opens a slot and then finds that its run has ended, while the next one is opened. The slot
+/// must become available to a worker that waits for one, with everything that its last reader did.
 #[test]
-fn in_arrival_mode_a_slot_taken_too_late_for_one_run_is_good_for_the_next_one() {
+fn a_slot_opened_too_late_is_free_for_the_next_run() {
     explore(2, || {
         let ring = ring(1, Config::new().delivery(Delivery::Arrival));
         let mut consumer = limited(&ring, 1);
@@ -209,9 +210,9 @@ fn in_arrival_mode_a_slot_taken_too_late_for_one_run_is_good_for_the_next_one() 
     });
 }
 
-/// As above, where nobody waits, so that no fence of `Park` helps out.
+/// As above, but no thread waits, so that no fence of `Park` helps.
 #[test]
-fn in_arrival_mode_a_slot_taken_too_late_hands_on_what_its_last_reader_did() {
+fn a_slot_opened_too_late_synchronises_with_its_reader() {
     explore(3, || {
         let ring = Arc::new(Ring::boxed(1, Config::new().delivery(Delivery::Arrival), |_| usize::MAX));
         let mut consumer = Consumer::new(ring.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Models of who wakes whom: consumers that work, too, or that wait by other means, and waits with an end.
+//! Models of which side wakes which: consumers that also work, or that wait by other means, and waits with a deadline.
 
 use std::cell::Cell;
 
@@ -8,8 +8,8 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Looks, explore};
 
-/// A consumer that works and waits by turns, while the only slot is given back by another thread: if that happens after it
-/// found nothing to claim, nobody else will.
+/// A consumer alternates between working and waiting, while the only slot is released by another thread. If that
+/// happens after the consumer found nothing to claim, no other thread will claim the slot.
 fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -27,28 +27,28 @@ fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize)
 }
 
 #[test]
-fn a_consumer_that_works_does_not_wait_for_what_only_it_can_claim() {
+fn a_working_consumer_does_not_wait_for_itself() {
     a_consumer_that_works(3, Delivery::InOrder, 0);
 }
 
 #[test]
-fn in_arrival_mode_a_consumer_that_works_does_not_wait_for_what_only_it_can_claim() {
+fn in_arrival_mode_a_working_consumer_does_not_wait_for_itself() {
     a_consumer_that_works(3, Delivery::Arrival, 0);
 }
 
 #[test]
-fn a_consumer_that_works_shares_the_run_with_a_worker_that_waits() {
+fn a_working_consumer_and_a_worker_share_a_run() {
     a_consumer_that_works(2, Delivery::InOrder, 1);
 }
 
 #[test]
-fn in_arrival_mode_a_consumer_that_works_shares_the_run_with_a_worker_that_waits() {
+fn in_arrival_mode_a_working_consumer_and_a_worker_share_a_run() {
     a_consumer_that_works(1, Delivery::Arrival, 1);
 }
 
-/// One free slot of two wakes nobody by itself; who waits for the worker by other means calls it.
+/// One free slot of two wakes no worker by itself; a thread that waits for the worker by other means calls it.
 #[test]
-fn a_worker_that_is_called_goes_on_with_little_space() {
+fn call_workers_wakes_a_worker_with_little_space() {
     explore(2, || {
         let ring = ring(2, Config::new().wake_at(2));
         let mut consumer = limited(&ring, 3);
@@ -62,7 +62,7 @@ fn a_worker_that_is_called_goes_on_with_little_space() {
 
 /// The consumer opens a run and then waits for the worker by other means.
 #[test]
-fn a_worker_that_waits_for_a_run_is_woken_by_it() {
+fn opening_a_run_wakes_a_waiting_worker() {
     explore(3, || {
         let ring = ring(1, Config::new());
         let mut consumer = Consumer::new(ring.clone()).unwrap();
@@ -74,7 +74,7 @@ fn a_worker_that_waits_for_a_run_is_woken_by_it() {
     });
 }
 
-/// With nobody to call it, a worker is woken by the release alone, if that is how the ring was made.
+/// Without a call, a worker is woken by the release alone, if the ring is configured that way.
 fn a_release_wakes(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(2, Config::new().wake_at(1).delivery(delivery));
@@ -83,7 +83,8 @@ fn a_release_wakes(preemptions: usize, delivery: Delivery) {
         let first = consumer.next().unwrap().ticket();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let mut taken = [0, 1, 2].map(|i| if i == 0 { first } else { consumer.try_next().unwrap().ticket() });
-        // As they arrive, the first look may pass over ticket 0 and find ticket 1, both being finished meanwhile.
+        // In order of arrival, the first scan may pass over ticket 0 and find ticket 1, if both are finished during the
+        // scan.
         if delivery == Delivery::Arrival {
             taken.sort_unstable();
         }
@@ -92,18 +93,18 @@ fn a_release_wakes(preemptions: usize, delivery: Delivery) {
 }
 
 #[test]
-fn a_release_wakes_a_worker_that_sleeps_for_space() {
+fn a_release_wakes_a_worker_that_waits_for_space() {
     a_release_wakes(2, Delivery::InOrder);
 }
 
 #[test]
-fn in_arrival_mode_a_release_wakes_a_worker_that_sleeps_for_space() {
+fn in_arrival_mode_a_release_wakes_a_worker() {
     a_release_wakes(1, Delivery::Arrival);
 }
 
-/// Both sides give up now and then and try again; nothing is lost by it.
+/// Both sides sometimes time out and try again; nothing is lost by that.
 #[test]
-fn waits_that_end_by_their_deadline_lose_nothing() {
+fn waits_that_time_out_lose_nothing() {
     explore(2, || {
         let ring = ring(1, Config::new());
         let mut consumer = limited(&ring, 2);

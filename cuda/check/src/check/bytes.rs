@@ -1,4 +1,4 @@
-//! Each batch as it is on the device, beside that of a loader that knows no device.
+//! Compares each batch on the device with that of a loader without a device.
 
 use anyhow::{Context, Result, bail, ensure};
 use slotline::dataset::{Dataset, Loadable, from_fn, iter_fn};
@@ -19,7 +19,7 @@ static NUMBERS: [f32; 64] = {
     numbers
 };
 
-/// Batches are small and many, and the last one is not full.
+/// Batches are small, so that there are many, and the last one is not full.
 const BATCH: usize = 7;
 
 pub(crate) fn run(bench: &Bench) -> Result<String> {
@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
     ))
 }
 
-/// A dataset that is read by index, by both loaders.
+/// Compares loaders of a dataset that is read by index, with a shared ring and with one ring per worker.
 fn by_index<D: Dataset + 'static>(bench: &Bench, workers: usize, data: impl Fn() -> D) -> Result<usize> {
     let builder = |device: Option<&Device>| set(Loader::builder(data()), workers, device).shuffle(true).seed(7);
     let batches = compare(bench, |device| Ok(builder(device).build()?))?;
@@ -62,7 +62,7 @@ fn set<D: Loadable>(builder: Builder<D>, workers: usize, device: Option<&Device>
     }
 }
 
-/// Two passes of a loader through the device and of the same one without it, batch by batch.
+/// Compares two passes of a loader through the device with those of an equal loader without it, batch by batch.
 fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Batch<S>>>) -> Result<usize> {
     let training = bench.gpu.stream()?;
     let mut host = make(None)?;
@@ -71,30 +71,33 @@ fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Bat
     for _ in 0..2 {
         let mut host = host.epoch()?;
         for batch in fed.epoch()? {
-            let (batch, Some(wanted)) = (batch?, host.next().transpose()?) else { bail!("a batch too many") };
+            let (batch, Some(wanted)) = (batch?, host.next().transpose()?) else { bail!("one batch too many") };
             batch.ready_on(&training.seen)?;
             let (task, columns) = (wanted.task(), wanted.columns());
             let found = (batch.task(), batch.epoch(), batch.indices(), batch.fields());
             ensure!(found == (task, wanted.epoch(), wanted.indices(), columns.len()), "batch {task}: {found:?}");
             for i in 0..columns.len() {
-                let (Some(field), Some(wanted)) = (batch.field(i), columns.get(i)) else { bail!("no field {i}") };
+                let (Some(field), Some(wanted)) = (batch.field(i), columns.get(i)) else {
+                    bail!("field {i} is missing")
+                };
                 let found = (field.dtype(), field.shape(), field.bytes());
                 let like = (wanted.dtype(), wanted.shape(), wanted.bytes().len());
-                ensure!(found == like, "batch {task}, field {i}: {found:?} in the place of {like:?}");
-                // SAFETY: the batch has so many bytes there, and is held until the copy is over.
+                ensure!(found == like, "batch {task}, field {i}: {found:?} instead of {like:?}");
+                // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is
+                // done.
                 let bytes = unsafe { training.fetch(field.ptr(), field.bytes()) }?;
-                ensure!(bytes == wanted.bytes(), "batch {task}, field {i}: other bytes");
+                ensure!(bytes == wanted.bytes(), "batch {task}, field {i}: the bytes differ");
                 if let Some(wanted) = columns.lengths(i).or(columns.offsets(i)) {
                     let (ends, count) = field.ends().context("no lengths or offsets")?;
                     // SAFETY: as above.
                     let bytes = unsafe { training.fetch(ends, count * 8) }?;
                     let found: Vec<_> = bytes.as_chunks().0.iter().map(|&end| i64::from_le_bytes(end)).collect();
-                    ensure!(found == wanted, "batch {task}, field {i}: ends {found:?} in the place of {wanted:?}");
+                    ensure!(found == wanted, "batch {task}, field {i}: ends {found:?} instead of {wanted:?}");
                 }
             }
             batches += 1;
         }
-        ensure!(host.next().is_none(), "a batch too few");
+        ensure!(host.next().is_none(), "one batch too few");
     }
     Ok(batches)
 }

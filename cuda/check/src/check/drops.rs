@@ -1,4 +1,4 @@
-//! Everything given back in any order, also while copies and kernels are under way.
+//! Drops everything in different orders, also while copies and kernels are in progress.
 
 use anyhow::{Context, Result, ensure};
 use slotline_cuda::{DeviceBatch, DeviceLoader, leaked};
@@ -9,7 +9,7 @@ use crate::rows::Stamps;
 
 const BATCHES: usize = 20;
 const ROW_BYTES: usize = 1 << 10;
-/// Nanoseconds that the device is busy while things go.
+/// The time that the device is busy while things are dropped, in nanoseconds.
 const BUSY: u64 = 2_000_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<String> {
@@ -18,7 +18,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
         order(bench)?;
     }
     let after = (leaked(), bench.fake.map(|fake| fake.live()));
-    ensure!(before == after, "not all was given back: {before:?} before, {after:?} after");
+    ensure!(before == after, "not everything was released: {before:?} before, {after:?} after");
     Ok("4 orders, and nothing was leaked".into())
 }
 
@@ -26,17 +26,17 @@ fn loader(bench: &Bench) -> Result<DeviceLoader> {
     bench.device_loader(Stamps { len: BATCHES * ROWS, row_bytes: ROW_BYTES }, 2)
 }
 
-/// A batch stays what it is when its pass and its loader are gone.
+/// A batch stays valid after its pass and its loader were dropped.
 fn batch_last(bench: &Bench) -> Result<()> {
     let training = bench.gpu.stream()?;
     let mut loader = loader(bench)?;
-    let batch = loader.epoch()?.next().context("a batch")??;
+    let batch = loader.epoch()?.next().context("the pass ended early")??;
     drop(loader);
     batch.ready_on(&training.seen)?;
     read(&training, &batch)
 }
 
-/// A pass given up half-way leaves the next one as it should be.
+/// A pass that is abandoned half-way does not affect the next one.
 fn half_a_pass(bench: &Bench) -> Result<()> {
     let training = bench.gpu.stream()?;
     let mut loader = loader(bench)?;
@@ -54,17 +54,17 @@ fn half_a_pass(bench: &Bench) -> Result<()> {
         kept.take().map_or(Ok(()), |kept| read(&training, &kept))?;
         batches += 1;
     }
-    ensure!(batches == BATCHES, "{batches} batches");
+    ensure!(batches == BATCHES, "{batches} batches instead of {BATCHES}");
     Ok(())
 }
 
-/// All goes while the stream that reads the batches is still busy with the first one.
+/// Everything is dropped while the stream that reads the batches is still busy with the first one.
 fn in_flight(bench: &Bench) -> Result<()> {
     let training = bench.gpu.stream()?;
     let mut loader = loader(bench)?;
     let mut pass = loader.epoch()?;
     for _ in 0..2 {
-        let batch = pass.next().context("a batch")??;
+        let batch = pass.next().context("the pass ended early")??;
         batch.ready_on(&training.seen)?;
         training.spin(BUSY)?;
         batch.release_on(&training.seen)?;
@@ -74,26 +74,26 @@ fn in_flight(bench: &Bench) -> Result<()> {
     training.synchronize()
 }
 
-/// The loader keeps what it needs of a device that nobody else has.
+/// The loader keeps its device alive after all other handles were dropped.
 fn loader_alone(bench: &Bench) -> Result<()> {
     let gpu = Gpu::new(bench.gpu.device.ordinal())?;
     let mut loader = loader(&Bench { gpu, ..bench.clone() })?;
     let batches = loader.epoch()?.map(|batch| batch?.wait()).collect::<Result<Vec<_>, _>>()?.len();
-    ensure!(batches == BATCHES, "{batches} batches");
+    ensure!(batches == BATCHES, "{batches} batches instead of {BATCHES}");
     Ok(())
 }
 
-/// Whether each row has its number. The batch must be ready on the stream.
+/// Checks that each row has its number. The batch must be ready on the stream.
 fn read(training: &Training<'_>, batch: &DeviceBatch) -> Result<()> {
-    let rows = batch.field(0).context("a field")?;
-    // SAFETY: the batch has so many bytes there, and is held until the copy is over.
+    let rows = batch.field(0).context("a field is missing")?;
+    // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is done.
     let bytes = unsafe { training.fetch(rows.ptr(), rows.bytes()) }?;
     let numbers = bytes.as_chunks::<ROW_BYTES>().0.iter().filter_map(|row| row.first_chunk());
     let found: Vec<_> = numbers.map(|&number| i64::from_le_bytes(number)).collect();
     let wrong = found.iter().zip(batch.indices()).filter(|(found, wanted)| found != wanted).count();
     ensure!(
         found.len() == batch.len() && wrong == 0,
-        "batch {}: {wrong} rows of {} are others",
+        "batch {}: {wrong} of {} rows are wrong",
         batch.task(),
         batch.len()
     );

@@ -1,5 +1,5 @@
-//! Batches that kernels read slowly, more than once, while the next ones are copied: what the kernels found must be what the
-//! host had.
+//! Kernels read batches slowly, more than once, while the next ones are copied. What the kernels found must match the
+//! host's data.
 
 use anyhow::{Context, Result, ensure};
 use slotline::Loader;
@@ -44,7 +44,7 @@ pub(crate) fn several_devices(bench: &Bench) -> Result<String> {
     Ok(format!("{batches} batches, {devices} devices"))
 }
 
-/// A loader for each of these, each on a thread of its own.
+/// Runs a loader for each of these devices, each on a separate thread.
 fn side_by_side(bench: &Bench, gpus: &[&Gpu]) -> Result<usize> {
     std::thread::scope(|scope| {
         let feeds = gpus.iter().enumerate().map(|(seed, &gpu)| {
@@ -53,13 +53,13 @@ fn side_by_side(bench: &Bench, gpus: &[&Gpu]) -> Result<usize> {
                 feed(&bench, &[&bench.gpu.stream()?], 2, 1, 10 + seed as u64)
             })
         });
-        // All are started before the first one is waited for.
+        // All threads are started before the first one is waited for.
         let feeds: Vec<_> = feeds.collect();
-        feeds.into_iter().map(|feed| feed.join().expect("a panic of a feed")).sum()
+        feeds.into_iter().map(|feed| feed.join().expect("a feed panicked")).sum()
     })
 }
 
-/// Two passes, whose batches are read on all of these streams.
+/// Runs two passes, whose batches are read on all of these streams.
 fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, seed: u64) -> Result<usize> {
     let device = &bench.gpu.device;
     let builder = || Loader::builder(images(bench)).batch_size(ROWS).shuffle(true).seed(seed).num_workers(workers);
@@ -75,7 +75,7 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
             for (stream, sums) in streams.iter().zip(&mut sums) {
                 batch.ready_on(&stream.seen)?;
                 for i in 0..batch.fields() {
-                    let field = batch.field(i).context("a field")?;
+                    let field = batch.field(i).context("a field is missing")?;
                     // SAFETY: the stream waits for these bytes, and the batch is dropped after this.
                     unsafe { stream.fold((field.ptr(), field.bytes()), salt(i), slow, sums, batch.task()) }?;
                 }
@@ -95,7 +95,7 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
     Ok(batches)
 }
 
-/// Images of half the size that batches are fed in, and labels; the last batch is not full.
+/// Samples of the second batch size, with labels; the last batch is not full.
 fn images(bench: &Bench) -> impl Dataset + use<> {
     let bytes = bench.scale.batches.get(1).map_or(1024, |bytes| bytes / ROWS);
     from_fn(bench.scale.checked * ROWS - ROWS / 2, move |i, _| Ok((vec![i as u8 ^ (i >> 8) as u8; bytes], i as i64)))
@@ -107,7 +107,7 @@ fn expected<S>(batch: &slotline::Batch<S>) -> u64 {
     fields.fold(0, u64::wrapping_add).wrapping_mul(TURNS)
 }
 
-/// Each field's own.
+/// The salt of a field.
 fn salt(field: usize) -> u64 {
     (field as u64) << 40
 }

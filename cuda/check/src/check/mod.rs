@@ -1,4 +1,4 @@
-//! What is checked.
+//! The checks.
 
 mod bytes;
 mod drops;
@@ -13,39 +13,39 @@ use serde::Serialize;
 use crate::bench::Bench;
 use crate::within::within;
 
-/// How long one check may take.
+/// The time limit for one check.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     check: &'static str,
     pub(crate) ok: bool,
     seconds: f64,
-    /// What was gone through, or what went wrong.
+    /// What was checked, or what went wrong.
     detail: String,
 }
 
 type Check = fn(&Bench) -> Result<String>;
 
-/// All checks, as sentences that should be true.
+/// All checks, named by statements that must be true.
 const CHECKS: [(&str, Check); 9] = [
     ("bytes on the device are those of the host", bytes::run),
     ("batches stay whole while slow kernels read them", load::slow_kernels),
-    ("the legacy default stream is a stream like others", load::default_stream),
+    ("the legacy default stream works like other streams", load::default_stream),
     ("a batch may be read on two streams", load::two_streams),
     ("several loaders feed one device", load::several_loaders),
-    ("several devices are fed at once", load::several_devices),
-    ("batches, passes, loaders and devices may go in any order", drops::run),
-    ("memory that the device has not is an error", refusals::out_of_memory),
-    ("a device that is not there is an error", refusals::no_such_device),
+    ("several devices are fed concurrently", load::several_devices),
+    ("batches, passes, loaders and devices can be dropped in any order", drops::run),
+    ("running out of device memory is an error", refusals::out_of_memory),
+    ("a missing device is an error", refusals::no_such_device),
 ];
 
-/// Runs all checks; what the fake driver saw, if that is the driver, is one more.
+/// Runs all checks. With the fake driver, its violations are one more check.
 pub(crate) fn run(bench: &Bench) -> Vec<Outcome> {
     let mut outcomes: Vec<_> = CHECKS.iter().map(|&(name, check)| outcome(bench, name, check)).collect();
     if bench.fake.is_some() {
-        outcomes.push(outcome(bench, "the fake driver saw nothing wrong", watched));
+        outcomes.push(outcome(bench, "the fake driver found no violations", watched));
     }
     outcomes
 }
@@ -62,7 +62,7 @@ fn outcome(bench: &Bench, check: &'static str, run: Check) -> Outcome {
     Outcome { check, ok, seconds, detail }
 }
 
-/// The detectors of the fake driver.
+/// Checks that the detectors of the fake driver found nothing.
 fn watched(bench: &Bench) -> Result<String> {
     let Some(fake) = bench.fake else { return Ok(String::new()) };
     let violations = fake.violations();

@@ -1,4 +1,4 @@
-//! What cannot be had.
+//! Requests that must fail.
 
 use anyhow::{Result, bail, ensure};
 use slotline::Loader;
@@ -12,18 +12,18 @@ const OUT_OF_MEMORY: u32 = 2;
 
 pub(crate) fn out_of_memory(bench: &Bench) -> Result<String> {
     let device = &bench.gpu.device;
-    // Few slots, and not much of the host's memory.
+    // Few slots, and little of the host's memory.
     let row_bytes = (device.info().memory / 16).min(64 << 20) / ROWS;
     let make = || Loader::builder(Stamps { len: 4 * ROWS, row_bytes }).batch_size(ROWS).memory(device.pinned()).build();
     let slots = device.info().memory / (ROWS * row_bytes) + 1;
-    let said = match DeviceLoader::with_slots(make()?, device, slots) {
-        Ok(_) => bail!("the device has room for more than its memory"),
+    let message = match DeviceLoader::with_slots(make()?, device, slots) {
+        Ok(_) => bail!("the device accepted more than its memory"),
         Err(Error::Driver(error)) if error.code == OUT_OF_MEMORY => error.to_string(),
-        Err(other) => bail!("another error: {other}"),
+        Err(other) => bail!("a different error: {other}"),
     };
     let mut loader = DeviceLoader::new(make()?, device)?;
-    ensure!(loader.epoch()?.count() == 4, "nothing is loaded afterwards");
-    Ok(said)
+    ensure!(loader.epoch()?.count() == 4, "a new loader does not work afterwards");
+    Ok(message)
 }
 
 pub(crate) fn no_such_device(_: &Bench) -> Result<String> {

@@ -1,4 +1,4 @@
-//! Driver calls for each batch, as the fake driver counts them.
+//! The number of driver calls for each batch, counted by the fake driver.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,27 @@ use slotline_cuda_fake::Fake;
 use crate::bench::{Bench, ROWS};
 use crate::rows::Stamps;
 
-/// What a loop calls for each batch: asking for it, having it made ready on a stream of its own, and releasing it there.
+/// The driver calls of a loop for each batch: taking it, making it ready on the training stream, and releasing it
+/// there.
 #[derive(Debug, Serialize)]
 pub(crate) struct Calls {
     pub(crate) batches: usize,
-    /// Where a copy is over when its batch is asked for, as in a loop whose steps take longer than copies.
+    /// For copies that are done when their batch is taken, as in a loop whose steps take longer than copies.
     pub(crate) in_time: Count,
-    /// Where copies are late: the host asks whether they are over until they are.
+    /// For late copies: the host polls until they are done.
     pub(crate) late: Count,
-    /// Copies whose memory was not page-locked.
+    /// The number of copies whose memory was not page-locked.
     pub(crate) pageable: u64,
 }
 
-/// Calls for one batch, in the mean.
+/// The mean number of calls for one batch.
 #[derive(Debug, Serialize)]
 pub(crate) struct Count {
     pub(crate) all: f64,
     pub(crate) by_name: BTreeMap<&'static str, f64>,
 }
 
-/// Whatever is called for a batch, if it is called at all.
+/// The functions that may be called for a batch.
 const NAMES: [&str; 8] = [
     "cuMemcpyHtoDAsync_v2",
     "cuEventRecord",
@@ -41,17 +42,17 @@ const NAMES: [&str; 8] = [
     "cuCtxSetCurrent",
 ];
 
-/// Batches that are not counted: until all slots were used once.
+/// The number of batches at the start that are not counted, until all slots were used once.
 const FIRST: usize = 8;
 
-/// Batches that are counted.
+/// The number of batches that are counted.
 const BATCHES: usize = 100;
 
 pub(crate) fn run(bench: &Bench) -> Result<Option<Calls>> {
     let Some(fake) = bench.fake else { return Ok(None) };
     let pageable = fake.pageable_copies();
     let in_time = count(bench, fake, || {
-        // The step: the workers make the batch that is copied during the next one.
+        // This represents the step: the workers produce the batch that is copied during the next one.
         std::thread::sleep(Duration::from_millis(1));
         fake.advance(u64::MAX);
     })?;
@@ -59,7 +60,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Option<Calls>> {
     Ok(Some(Calls { batches: BATCHES, in_time, late, pageable: fake.pageable_copies() - pageable }))
 }
 
-/// Counts the calls of a loop in which this happens before each batch.
+/// Counts the calls of a loop that runs `before_each` before each batch.
 fn count(bench: &Bench, fake: &Fake, before_each: impl Fn()) -> Result<Count> {
     let training = bench.gpu.stream()?;
     let mut loader = bench.device_loader(Stamps { len: (FIRST + BATCHES) * ROWS, row_bytes: 1024 }, 3)?;
@@ -71,7 +72,7 @@ fn count(bench: &Bench, fake: &Fake, before_each: impl Fn()) -> Result<Count> {
             begin = now();
         }
         before_each();
-        let batch = pass.next().context("a batch")??;
+        let batch = pass.next().context("the pass ended early")??;
         batch.ready_on(&training.seen)?;
         batch.release_on(&training.seen)?;
     }

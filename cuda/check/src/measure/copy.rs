@@ -1,4 +1,4 @@
-//! What the link gives: copies from page-locked memory, one right after the other, with nothing else going on.
+//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work.
 
 use anyhow::Result;
 use cudarc::driver::CudaSlice;
@@ -14,16 +14,16 @@ use crate::spread::Spread;
 #[derive(Debug, Serialize)]
 pub(crate) struct Copy {
     pub(crate) bytes: usize,
-    /// How the host memory was had: see [`KINDS`].
+    /// The kind of host memory: see [`KINDS`].
     pub(crate) memory: &'static str,
-    /// 10⁹ bytes in a second.
+    /// The bandwidth, in 10⁹ bytes per second.
     pub(crate) gb_per_s: Spread,
 }
 
-/// Takes page-locked memory.
+/// A function that allocates page-locked memory.
 type Lock = fn(&Device, usize) -> Result<Pinned, slotline_cuda::Error>;
 
-/// Each kind of page-locked memory, and how it is had.
+/// Each kind of page-locked memory, and the function that allocates it.
 pub(super) const KINDS: [(&str, Lock); 3] = [
     ("registered", Pinned::registered),
     ("registered, small pages", |device, bytes| Pinned::registered_on(device, bytes, PageSize::Small)),
@@ -47,14 +47,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Copy>> {
             }
         }
         for (memory, _, values) in &mut sources {
-            let gb_per_s = Spread::of(values.drain(..)).expect("a round");
+            let gb_per_s = Spread::of(values.drain(..)).expect("there is at least one round");
             figures.push(Copy { bytes, memory, gb_per_s });
         }
     }
     Ok(figures)
 }
 
-/// A stream with memory to copy to, and a stop-watch.
+/// A stream with memory to copy to, and events to measure the time.
 #[derive(Debug)]
 pub(super) struct Link<'a> {
     training: &'a Training<'a>,
@@ -70,28 +70,28 @@ impl<'a> Link<'a> {
         Ok(Self { training, to: training.memory(most)?, begin, end })
     }
 
-    /// The bandwidth of copies of `bytes` each, about `total` in all and no more than 1000 of them, in 10⁹ bytes a second.
-    /// They walk through the memory, as batches do.
+    /// Returns the bandwidth of copies of `bytes` bytes each, in 10⁹ bytes per second. The copies are about `total`
+    /// bytes together, and no more than 1000. They step through the memory, as batches do.
     pub(super) fn gb_per_s(&self, source: &Pinned, bytes: usize, total: usize) -> Result<f64> {
         let copies = (total / bytes).clamp(1, 1000);
         let places = source.len() / bytes;
         let queue = || -> Result<()> {
-            // One more before, so that what happens only once is not counted.
+            // One more copy comes first, so that one-time costs are not counted.
             for copy in 0..=copies {
                 if copy == 1 {
                     self.begin.record(&self.training.seen)?;
                 }
-                // SAFETY: inside the memory, which nobody writes.
+                // SAFETY: the range is inside the memory, which nothing writes.
                 let from =
                     unsafe { std::slice::from_raw_parts(source.start().as_ptr().add(copy % places * bytes), bytes) };
-                // SAFETY: both are there until the stream has come so far, which `synchronize` below waits for.
+                // SAFETY: both live until the stream has reached this point, which `synchronize` below waits for.
                 unsafe { self.training.copy(from, &self.to) }?;
             }
             Ok(self.end.record(&self.training.seen)?)
         };
         let queued = queue();
-        // Also if one of them was refused: those before it still read the memory. If this fails, nothing runs on the device any
-        // more.
+        // This is also needed if a copy was refused, since the copies before it still read the memory. If this fails,
+        // nothing runs on the device any more.
         let ended = self.training.synchronize();
         queued.and(ended)?;
         let seconds = self.end.elapsed_since(&self.begin)?.as_secs_f64();

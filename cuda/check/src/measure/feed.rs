@@ -1,5 +1,5 @@
-//! How much of the link a loader gets through to the device: a loop that asks for batches, has them made ready on its
-//! stream, and does nothing with them.
+//! The share of the link's bandwidth that a loader reaches: a loop that takes batches, makes them ready on its
+//! stream, and drops them.
 
 use std::time::Instant;
 
@@ -18,17 +18,17 @@ use crate::spread::Spread;
 #[derive(Debug, Serialize)]
 pub(crate) struct Feed {
     pub(crate) loader: &'static str,
-    /// `nothing`: rows that cost nothing to make. `gather`: rows that workers copy from all over memory.
+    /// `nothing`: rows that cost nothing to produce. `gather`: rows that workers copy from all over memory.
     pub(crate) dataset: &'static str,
-    /// Bytes of samples in a batch.
+    /// The size of the samples of a batch, in bytes.
     pub(crate) batch_bytes: usize,
     pub(crate) slots: usize,
     pub(crate) workers: usize,
-    /// Batches of a pass.
+    /// The number of batches in a pass.
     pub(crate) batches: usize,
-    /// 10⁹ bytes of samples in a second, from asking for the pass to the end of the last copy.
+    /// The bandwidth, in 10⁹ bytes of samples per second, from the start of the pass to the end of the last copy.
     pub(crate) gb_per_s: Spread,
-    /// That, by what copies of the same size from registered memory reached right before.
+    /// The bandwidth divided by that of copies of the same size from registered memory, measured right before.
     pub(crate) share: Spread,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Feed>> {
     let scale = &bench.scale;
     let most = scale.batches.iter().copied().max().unwrap_or_default();
     let link = Link::new(bench, &training, most)?;
-    // As many as a loader has, so that the link meets memory as cold.
+    // As many batches as a loader has, so that the memory is equally cold.
     let source = Pinned::registered(&bench.gpu.device, 8 * most)?;
     let mut figures = Vec::new();
     for &batch_bytes in &scale.batches {
@@ -81,12 +81,12 @@ fn feed<D: Dataset + 'static>(
         rates.push(rate);
         shares.push(rate / link);
     }
-    let [gb_per_s, share] = [rates, shares].map(|values| Spread::of(values).expect("a round"));
+    let [gb_per_s, share] = [rates, shares].map(|values| Spread::of(values).expect("there is at least one round"));
     let workers = bench.scale.workers;
     Ok(Feed { loader: "slotline", dataset, batch_bytes, slots, workers, batches, gb_per_s, share })
 }
 
-/// Goes through a pass, to the end of its last copy.
+/// Runs a pass, to the end of its last copy.
 fn pass(loader: &mut DeviceLoader, training: &Training<'_>) -> Result<()> {
     for batch in loader.epoch()? {
         batch?.ready_on(&training.seen)?;

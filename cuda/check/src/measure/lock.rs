@@ -1,4 +1,4 @@
-//! What page-locking takes, and giving the memory back.
+//! The time that page-locking memory and freeing it takes.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use super::copy::KINDS;
 use crate::bench::Bench;
 use crate::spread::Spread;
 
-/// Times of one kind of memory, in seconds for 2³⁰ bytes.
+/// The times for one kind of memory, in seconds per 2³⁰ bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lock {
     pub(crate) memory: &'static str,
-    /// Bytes that were locked at once.
+    /// The number of bytes that were locked at once.
     pub(crate) bytes: usize,
     pub(crate) lock_s_per_gib: Spread,
     pub(crate) free_s_per_gib: Spread,
@@ -33,7 +33,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Lock>> {
         }
     }
     let gib = bytes as f64 / (1_u64 << 30) as f64;
-    let spread = |times: Vec<f64>| Spread::of(times.into_iter().map(|time| time / gib)).expect("a round");
+    let spread =
+        |times: Vec<f64>| Spread::of(times.into_iter().map(|time| time / gib)).expect("there is at least one round");
     let figure = |(memory, _, locking, freeing)| Lock {
         memory,
         bytes,

@@ -1,4 +1,4 @@
-//! What is measured, and how much of it.
+//! The measurements.
 
 mod calls;
 mod copy;
@@ -15,10 +15,10 @@ use serde::Serialize;
 use crate::bench::Bench;
 use crate::within::within;
 
-/// How long one part may take.
+/// The time limit for one part.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// All that was measured. A part that failed is empty, and `failed` says why.
+/// All measurements. A part that failed is empty, and `failed` says why.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     copy: Vec<copy::Copy>,
@@ -30,7 +30,7 @@ pub(crate) struct Figures {
     pub(crate) failed: Vec<String>,
 }
 
-/// Measures everything. A part that fails is said to have, and the next one goes on.
+/// Measures everything. A part that fails is recorded as failed, and the next one runs.
 pub(crate) fn run(bench: &Bench) -> Figures {
     let mut figures = Figures::default();
     let failed = &mut figures.failed;
@@ -44,7 +44,7 @@ pub(crate) fn run(bench: &Bench) -> Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "copies of {:>13} bytes, GB/s: {}", "so many", copy::KINDS.map(|(name, _)| name).join(" | "))?;
+        writeln!(f, "copies of {:>13} bytes, GB/s: {}", "n", copy::KINDS.map(|(name, _)| name).join(" | "))?;
         for copies in self.copy.chunk_by(|a, b| a.bytes == b.bytes) {
             let all: Vec<_> = copies.iter().map(|copy| format!("{:.2}", copy.gb_per_s.median)).collect();
             writeln!(f, "{:>23}: {}", copies[0].bytes, all.join(" | "))?;

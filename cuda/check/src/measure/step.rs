@@ -1,4 +1,5 @@
-//! How long a training stream waits for data: a loop whose steps take a known time that the link and the workers can feed.
+//! The share of time that a training stream waits for data, in a loop whose steps take a known time that the link and
+//! the workers can keep up with.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +14,30 @@ use crate::gpu::Training;
 use crate::rows::Rows;
 use crate::spread::Spread;
 
-/// A step takes that much longer than the slower one of link and workers takes for a batch.
+/// The ratio of the time of a step to the time that the slower one of link and workers takes for a batch.
 const EASE: f64 = 1.25;
-/// Seconds. In shorter steps a kernel's launch is a good part of the wait.
+/// The minimum time of a step, in seconds. In shorter steps, a kernel's launch is a large part of the wait.
 const LEAST: f64 = 1e-3;
 
-/// The waiting of one loop.
+/// The result of one loop.
 #[derive(Debug, Serialize)]
 pub(crate) struct Step {
     pub(crate) loader: &'static str,
-    /// Bytes of samples in a batch.
+    /// The size of the samples of a batch, in bytes.
     pub(crate) batch_bytes: usize,
     pub(crate) slots: usize,
     pub(crate) workers: usize,
-    /// Steps of a pass.
+    /// The number of steps in a pass.
     pub(crate) steps: usize,
-    /// What the kernel of a step was told to take, in microseconds.
+    /// The requested run time of a step's kernel, in microseconds.
     pub(crate) step_us: f64,
-    /// What one copy of a batch takes, and what the workers take to make one, in microseconds.
+    /// The time of one copy of a batch, and the workers' time to produce one, in microseconds.
     pub(crate) copy_us: f64,
     pub(crate) make_us: f64,
-    /// The share of the time between the first step's begin and the last one's end in which the stream did no step.
+    /// The share of the time between the start of the first step and the end of the last one in which the stream ran
+    /// no step.
     pub(crate) wait_share: Spread,
-    /// The same without a loader: what launches and events take.
+    /// The same without a loader: the cost of launches and events.
     pub(crate) floor_share: Spread,
 }
 
@@ -69,15 +71,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
                 step_us: 1e6 * step.as_secs_f64(),
                 copy_us: 1e6 * copy,
                 make_us: 1e6 * make,
-                wait_share: Spread::of(waits).expect("a round"),
-                floor_share: Spread::of(floors).expect("a round"),
+                wait_share: Spread::of(waits).expect("there is at least one round"),
+                floor_share: Spread::of(floors).expect("there is at least one round"),
             });
         }
     }
     Ok(figures)
 }
 
-/// Seconds for each batch if nobody does anything with it.
+/// Returns the seconds per batch if the batches are dropped immediately.
 fn making(loader: &mut Loader, batches: usize) -> Result<f64> {
     let mut pass = || -> Result<Duration> {
         let begin = Instant::now();
@@ -99,7 +101,7 @@ impl Watch {
         Ok(Self((0..steps).map(pair).collect::<Result<_>>()?))
     }
 
-    /// The share of a pass in which the stream waits.
+    /// Returns the share of a pass in which the stream waits.
     fn steps(&self, training: &Training<'_>, loader: &mut DeviceLoader, step: Duration) -> Result<f64> {
         for (batch, events) in loader.epoch()?.zip(&self.0) {
             let batch = batch?;
@@ -110,7 +112,7 @@ impl Watch {
         self.waited(training)
     }
 
-    /// The same without a loader.
+    /// Returns the same without a loader.
     fn floor(&self, training: &Training<'_>, step: Duration) -> Result<f64> {
         self.0.iter().try_for_each(|events| take(training, events, step))?;
         self.waited(training)
@@ -124,12 +126,12 @@ impl Watch {
         }
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else { return Ok(0.0) };
         let all = last[1].elapsed_since(&first[0])?;
-        // The fake's clock stands still.
+        // The fake driver's clock may stand still.
         Ok(if all.is_zero() { 0.0 } else { waited.as_secs_f64() / all.as_secs_f64() })
     }
 }
 
-/// One step.
+/// Runs one step.
 fn take(training: &Training<'_>, [begin, end]: &[TimedEvent; 2], step: Duration) -> Result<()> {
     begin.record(&training.seen)?;
     training.spin(step.as_nanos() as u64)?;

@@ -1,16 +1,16 @@
-//! The driver's error codes, by their names in CUDA.
+//! The driver's error codes, with their names in CUDA.
 
 use std::ffi::CStr;
 
-/// What a call comes to; the error is a `CUresult`.
+/// The result of a call; the error is a `CUresult`.
 pub(super) type Outcome<T = ()> = Result<T, u32>;
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $text:literal;)*) => {
-        $(#[allow(dead_code, reason = "some only come up when a test lets a call fail with them")]
+        $(#[allow(dead_code, reason = "some are only used when a test injects them")]
         pub(super) const $name: u32 = $code;)*
 
-        /// A code's name and meaning.
+        /// Returns a code's name and description.
         pub(super) fn describe(code: u32) -> Option<(&'static CStr, &'static CStr)> {
             let texts = match code {
                 0 => (c"CUDA_SUCCESS".to_bytes_with_nul(), c"no error".to_bytes_with_nul()),

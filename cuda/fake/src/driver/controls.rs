@@ -1,4 +1,4 @@
-//! What the client asks of the driver in its library.
+//! The functions that the client calls in the driver's library.
 
 use std::ffi::c_void;
 
@@ -15,7 +15,7 @@ extern "C" fn slotline_fake_controls() -> *const Controls {
 }
 
 extern "C" fn reset(options: *const Options) -> Live {
-    // SAFETY: the client gives its options.
+    // SAFETY: the client passes a pointer to valid options.
     let options = unsafe { (*options).clone() };
     lock().reset(options)
 }
@@ -77,7 +77,7 @@ extern "C" fn read_on(stream: *mut c_void, from: u64, bytes: usize) -> u32 {
 }
 
 fn text(text: *const u8, len: usize) -> String {
-    // SAFETY: the client gives the bytes of a string.
+    // SAFETY: the client passes the address and length of a string.
     let bytes = unsafe { std::slice::from_raw_parts(text, len) };
     String::from_utf8_lossy(bytes).into_owned()
 }

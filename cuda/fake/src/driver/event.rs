@@ -1,4 +1,5 @@
-//! Events: each record makes a mark that is reached when the stream gets there; waits hold on to the mark they saw.
+//! Events: each record creates a mark that is reached when the stream gets there. A wait refers to the latest mark at
+//! the time of the call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +15,8 @@ pub(super) struct Event {
     latest: Option<Mark>,
 }
 
-/// When one record was reached, in steps; 0 before that. All under the driver's lock: atomic only to be shared.
+/// The step at which a record was reached; 0 before that. It is only accessed under the driver's lock, and atomic
+/// only to be shared.
 #[derive(Clone, Default)]
 pub(super) struct Mark(Arc<AtomicU64>);
 
@@ -44,7 +46,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// What the streams were told about it stays.
+    /// Destroys the event. Records and waits that are already enqueued are not affected.
     pub(super) fn destroy_event(&mut self, event: Handle) -> Outcome {
         self.current()?;
         self.events.remove(&event).map(drop).ok_or(INVALID_HANDLE)
@@ -89,7 +91,7 @@ impl Driver {
         self.current().map(drop)
     }
 
-    /// Milliseconds, of a step each microsecond.
+    /// Returns the time in milliseconds; a step counts as a microsecond.
     pub(super) fn elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f32> {
         self.current()?;
         let reached = |handle| {

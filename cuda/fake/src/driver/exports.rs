@@ -1,4 +1,4 @@
-//! The functions that CUDA programs find in the library: what each takes and gives, as `cuda.h` has it.
+//! The functions that CUDA programs find in the library, with the signatures of `cuda.h`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -6,7 +6,7 @@ use super::code::{self, INVALID_VALUE, Outcome};
 use super::kernel::Request;
 use super::{CURRENT, Driver, Handle, call, call_after_init};
 
-/// Where a caller wants an answer.
+/// A pointer to which a caller wants a result to be written.
 #[repr(transparent)]
 struct Out<T>(*mut T);
 
@@ -15,17 +15,17 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: callers of the driver give null or room for the answer.
+        // SAFETY: callers of the driver pass null or room for the result, and null was checked.
         unsafe { self.0.write(value) };
         Ok(())
     }
 }
 
-/// Where a caller wants text, with a zero, in so many bytes.
+/// Writes nul-terminated text to a caller's buffer of `room` bytes, and truncates it if necessary.
 fn set_text(to: *mut c_char, room: c_int, text: &str) -> Outcome {
     let room = usize::try_from(room).ok().filter(|&room| room > 0 && !to.is_null()).ok_or(INVALID_VALUE)?;
     let len = text.len().min(room - 1);
-    // SAFETY: callers of the driver give so much room.
+    // SAFETY: callers of the driver pass a buffer of `room` bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), len);
         *to.add(len) = 0;
@@ -88,7 +88,7 @@ exports! { call_after_init:
     cuCtxSynchronize() = |driver| {
         let device = driver.current()?;
         driver.finish_device(device)?;
-        // What went wrong meanwhile is said here.
+        // Errors of the finished work are returned here.
         driver.current().map(drop)
     };
 
@@ -151,7 +151,7 @@ exports! { call_after_init:
         if name.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: callers of the driver give a C string.
+        // SAFETY: callers of the driver pass a C string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         driver.find_function(module, name).and_then(|function| to.set(function))
     };
@@ -161,12 +161,12 @@ exports! { call_after_init:
     ) = |driver| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let request = Request { grid, block, stream, params, has_extra: !extra.is_null() };
-        // SAFETY: callers of the driver give an address for each parameter.
+        // SAFETY: callers of the driver pass an address for each parameter.
         unsafe { driver.launch(function, request) }
     };
 }
 
-/// No machine's PCI domain, so that nothing is looked up for a device that is not there.
+/// A PCI domain that no machine has, so that the system has no entry for a fake device.
 const PCI_DOMAIN: c_int = 0xfa4e;
 
 fn uuid(device: c_int) -> [u8; 16] {
@@ -175,7 +175,7 @@ fn uuid(device: c_int) -> [u8; 16] {
     uuid
 }
 
-/// Attributes by their numbers in `cuda.h`; those that nobody has asked for yet are 0.
+/// Returns an attribute by its number in `cuda.h`; attributes that were not needed so far are 0.
 fn attribute(attribute: u32, device: c_int) -> c_int {
     match attribute {
         1 => 1024,        // MAX_THREADS_PER_BLOCK
@@ -209,7 +209,7 @@ fn error_text(
 }
 
 fn load_module(driver: &mut Driver, to: Out<Handle>, image: *const u8) -> Outcome {
-    // SAFETY: callers of the driver give a module: a C string, or a binary with a first byte that is no text.
+    // SAFETY: callers of the driver pass a module: a C string, or a binary whose first byte is not text.
     unsafe { driver.load_module(image) }.and_then(|module| to.set(module))
 }
 

@@ -1,4 +1,4 @@
-//! Page-locked host memory: registered or allocated, and shut for writing while copies read it, if asked for.
+//! Page-locked host memory: registered or allocated, and optionally write-protected while copies read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,15 +8,15 @@ use super::code::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, IN
 use super::memory::{protect, write};
 
 const PAGE: usize = 4096;
-/// Page-locked for all contexts, not only the one it was made in.
+/// The flag for memory that is page-locked for all contexts, not only the one that it was created in.
 const PORTABLE: u32 = 1;
 const FILL: u8 = 0xa5;
 
 #[derive(Default)]
 pub(super) struct HostMemory {
-    /// By address. They never overlap.
+    /// Pieces by address. They never overlap.
     pieces: BTreeMap<usize, Piece>,
-    /// How many copies in flight read each page that was shut for it.
+    /// The number of copies in flight that read each write-protected page.
     shut: BTreeMap<usize, u32>,
 }
 
@@ -24,20 +24,20 @@ struct Piece {
     bytes: usize,
     device: usize,
     portable: bool,
-    /// Ours to unmap.
+    /// Whether the driver allocated it and must unmap it.
     allocated: bool,
 }
 
 impl Piece {
     fn unmap(&self, start: usize) {
         if self.allocated {
-            // SAFETY: mapped by `allocate_host` with these bytes, and its user is done with it.
+            // SAFETY: `allocate_host` mapped this range, and its user has freed it.
             unsafe { libc::munmap(start as *mut libc::c_void, self.bytes.next_multiple_of(PAGE)) };
         }
     }
 }
 
-/// What a copy has on its host side.
+/// The kind of host memory of a copy.
 pub(super) enum Host {
     Pageable,
     PageLocked,
@@ -52,7 +52,7 @@ impl HostMemory {
         self.pieces.values().filter(|piece| piece.allocated).map(|piece| piece.bytes).sum()
     }
 
-    /// The context of this device goes away, and what was made in it.
+    /// Removes everything that was created in this device's context, which is being destroyed.
     pub(super) fn forget(&mut self, device: usize) {
         self.pieces.retain(|&start, piece| {
             let stays = piece.device != device;
@@ -63,21 +63,21 @@ impl HostMemory {
         });
     }
 
-    /// The pieces that share a page with these bytes.
+    /// Returns the pieces that share a page with these bytes.
     fn sharing(&self, start: usize, bytes: usize) -> impl Iterator<Item = (usize, &Piece)> {
         let asked = pages_around(start, bytes);
         let pieces = self.pieces.range(..asked.end).rev();
-        // Pieces don't overlap, so the first that ends too early is the last to look at.
+        // Pieces don't overlap, so the search ends at the first piece that ends too early.
         pieces
             .take_while(move |(at, piece)| pages_around(**at, piece.bytes).end > asked.start)
             .map(|(&start, piece)| (start, piece))
     }
 
-    /// What a copy by this device makes of these bytes.
+    /// Returns the kind of these bytes for a copy by this device.
     ///
     /// # Errors
     ///
-    /// If only some of them are page-locked, or by two registrations: no driver copies that.
+    /// Fails if only some of them are page-locked, or by two registrations: no driver copies such memory.
     pub(super) fn kind(&self, start: usize, bytes: usize, device: usize) -> Result<Host, String> {
         let touches = |at: usize, piece: &Piece| at < start + bytes && start < at + piece.bytes;
         let mut found = self.sharing(start, bytes).filter(|&(at, piece)| touches(at, piece));
@@ -89,7 +89,7 @@ impl HostMemory {
         }
     }
 
-    /// Nobody can write the whole pages of these bytes until [`open`](Self::open).
+    /// Write-protects the whole pages of these bytes until [`open`](Self::open).
     pub(super) fn shut(&mut self, start: usize, bytes: usize) {
         let pages = pages_within(start, bytes);
         protect(pages.start, pages.len(), libc::PROT_READ);
@@ -98,7 +98,7 @@ impl HostMemory {
         }
     }
 
-    /// One copy of these bytes is done.
+    /// Removes the protection of one copy of these bytes, which is done.
     pub(super) fn open(&mut self, start: usize, bytes: usize) {
         for page in pages_within(start, bytes).step_by(PAGE) {
             match self.shut.get_mut(&page) {
@@ -124,7 +124,7 @@ impl Drop for HostMemory {
     }
 }
 
-/// Whether there can be so many bytes from there on. What follows counts on it.
+/// Returns whether `start + bytes` is a valid address range. The code below relies on it.
 pub(super) fn is_addressable(start: usize, bytes: usize) -> bool {
     start.checked_add(bytes).is_some_and(|end| end <= isize::MAX as usize)
 }
@@ -164,7 +164,7 @@ impl Driver {
         let pages = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
         let flags_of_map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the system's choice.
+        // SAFETY: the call creates a new mapping at an address that the system chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), pages, protection, flags_of_map, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(OUT_OF_MEMORY);
@@ -180,13 +180,14 @@ impl Driver {
         if start == 0 { self.current().map(drop) } else { self.give_back(start, true, INVALID_VALUE) }
     }
 
-    /// Waits for the copies that use it, as a driver does, but says so: nobody should rely on that.
+    /// Waits for the copies that use the memory, as a driver does, but records a violation, since programs should not
+    /// rely on that.
     fn give_back(&mut self, start: usize, allocated: bool, otherwise: u32) -> Outcome {
         self.current()?;
         let piece = self.host.pieces.get(&start).filter(|piece| piece.allocated == allocated).ok_or(otherwise)?;
         let bytes = piece.bytes;
         if let Some(user) = self.user_of(start, bytes) {
-            self.violation(format!("host memory {start:#x} is given back while in use: {user}"));
+            self.violation(format!("host memory {start:#x} is released while in use: {user}"));
             self.run_until(|driver| driver.user_of(start, bytes).is_none())?;
         }
         if let Some(piece) = self.host.pieces.remove(&start) {

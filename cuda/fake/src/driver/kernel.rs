@@ -1,5 +1,5 @@
-//! Modules and kernels: parameters as the PTX declares them, functions of the host in the place of code, and a watch
-//! over what kernels read.
+//! Modules and kernels: parameters as declared in the PTX, host functions instead of device code, and checks of the
+//! memory that kernels read.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ pub(super) struct HostFunction {
     pub(super) user: usize,
 }
 
-/// Parameters that say what a kernel reads.
+/// The parameters that determine what a kernel reads.
 #[derive(Clone, Copy)]
 pub(super) struct Watch {
     pub(super) pointer: usize,
@@ -40,16 +40,16 @@ pub(super) struct Watch {
     pub(super) unit: usize,
 }
 
-/// A kernel on its way.
+/// A launched kernel.
 pub(super) struct Run {
     name: String,
     device: usize,
     params: Vec<Vec<u64>>,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Start and length of what it reads.
+    /// Start and length of each range that it reads.
     reads: Vec<(usize, usize)>,
-    /// Of what it reads, when it began.
+    /// The hash of each range when the kernel started.
     seen: Vec<u64>,
     steps_left: u32,
 }
@@ -80,7 +80,7 @@ impl Run {
     }
 }
 
-/// A launch as the caller asked for it.
+/// The arguments of a launch.
 pub(super) struct Request {
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
@@ -94,13 +94,13 @@ const MOST_THREADS: u32 = 1024;
 impl Driver {
     /// # Safety
     ///
-    /// The image is a C string if it is no binary.
+    /// The image must be a C string if it is not a binary.
     pub(super) unsafe fn load_module(&mut self, image: *const u8) -> Outcome<Handle> {
         let device = self.current()?;
         if image.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: a module has a first byte, and text goes on to a 0, as the caller promises.
+        // SAFETY: the caller passes an image with at least one byte, and text that is nul-terminated.
         let text = unsafe {
             if !(*image).is_ascii_graphic() && !(*image).is_ascii_whitespace() {
                 return Err(NO_BINARY_FOR_GPU);
@@ -132,7 +132,7 @@ impl Driver {
 
     /// # Safety
     ///
-    /// The request has the address of a value for each parameter that the kernel declares.
+    /// The request must contain the address of a value for each parameter that the kernel declares.
     pub(super) unsafe fn launch(&mut self, function: Handle, request: Request) -> Outcome {
         let current = self.current()?;
         let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?.clone();
@@ -153,7 +153,8 @@ impl Driver {
         let mut params = Vec::with_capacity(function.sizes.len());
         for (i, &size) in function.sizes.iter().enumerate() {
             let mut value = vec![0u64; size.div_ceil(8)];
-            // SAFETY: the caller's word; the vector has room for the size.
+            // SAFETY: the caller passes the address of a value for each declared parameter; the vector has room for
+            // the size.
             unsafe { std::ptr::copy_nonoverlapping(*request.params.add(i), value.as_mut_ptr().cast(), size) };
             params.push(value);
         }
@@ -164,7 +165,7 @@ impl Driver {
             Some((number(watch.pointer)?, bytes))
         });
         let Some(reads) = reads.collect::<Option<Vec<_>>>() else {
-            self.violation(format!("kernel {} is watched by parameters that it does not have", function.name));
+            self.violation(format!("kernel {} is watched with parameters that it does not have", function.name));
             return Err(INVALID_VALUE);
         };
         let (grid, block) = (request.grid, request.block);
@@ -219,7 +220,8 @@ impl Driver {
     }
 }
 
-/// The kernels that PTX declares, with the sizes of their parameters in bytes. `None` if that cannot be read.
+/// Returns the kernels that PTX declares, with the sizes of their parameters in bytes, or `None` if it cannot be
+/// parsed.
 fn signatures(ptx: &str) -> Option<BTreeMap<String, Vec<usize>>> {
     let code: String = ptx.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let mut kernels = BTreeMap::new();
@@ -236,7 +238,7 @@ fn signatures(ptx: &str) -> Option<BTreeMap<String, Vec<usize>>> {
     (!kernels.is_empty()).then_some(kernels)
 }
 
-/// Bytes of a parameter such as `.param .u64 x` or `.param .align 8 .b8 x[16]`.
+/// Returns the size in bytes of a parameter such as `.param .u64 x` or `.param .align 8 .b8 x[16]`.
 fn size(param: &str) -> Option<usize> {
     let bits = param.split_whitespace().find_map(|word| match word.as_bytes() {
         [b'.', b'u' | b's' | b'b' | b'f', ..] => word[2..].parse::<usize>().ok(),

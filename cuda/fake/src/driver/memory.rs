@@ -1,5 +1,5 @@
-//! Device memory: address space of its own for each device, of which no address is ever given out twice. What is freed
-//! can no longer be touched, so that a late access is seen.
+//! Device memory: each device has a separate address space, in which no address is reused. Freed memory is made
+//! inaccessible, so that late accesses are detected.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use super::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use super::stream::Work;
 use super::{Driver, Handle};
 
-/// Address space of a device, in bytes; a device may give out this much in all its life.
+/// The address space of a device, in bytes: the total that a device can allocate until a reset.
 const SPACE: usize = 1 << 38;
 const PAGE: usize = 4096;
-/// New memory is filled with this, so that nobody takes it for zeros. Large pieces only at their start, to save time.
+/// New memory is filled with this byte, so that it is not mistaken for zeros. Large pieces are filled only at their
+/// start, to save time.
 const FILL: u8 = 0xa5;
 const FILLED: usize = 64 << 20;
 
@@ -19,9 +20,9 @@ pub(super) struct DeviceMemory {
     used: usize,
     /// 0 until the first allocation.
     space: usize,
-    /// How much of the space was given out.
+    /// The part of the space that was allocated so far.
     given: usize,
-    /// By address.
+    /// Pieces by address.
     pieces: BTreeMap<usize, Piece>,
 }
 
@@ -48,7 +49,7 @@ impl DeviceMemory {
         }
         if self.space == 0 {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a new mapping at an address of the system's choice.
+            // SAFETY: the call creates a new mapping at an address that the system chooses.
             let space = unsafe { libc::mmap(std::ptr::null_mut(), SPACE, libc::PROT_NONE, flags, -1, 0) };
             if space == libc::MAP_FAILED {
                 return Err(OUT_OF_MEMORY);
@@ -57,7 +58,7 @@ impl DeviceMemory {
         }
         let start = self.space + self.given;
         let pages = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
-        // One page between, which stays shut.
+        // One inaccessible page separates allocations.
         if pages > (SPACE - self.given).saturating_sub(PAGE)
             || !protect(start, pages, libc::PROT_READ | libc::PROT_WRITE)
         {
@@ -65,7 +66,7 @@ impl DeviceMemory {
         }
         self.given += pages + PAGE;
         self.used += bytes;
-        // SAFETY: pages of our own that nobody has seen yet.
+        // SAFETY: the pages belong to the driver and were not handed out yet.
         unsafe { std::ptr::write_bytes(start as *mut u8, FILL, bytes.min(FILLED)) };
         self.pieces.insert(start, Piece { bytes, freed: false });
         Ok(start)
@@ -73,17 +74,17 @@ impl DeviceMemory {
 
     /// # Errors
     ///
-    /// What is wrong with the address.
+    /// Returns what is wrong with the address.
     fn free(&mut self, start: usize) -> Result<(), String> {
         let piece =
             self.pieces.get_mut(&start).ok_or_else(|| format!("frees {start:#x}, which was never allocated"))?;
         if piece.freed {
-            return Err(format!("frees {start:#x} once more"));
+            return Err(format!("frees {start:#x} a second time"));
         }
         piece.freed = true;
         self.used -= piece.bytes;
         let pages = piece.bytes.next_multiple_of(PAGE);
-        // SAFETY: the pages are our own, and given back by their user; what they held is not needed.
+        // SAFETY: the pages belong to the driver, their user has freed them, and their contents are not needed.
         unsafe { libc::madvise(start as *mut libc::c_void, pages, libc::MADV_DONTNEED) };
         protect(start, pages, libc::PROT_NONE);
         Ok(())
@@ -95,7 +96,7 @@ impl DeviceMemory {
 
     /// # Errors
     ///
-    /// What is wrong with the range.
+    /// Returns what is wrong with the range.
     fn check(&self, start: usize, bytes: usize) -> Result<(), String> {
         let at = self.pieces.range(..=start).next_back().filter(|(at, piece)| start - *at < piece.bytes.max(1));
         let (at, piece) = at.ok_or_else(|| format!("device memory {start:#x} was never allocated"))?;
@@ -113,33 +114,35 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.space != 0 {
-            // SAFETY: the whole space, mapped by us; its device's work is done or dropped.
+            // SAFETY: the driver mapped the whole space, and the work of its device is done or discarded.
             unsafe { libc::munmap(self.space as *mut libc::c_void, SPACE) };
         }
     }
 }
 
-/// Whether the system did it.
+/// Changes the protection of pages. Returns whether the system did it.
 pub(super) fn protect(start: usize, bytes: usize, protection: libc::c_int) -> bool {
-    // SAFETY: callers name pages of device memory that are theirs, or pages that their user has given to the driver.
+    // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their user has handed to
+    // the driver.
     unsafe { libc::mprotect(start as *mut libc::c_void, bytes, protection) == 0 }
 }
 
-/// A copy of bytes that somebody else may be writing at this moment, which is what the driver is there to notice.
+/// Returns a copy of bytes that other code may be writing at the same time; detecting this is the purpose of this
+/// driver.
 pub(super) fn read(from: usize, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
-    // SAFETY: callers name device memory that they checked, or host memory that their user gave to the driver.
+    // SAFETY: callers pass device memory that they checked, or host memory that its user handed to the driver.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, copy.as_mut_ptr(), bytes) };
     copy
 }
 
-/// Writes bytes where they may be read at this moment.
+/// Writes bytes that other code may be reading at the same time.
 pub(super) fn write(to: usize, bytes: &[u8]) {
     // SAFETY: as for `read`.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
 }
 
-/// What bytes are told apart by.
+/// Returns a hash of the bytes.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mix = |hash: u64, word: u64| {
@@ -156,7 +159,8 @@ impl Driver {
         self.devices[device].memory.allocate(bytes)
     }
 
-    /// Waits for the work that uses it, as a driver does, but says so: nobody should rely on that.
+    /// Waits for the work that uses the memory, as a driver does, but records a violation, since programs should not
+    /// rely on that.
     pub(super) fn free(&mut self, start: usize) -> Outcome {
         self.current()?;
         if start == 0 {
@@ -172,7 +176,7 @@ impl Driver {
 
     pub(super) fn free_now(&mut self, start: usize) -> Outcome {
         let memory = self.devices.iter_mut().map(|device| &mut device.memory).find(|memory| memory.holds(start));
-        match memory.map_or_else(|| Err(format!("frees {start:#x}, which is no device memory")), |m| m.free(start)) {
+        match memory.map_or_else(|| Err(format!("frees {start:#x}, which is not device memory")), |m| m.free(start)) {
             Ok(()) => Ok(()),
             Err(problem) => {
                 self.violation(problem);
@@ -181,25 +185,25 @@ impl Driver {
         }
     }
 
-    /// The device that has these bytes, all of them in one allocation.
+    /// Returns the device that has these bytes, all of which must be in one allocation.
     ///
     /// # Errors
     ///
-    /// What is wrong with the range.
+    /// Returns what is wrong with the range.
     pub(super) fn check_range(&self, start: usize, bytes: usize) -> Result<usize, String> {
         let device = self.devices.iter().position(|device| device.memory.holds(start));
-        let device = device.ok_or_else(|| format!("{start:#x} is no device memory"))?;
+        let device = device.ok_or_else(|| format!("{start:#x} is not device memory"))?;
         self.devices[device].memory.check(start, bytes)?;
         Ok(device)
     }
 
-    /// How long the allocation is that begins here; 0 if there is none.
+    /// Returns the length of the allocation that starts here; 0 if there is none.
     fn allocated_at(&self, start: usize) -> usize {
         let pieces = self.devices.iter().filter_map(|device| device.memory.pieces.get(&start));
         pieces.map(|piece| piece.bytes).next().unwrap_or(0)
     }
 
-    /// Freed when the stream gets there.
+    /// Frees the memory when the stream gets there.
     pub(super) fn free_on(&mut self, start: usize, stream: Handle) -> Outcome {
         let stream = self.find_stream(stream)?;
         match self.check_range(start, 1) {
@@ -213,7 +217,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What is free on the current device, and what it has in all.
+    /// Returns the free and the total memory of the current device.
     pub(super) fn memory_info(&self) -> Outcome<(usize, usize)> {
         let memory = &self.devices[self.current()?].memory;
         Ok((memory.limit - memory.used, memory.limit))

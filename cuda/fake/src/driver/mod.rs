@@ -1,5 +1,5 @@
-//! The driver: one state behind one lock. Nothing moves but by steps, and nothing makes steps but driver calls (and the
-//! ticker, if asked for), so that a seed and a program's calls make one schedule.
+//! The driver: one state behind one lock. Work progresses only in steps, and only driver calls (and the ticker, if
+//! enabled) make steps, so that a seed and a program's calls determine the schedule.
 
 mod code;
 mod controls;
@@ -19,21 +19,21 @@ use std::time::Duration;
 use crate::control::{Live, Options, Skip};
 use code::Outcome;
 
-/// What CUDA's handles are here: numbers that were never given out before. Nobody follows them.
+/// The representation of CUDA's handles: numbers that are never reused. They are never dereferenced.
 type Handle = usize;
 
-/// The primary context of device 0; those of the others follow at this distance.
+/// The handle of device 0's primary context; those of the other devices follow at this distance.
 const FIRST_CONTEXT: Handle = 0xc0_0000;
 const CONTEXTS: Handle = 0x100;
-/// So many violations are kept.
+/// The maximum number of violations that are kept.
 const MOST_VIOLATIONS: usize = 1000;
 
 pub(crate) struct Driver {
     options: Options,
     random: Random,
-    /// Which of the streams makes most steps at present.
+    /// Determines which stream currently makes most of the steps.
     ahead: u32,
-    /// Which reset this is; a ticker of an earlier one ends.
+    /// The number of the reset; a ticker from an earlier one exits.
     round: u64,
     initialised: bool,
     held: bool,
@@ -50,23 +50,23 @@ pub(crate) struct Driver {
     watches: BTreeMap<String, Vec<kernel::Watch>>,
     last_handle: Handle,
 
-    /// Steps made. The driver's only clock; a step is a microsecond to those who ask.
+    /// The number of steps made. This is the driver's only clock; a step counts as a microsecond in reported times.
     now: u64,
     streams_made: u64,
     jobs_made: u64,
     calls: u64,
     counts: BTreeMap<&'static str, u64>,
     pageable_copies: u64,
-    /// Not given back before the context went away.
+    /// Resources that were not released before their context was destroyed.
     lost: Live,
     violations: Vec<String>,
     trace: Vec<String>,
 }
 
 struct Device {
-    /// How often the primary context is retained.
+    /// The reference count of the primary context.
     retained: u32,
-    /// An error that stays, as after a kernel's wild access.
+    /// A sticky error, as after an illegal memory access of a kernel.
     broken: Option<u32>,
     memory: memory::DeviceMemory,
 }
@@ -87,7 +87,7 @@ fn lock() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every driver call comes through here: it is counted, failed if that was asked for, and the streams make some steps.
+/// Wraps every driver call: counts it, fails it if a failure is injected, and makes some steps of the streams.
 fn call(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     let mut driver = lock();
     driver.calls += 1;
@@ -100,7 +100,7 @@ fn call(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     body(&mut driver).err().unwrap_or(0)
 }
 
-/// As [`call`], once `cuInit` was called.
+/// Like [`call`], but fails unless `cuInit` was called before.
 fn call_after_init(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     call(name, |driver| if driver.initialised { body(driver) } else { Err(code::NOT_INITIALIZED) })
 }
@@ -139,8 +139,8 @@ impl Driver {
         }
     }
 
-    /// See [`Fake::reset`](crate::Fake::reset). Handles go on where they were, so that old ones are never taken for
-    /// new.
+    /// See [`Fake::reset`](crate::Fake::reset). Handles continue from the last one, so that an old handle is never
+    /// mistaken for a new one.
     fn reset(&mut self, options: Options) -> Live {
         let left = self.live();
         let next = Self::new(options, self.round + 1, self.last_handle);
@@ -207,12 +207,12 @@ impl Driver {
         }
     }
 
-    /// The device of this ordinal.
+    /// Returns the device with this ordinal.
     fn device(&mut self, ordinal: i32) -> Outcome<&mut Device> {
         usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get_mut(ordinal)).ok_or(code::INVALID_DEVICE)
     }
 
-    /// The device whose context is current to the calling thread.
+    /// Returns the device whose context is current on the calling thread.
     fn current(&self) -> Outcome<usize> {
         let context = CURRENT.get();
         if context == 0 {
@@ -240,7 +240,8 @@ impl Driver {
         Ok(FIRST_CONTEXT + ordinal as usize * CONTEXTS)
     }
 
-    /// With the last release the context goes away, after its work was done, and all that was made in it.
+    /// Releases a context once. The last release destroys it, after its work is done, with everything that was
+    /// created in it.
     fn release(&mut self, ordinal: i32) -> Outcome {
         match self.device(ordinal)?.retained {
             0 => return Err(code::INVALID_CONTEXT),
@@ -261,7 +262,7 @@ impl Driver {
         let memory = memory::DeviceMemory::new(self.options.memory_bytes);
         self.devices[device] = Device { retained: 0, broken: None, memory };
         let after = self.live();
-        // `before` and `after` both hold what was lost earlier.
+        // `before` and `after` both include what was lost earlier.
         self.lost.streams += before.streams - after.streams;
         self.lost.events += before.events - after.events;
         self.lost.modules += before.modules - after.modules;
@@ -272,7 +273,7 @@ impl Driver {
     }
 }
 
-/// Makes steps beside the program's calls, until the next reset.
+/// Makes steps concurrently with the program's calls, until the next reset.
 fn tick(round: u64) {
     loop {
         let mut driver = lock();
@@ -285,11 +286,11 @@ fn tick(round: u64) {
     }
 }
 
-/// SplitMix64: small, and good enough to draw schedules from.
+/// SplitMix64: small, and good enough to generate schedules.
 struct Random(u64);
 
 impl Random {
-    /// A number from 0 to `most`.
+    /// Returns a number from 0 to `most`, inclusive.
     fn up_to(&mut self, most: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Streams: queues of work that is done in small steps, by whichever stream the generator picks.
+//! Streams: queues of work that is done in small steps; the generator picks the stream of each step.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,16 +14,16 @@ pub(super) struct Stream {
     device: usize,
     name: String,
     kind: Kind,
-    /// Its handle is gone; what it was told is still done.
+    /// Whether its handle was destroyed; work that is already enqueued is still done.
     destroyed: bool,
-    /// Has had a copy to the device.
+    /// Whether a copy to the device was ever enqueued.
     carries_copies: bool,
     queue: VecDeque<Job>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Stream 0 of a context: it and the blocking ones wait for each other.
+    /// Stream 0 of a context. It and the blocking streams wait for each other.
     Legacy,
     /// The default stream of one thread. Blocking.
     PerThread(usize),
@@ -33,10 +33,10 @@ enum Kind {
 
 /// A piece of work in a stream's queue.
 pub(super) struct Job {
-    /// In which order all streams' jobs were enqueued, from 1.
+    /// The position in the order in which the jobs of all streams were enqueued, from 1.
     number: u64,
     stream: String,
-    /// So many of its turns pass first.
+    /// The number of its turns that pass before it starts.
     late: u32,
     started: bool,
     work: Work,
@@ -48,11 +48,11 @@ pub(super) enum Work {
     Record(Mark),
     Wait(Mark),
     Kernel(Run),
-    /// Device memory, by its start, with its length.
+    /// Frees device memory: start and length.
     Free(usize, usize),
 }
 
-/// Bytes that a job reads or writes; device memory and host memory have no address in common.
+/// Bytes that a job reads or writes. Device memory and host memory have no addresses in common.
 pub(super) struct Access {
     pub(super) start: usize,
     pub(super) bytes: usize,
@@ -80,7 +80,7 @@ impl Job {
         self.accesses().iter().any(|access| access.overlaps(start, bytes))
     }
 
-    /// Whether the two must not run at once.
+    /// Returns whether the two jobs must not run concurrently.
     fn conflicts(&self, other: &Self) -> bool {
         let others = other.accesses();
         let clash = |a: &Access, b: &Access| (a.writes || b.writes) && a.overlaps(b.start, b.bytes);
@@ -102,7 +102,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// Which job on which stream.
+/// Identifies a job and its stream.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     number: u64,
@@ -120,7 +120,7 @@ impl Stream {
         self.device
     }
 
-    /// Created by the user, and not destroyed.
+    /// Returns whether the stream was created by the user and not destroyed.
     pub(super) fn is_users(&self) -> bool {
         matches!(self.kind, Kind::Blocking | Kind::NonBlocking) && !self.destroyed
     }
@@ -153,7 +153,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The stream that a caller's handle means; the default ones are made when they are first named.
+    /// Returns the stream that a caller's handle refers to. Default streams are created when they are first used.
     pub(super) fn find_stream(&mut self, stream: Handle) -> Outcome<Handle> {
         let device = self.current()?;
         let kind = match stream {
@@ -170,7 +170,7 @@ impl Driver {
         self.streams_made += 1;
         let name = match kind {
             Kind::Legacy => format!("legacy stream of device {device}"),
-            Kind::PerThread(_) => format!("a thread's own stream {}", self.streams_made),
+            Kind::PerThread(_) => format!("per-thread default stream {}", self.streams_made),
             Kind::Blocking | Kind::NonBlocking => format!("stream {}", self.streams_made),
         };
         let queue = VecDeque::new();
@@ -215,22 +215,22 @@ impl Driver {
         }
     }
 
-    /// Jobs that are not done.
+    /// Returns the number of jobs that are not done.
     pub(super) fn pending(&self) -> usize {
         self.streams.values().map(|stream| stream.queue.len()).sum()
     }
 
-    /// The first job that reads or writes these bytes and is not done.
+    /// Describes the first unfinished job that reads or writes these bytes.
     pub(super) fn user_of(&self, start: usize, bytes: usize) -> Option<String> {
         let mut jobs = self.streams.values().flat_map(Stream::jobs);
         jobs.find(|job| job.uses(start, bytes)).map(ToString::to_string)
     }
 
-    /// Makes steps until `done`.
+    /// Makes steps until `done` returns `true`.
     ///
     /// # Errors
     ///
-    /// A timeout if that will not come: the streams are held.
+    /// Returns a timeout if no step can be made, since the streams are held.
     pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Outcome {
         while !done(self) {
             if self.advance(1) == 0 {
@@ -240,7 +240,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes so many steps, or fewer if none is left that can be made. How many.
+    /// Makes `steps` steps, or fewer if no stream can make one. Returns the number of steps made.
     pub(super) fn advance(&mut self, steps: u64) -> u64 {
         for made in 0..steps {
             let ready = self.streams.values().filter(|stream| self.can_step(stream)).count();
@@ -256,8 +256,8 @@ impl Driver {
         steps
     }
 
-    /// One of so many streams. For some time one is often ahead of the others, then another one: even turns would hide
-    /// what comes of uneven ones.
+    /// Picks one of `ready` streams. For some time one stream makes most steps, then another one: an even
+    /// distribution would hide problems of uneven progress.
     fn choose(&mut self, ready: u32) -> u32 {
         if self.random.up_to(63) == 0 {
             self.ahead = self.random.up_to(u32::MAX);
@@ -295,7 +295,7 @@ impl Driver {
         }
     }
 
-    /// One step of a job. Whether it was the last.
+    /// Performs one step of a job. Returns whether it was the last.
     fn perform(&mut self, job: &mut Job) -> bool {
         let first = !std::mem::replace(&mut job.started, true);
         if first {
@@ -312,15 +312,16 @@ impl Driver {
             Work::Wait(_) => true,
             Work::Kernel(run) => self.run_kernel(run, place, first),
             Work::Free(start, _) => {
-                // What is wrong with it was said as a violation, and nobody waits for an answer.
+                // A problem was recorded as a violation, and no caller waits for a result.
                 let _ = self.free_now(*start);
                 true
             }
         }
     }
 
-    /// Two jobs that touch the same bytes, one of them writing, must come one after the other. The earlier one cannot
-    /// wait for the later, so if the later begins first or meanwhile, nothing keeps them apart.
+    /// Records a violation for each unfinished earlier job that conflicts with this one. Two jobs that access the
+    /// same bytes, at least one of them writing, must be ordered. The earlier one cannot wait for the later one, so
+    /// if the later one starts first or in between, they are not ordered.
     fn find_races(&mut self, job: &Job) {
         let others = self.streams.values().flat_map(Stream::jobs).filter(|other| other.number < job.number);
         let races: Vec<_> = others.filter(|other| other.conflicts(job)).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Copies, piece by piece and the last piece first: who trusts in an order or a moment is found out.
+//! Copies, piece by piece and the last piece first, to expose code that relies on the order or time of copying.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ pub(super) struct Copy {
     host: Side,
     bytes: usize,
     piece: usize,
-    /// Pieces still to be copied.
+    /// The number of pieces that are still to be copied.
     left: usize,
-    /// Of each piece of the host's bytes, when the copy was enqueued.
+    /// The hash of each piece of the host's bytes when the copy was enqueued.
     hashes: Vec<u64>,
     shut: bool,
     changed: bool,
@@ -24,7 +24,7 @@ pub(super) struct Copy {
 
 enum Side {
     Locked(usize),
-    /// Pageable memory was read when the copy was enqueued.
+    /// The contents of pageable memory, read when the copy was enqueued.
     Staged(Vec<u8>),
 }
 
@@ -54,7 +54,7 @@ impl Copy {
         }
     }
 
-    /// Offset and length of a piece.
+    /// Returns the offset and length of a piece.
     fn piece(&self, i: usize) -> (usize, usize) {
         (i * self.piece, self.piece.min(self.bytes - i * self.piece))
     }
@@ -101,12 +101,12 @@ impl Driver {
         Ok(())
     }
 
-    /// The device memory must be of the stream's device.
+    /// Checks that the range is allocated on the stream's device.
     fn check_for(&mut self, stream: Handle, start: usize, bytes: usize) -> Outcome {
         let own = self.streams[&stream].device();
         let problem = match self.check_range(start, bytes) {
             Ok(device) if device == own => return Ok(()),
-            Ok(device) => format!("a stream of device {own} is given memory of device {device}"),
+            Ok(device) => format!("a stream of device {own} uses memory of device {device}"),
             Err(problem) => problem,
         };
         self.violation(problem);
@@ -162,7 +162,7 @@ impl Driver {
         if copy.left > 0 {
             return false;
         }
-        // A real device may read any piece last: none may change before the end.
+        // A real device may read any piece last, so no piece may change before the end of the copy.
         if let (Side::Locked(host), true) = (&copy.host, copy.to_device) {
             let host = *host;
             for i in 0..copy.hashes.len() {
@@ -176,7 +176,7 @@ impl Driver {
         true
     }
 
-    /// Whether the piece is what it was when the copy was enqueued. Said once for each copy.
+    /// Records a violation if the piece has changed since the copy was enqueued, at most once for each copy.
     fn compare(&mut self, copy: &mut Copy, i: usize, now: u64, place: Place<'_>) {
         if now != copy.hashes[i] && !std::mem::replace(&mut copy.changed, true) {
             let (at, len) = copy.piece(i);

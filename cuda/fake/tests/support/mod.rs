@@ -1,15 +1,15 @@
-//! The driver's calls as tests write them: by their names, with handles as they come, and codes as numbers.
-#![allow(dead_code, unused_macros, unused_imports, reason = "every test takes what it needs")]
+//! Driver calls as tests write them: by name, with raw handles, and numeric codes.
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test uses some of it")]
 
 use std::ffi::c_void;
 
 pub(crate) use cudarc::driver::sys;
 use sys::{CUdeviceptr, CUevent, CUstream};
 
-/// A call of the driver; its code, 0 if all is well.
+/// Makes a driver call and returns its code, 0 on success.
 macro_rules! cu {
     ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: the fake driver checks what it is given, and memory that tests name outlives its copies.
+        // SAFETY: the fake driver checks its arguments, and the memory that tests pass outlives its copies.
         let result = unsafe { crate::support::sys::$name($($arg),*) };
         result as u32
     }};
@@ -22,7 +22,7 @@ pub(crate) const PORTABLE: u32 = 1;
 
 pub(crate) const NOT_READY: u32 = 600;
 
-/// Makes the primary context of a device current, retained once more.
+/// Retains the primary context of a device once more and makes it current.
 pub(crate) fn context(ordinal: i32) {
     assert_eq!(cu!(cuInit(0)), 0);
     let mut context = std::ptr::null_mut();
@@ -48,7 +48,7 @@ pub(crate) fn device_memory(bytes: usize) -> CUdeviceptr {
     start
 }
 
-/// Page-locked memory of the driver.
+/// Allocates page-locked memory through the driver.
 pub(crate) fn host_memory(bytes: usize) -> *mut u8 {
     let mut start = std::ptr::null_mut();
     assert_eq!(cu!(cuMemHostAlloc(&mut start, bytes, PORTABLE)), 0);
@@ -56,7 +56,7 @@ pub(crate) fn host_memory(bytes: usize) -> *mut u8 {
 }
 
 pub(crate) fn write(to: *mut u8, bytes: usize, value: u8) {
-    // SAFETY: tests give memory of at least so many bytes.
+    // SAFETY: tests pass memory of at least `bytes` bytes.
     unsafe { std::ptr::write_bytes(to, value, bytes) };
 }
 

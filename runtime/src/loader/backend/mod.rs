@@ -1,5 +1,5 @@
-//! The two ways in which batches come from the workers: through one ring that all of them share, or through a ring of each one's
-//! own.
+//! The two ways in which batches come from the workers: through one ring that all of them share, or through a separate
+//! ring for each worker.
 
 pub(crate) mod per_worker;
 pub(crate) mod shared;
@@ -21,39 +21,39 @@ use crate::wait::Until;
 /// The consumer's end of a loader's rings.
 #[expect(clippy::large_enum_variant, reason = "a loader has one, which never moves")]
 pub(crate) enum Backend<P> {
-    /// One ring: whoever is free claims rows of the next batch.
+    /// One ring: any free worker claims rows of the next batch.
     Shared(SharedRing<P>),
     /// A ring for each worker, which makes whole batches.
     PerWorker(PerWorker<P>),
 }
 
-/// What the consumer gets.
+/// The result of asking for the next batch.
 pub(crate) type Next<P> = Result<Got<P>, Nothing>;
 
-/// A batch, its number and its rows; it may have met errors.
+/// A batch, its number and its rows; it may have errors.
 pub(crate) struct Got<P> {
     pub(crate) lease: Lease<P>,
     pub(crate) task: usize,
     pub(crate) rows: usize,
 }
 
-/// Why the consumer gets no batch. Small, so that what it does get stays in registers.
+/// Why the consumer gets no batch. It is small, so that the batch in the other case stays in registers.
 pub(crate) enum Nothing {
     Failed {
         failure: Box<Failure>,
         task: usize,
     },
-    /// A batch that was never published, which no user code can cause.
+    /// A batch that was never published, which user code cannot cause.
     Lost {
         task: usize,
     },
-    /// Nothing yet, but the next call may have something.
+    /// No batch yet, but the next call may have one.
     Again,
     Empty,
     /// More batches are kept than there is memory for.
     Held,
-    /// The loader was stopped, or has lost its workers. What it had made ahead stays where it is, so that nothing of it counts as
-    /// delivered.
+    /// The loader was stopped, or has lost its workers. Batches made ahead stay in their slots, so that none of them
+    /// counts as delivered.
     Closed,
     End,
 }
@@ -61,9 +61,9 @@ pub(crate) enum Nothing {
 /// A pass to begin.
 pub(crate) struct Begin<'a> {
     pub(crate) request: Request,
-    /// How many batches are to come, if that is known.
+    /// The number of batches still to come, if that is known.
     pub(crate) left: Option<usize>,
-    /// What was delivered before.
+    /// The part of the pass that was already delivered.
     pub(crate) from: Option<&'a State>,
     pub(crate) deadline: &'a Until,
 }
@@ -72,11 +72,11 @@ pub(crate) struct Begin<'a> {
 pub(crate) struct Begun {
     /// Workers that could not begin, by number.
     pub(crate) failures: Vec<(usize, BoxError)>,
-    /// Whether nobody is left to load.
-    pub(crate) nobody_left: bool,
+    /// Whether no thread is left to load.
+    pub(crate) no_worker_left: bool,
 }
 
-/// Why a pass did not begin, or the one before it did not end.
+/// Why a pass did not begin, or the previous one did not end.
 pub(crate) enum NotBegun {
     /// The deadline passed first.
     Late,
@@ -84,7 +84,7 @@ pub(crate) enum NotBegun {
     TooMany,
 }
 
-/// Calls the same function of whichever it is.
+/// Calls the same function of either variant.
 macro_rules! either {
     ($self:expr, $end:ident => $call:expr) => {
         match $self {
@@ -95,17 +95,17 @@ macro_rules! either {
 }
 
 impl<P: Storage> Backend<P> {
-    /// Sees a pass to its end, of which this much was delivered: takes all that is still to come and throws it away.
+    /// Takes the rest of a pass, whose delivered part is `pass`, and discards it.
     pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
         either!(self, end => end.drain(pass, deadline))
     }
 
-    /// Begins a pass, once all workers have run their `worker_init`.
+    /// Begins a pass, after all workers have run their `worker_init`.
     pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         either!(self, end => end.begin(begin))
     }
 
-    /// The next batch or failure, if it is there; made now, if that is the caller's to do.
+    /// Returns the next batch or failure if it is ready; makes it now if the calling thread makes batches.
     #[inline(always)]
     pub(crate) fn try_next(
         &mut self,
@@ -116,7 +116,7 @@ impl<P: Storage> Backend<P> {
     ) -> Next<P> {
         match self {
             Self::Shared(end) => end.try_next(pass, cancel, pool, slab),
-            // Taken apart and put together: else the other way's would go where a call puts this one, which is memory.
+            // Taken apart and put together: otherwise the result of the other variant would also go through memory.
             Self::PerWorker(end) => match end.try_next(slab) {
                 Ok(Got { lease, task, rows }) => Ok(Got { lease, task, rows }),
                 Err(nothing) => Err(nothing),
@@ -124,17 +124,17 @@ impl<P: Storage> Backend<P> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`; `false` if the deadline passed first.
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
         either!(self, end => end.wait(deadline))
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Held`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Held`; `false` if the deadline passed first.
     pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
         either!(self, end => end.wait_for_release(deadline, slab))
     }
 
-    /// The batch whose cell is in a slot still, as there was no other to leave there.
+    /// Describes the batch whose cell is still in a slot, because there was no other to leave there.
     pub(crate) fn shared(&self) -> Option<Tag> {
         match self {
             Self::Shared(end) => end.empty.as_ref().map(|slot| slot.tag()),
@@ -142,29 +142,29 @@ impl<P: Storage> Backend<P> {
         }
     }
 
-    /// Whether the next batch is there.
+    /// Whether the next batch is ready.
     pub(crate) fn is_ready(&self) -> bool {
         either!(self, end => end.is_ready())
     }
 
-    /// How many finished batches there are.
+    /// The number of finished batches.
     pub(crate) fn ready(&self) -> usize {
         either!(self, end => end.ready())
     }
 
-    /// Lets workers begin nothing more of this pass.
+    /// Makes workers begin nothing more of this pass.
     pub(crate) fn seal(&self) {
         if let Self::Shared(end) = self {
             end.seal();
         }
     }
 
-    /// Sends the workers home.
+    /// Makes the workers end.
     pub(crate) fn close(&self) {
         either!(self, end => end.close());
     }
 
-    /// What stops the loader. It keeps none of its memory.
+    /// Returns a handle that stops the loader. It keeps none of the loader's memory.
     pub(crate) fn stopper(&self) -> Stopper {
         either!(self, end => end.stopper())
     }
@@ -174,18 +174,18 @@ impl<P: Storage> Backend<P> {
         either!(self, end => end.awaited(pass))
     }
 
-    /// Whether no batch will come any more once a worker has ended before its time.
-    pub(crate) fn cannot_go_on(&self) -> bool {
+    /// Whether no more batches will come once a worker has ended with a panic.
+    pub(crate) fn cannot_continue(&self) -> bool {
         match self {
-            // The others do its share, as long as there are any.
+            // The other workers take over its share, as long as there are any.
             Self::Shared(end) => end.is_closed(),
-            // Each has something to read that nobody else does.
+            // Each worker reads a part that no other worker reads.
             Self::PerWorker(_) => true,
         }
     }
 
-    /// Whether batches have the numbers that they were asked for by, in a pass of so many batches: those of an iterable dataset
-    /// are counted as they come, since workers at their end are asked in vain.
+    /// Whether batches have the numbers that they were asked for with, in a pass of `tasks` batches. Those of an
+    /// iterable dataset are counted as they come, since workers at their end return none.
     pub(crate) fn is_numbered(&self, tasks: Option<usize>) -> bool {
         matches!(self, Self::Shared(_)) || tasks.is_some()
     }

@@ -1,4 +1,4 @@
-//! How a loader is made of its options.
+//! Builds a loader from its options.
 
 pub(crate) mod per_worker;
 pub(crate) mod shared;

@@ -1,4 +1,4 @@
-//! How a loader whose workers each have a ring of their own is made of its options.
+//! Builds a loader whose workers each have a separate ring from its options.
 
 use std::sync::Arc;
 
@@ -43,15 +43,15 @@ use crate::sync::Mutex;
 use crate::wait::Waiter;
 
 impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
-    /// Checks the options, takes the memory and starts the workers.
+    /// Checks the options, allocates the memory and starts the workers.
     ///
-    /// To learn the fields of a sample it reads the first one of a pass of its own, as worker 0 (and if that has none, as
-    /// worker 1, and so on; with the worker's number for its seed), unless [`IterableDataset::fields`] says them: a dataset
-    /// whose samples come once only must.
+    /// To learn the fields of a sample it reads the first sample of a separate pass, as worker 0 (if that has none, as
+    /// worker 1, and so on; with the worker's number as its seed), unless [`IterableDataset::fields`] returns them. A
+    /// dataset whose samples can be read only once must do so.
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
     /// them.
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let draw = self.options.check(Workload::Iterable)?;
@@ -85,7 +85,7 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
-    /// [`build`](Self::build), where workers make batches [in turn](Self::round_robin).
+    /// Works like [`build`](Self::build), with workers that make batches [in turn](Self::round_robin).
     pub(crate) fn build_round_robin(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::RoundRobin(len))?;
@@ -110,8 +110,9 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
     }
 }
 
-/// The fields of an iterable dataset's samples: as it says, or as the first one has them that a worker would read. Workers
-/// are asked in turn, as some may have no samples, or may not be able to start; each for so many samples, if they are bad.
+/// Returns the fields of an iterable dataset's samples: those that it returns, or those of the first sample that a
+/// worker would read. Workers are tried in turn, as some may have no samples, or may not be able to start; each reads
+/// up to `tries` samples if they are bad.
 fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
@@ -119,11 +120,12 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
     let mut cx = Context::new(None);
     let mut failure = None;
     for id in 0..workers.max(1) {
-        // No base seed is drawn yet: that is for a pass to do.
+        // No base seed has been drawn yet; a pass does that.
         let worker = (workers > 0).then(|| WorkerInfo::new(id, workers, 0));
         let own = worker_info();
         set_worker_info(worker.or(own));
-        // Outside: what a function returns is leaked if a local of it panics as it is dropped (rust-lang/rust#47949).
+        // Declared outside of the closure: the return value of a function is leaked if one of its locals panics when it
+        // is dropped (rust-lang/rust#47949).
         let (mut cursor, mut fields) = (None, None);
         let first = probe(|| {
             let cursor = cursor.insert(dataset.iter(worker)?);
@@ -142,7 +144,7 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             Ok(())
         });
         set_worker_info(own);
-        // What is not wanted of these is dropped by itself: it may panic.
+        // Values that are not needed are dropped separately, since each may panic.
         let first = match ended {
             Ok(()) => first,
             Err(error) => {
@@ -160,13 +162,13 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
             Err(other) => dispose(other),
         }
     }
-    // A dataset without samples has no fields, and no batches either.
+    // A dataset without samples has no fields, but no batches either.
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
-/// Makes the memory of all batches: a cell for each slot of the links, or for the calling thread; one for each batch that
-/// is held; and with workers one more, to leave in a ring for the batch that is taken. `order` says what orders and indices
-/// take beside it.
+/// Makes the memory of all batches: a cell for each slot of the links, or for the calling thread; one for each batch
+/// that is held; and with workers one more, to leave in a ring for the batch that is taken. `order` returns the
+/// additional bytes for orders and indices.
 fn make_cells<D: Loadable, C: MakeSlots<D>>(
     options: &mut Options,
     collate: &mut C,
@@ -177,7 +179,7 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
     let hold = options.hold;
     let cells = |size: Size| size.ahead().saturating_add(hold).saturating_add(usize::from(size.workers > 0));
     options.check_slots(cells(options.size(rows)))?;
-    let beside = |size: Size, cells: usize| {
+    let overhead = |size: Size, cells: usize| {
         let links = size.prefetch.saturating_mul(size.workers).saturating_mul(Dispatch::<C::Payload>::PLACE);
         order(size).saturating_add(links).saturating_add(cells.saturating_mul(Cell::<C::Payload>::SIZE))
     };
@@ -187,7 +189,12 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
         fields,
         rows,
         slots: &mut |batch| {
-            options.settle_below_limit(usize::MAX, rows, batch, &MemoryBudget { slots: &cells, beside: &beside })?;
+            options.settle_below_limit(
+                usize::MAX,
+                rows,
+                batch,
+                &MemoryBudget { slots: &cells, overhead: &overhead },
+            )?;
             Ok(cells(options.size(rows)))
         },
         reserved,
@@ -196,18 +203,18 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
         spilling: spills.allowed,
         touchers: 0,
     })?;
-    let memory_ceiling = made.bytes.saturating_add(beside(options.size(rows), made.payloads.len()));
+    let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
     Ok(Cells { made, memory_ceiling, spills })
 }
 
-/// The memory of all batches, and what the whole loader takes with it.
+/// The memory of all batches, and the total memory of the loader.
 struct Cells<P> {
     made: MadeSlots<P>,
     memory_ceiling: usize,
     spills: Spills,
 }
 
-/// Starts the workers, and puts everything together.
+/// Starts the workers and assembles the loader.
 fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     mut options: Options,
     (cancel, activities): (Arc<CancelFlag>, Arc<[CachePadded<Activity>]>),
@@ -241,7 +248,7 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     for id in 0..workers {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
-            let cell = cells.next().expect("there is one for each slot");
+            let cell = cells.next().expect("there is a cell for each slot");
             Reply { cell, task: 0, outcome: Outcome::default(), mark: Mark::new() }
         };
         let items = any.clone().unwrap_or_else(waiter);

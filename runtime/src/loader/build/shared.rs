@@ -1,4 +1,4 @@
-//! How a loader is made of its options.
+//! Builds a loader whose workers share a ring from its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,26 +38,26 @@ use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
 use crate::wait::Waiter;
 
-/// At most so many parts of a batch, so that the counting of parts stays small change.
+/// The maximum number of parts of a batch, which keeps the cost of counting parts small.
 const MOST_PARTS: usize = 1024;
 
 impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
-    /// Checks the options, takes the memory and starts the workers.
+    /// Checks the options, allocates the memory and starts the workers.
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. Of several options that are wrong, torch's are named first, in the order in which torch checks
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
     /// them.
     pub fn build(self) -> Result<Loader<C::Output>, BuildError> {
         if self.options.round_robin { self.build_round_robin() } else { self.build_shared() }
     }
 
-    /// [`build`](Self::build), where whoever is free makes the next batch.
+    /// Works like [`build`](Self::build), with any free worker making the next batch.
     fn build_shared(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::Shared(len))?;
         let Options { num_workers: workers, in_order, timeout, pin_memory, .. } = self.options;
-        // Of batches that are read by an order there may be more, once their size is known.
+        // If batches are read by an order, there may be more slots once the size of a batch is known.
         let least = self.options.slots()?;
         let rows = draw.rows(len);
         let bulk = bulk(&self.dataset, rows, draw.batching);
@@ -67,9 +67,10 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let (hold, memory) = (options.hold, options.memory.take());
         let budget = MemoryBudget {
             slots: &|size| ring_slots(size.ahead(), hold),
-            beside: &|size, slots| {
+            overhead: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                // As if the cells that are in no slot had one, too: so that fewer ahead of an even number take no less.
+                // Counts slots for the cells that are in none, too, so that a smaller prefetch factor never takes more
+                // memory, even if the number of slots is rounded up.
                 let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Arc<Cell<C::Payload>>>>();
                 let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
@@ -80,7 +81,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             fields: &|| fields_of(&self.dataset),
             rows,
             slots: &mut |batch| {
-                // A user's iterator is asked for no more than torch would ask it for.
+                // A user's iterator is not asked for more than torch would ask it for.
                 let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
                 options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
                 options.slots()
@@ -89,24 +90,24 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             pin_memory,
             memory,
             spilling: spills.allowed,
-            // Nobody but the workers makes batches under a timeout, and it is not meant for this.
+            // With a timeout only workers make batches, and the timeout must not include touching memory.
             touchers: if timeout.is_zero() { workers } else { 0 },
         })?;
         let (ahead, slots) = (self.options.ahead(), made.payloads.len());
         let part_rows = match self.options.part_size {
             _ if !made.shared => rows,
             Some(part_size) => part_size.min(rows).max(rows.div_ceil(MOST_PARTS)),
-            // Nobody to share with, or a dataset that reads a whole batch at once.
+            // No other thread to share with, or a dataset that reads a whole batch at once.
             None if workers == 0 || bulk > 0 => rows,
             None => rows.div_ceil(MOST_PARTS),
         };
         let parts = rows.div_ceil(part_rows);
         let sizer = if self.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
-        // Who said how much to claim wants no other pace.
+        // With a given part size, workers claim at no other size.
         let watching = if self.options.part_size.is_none() { sizer.clone().watching() } else { sizer.clone() };
         let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
         let block = Block::of(&made.payloads);
-        let memory_ceiling = made.bytes.saturating_add((budget.beside)(self.options.size(rows), slots));
+        let memory_ceiling = made.bytes.saturating_add((budget.overhead)(self.options.size(rows), slots));
         let mut warnings = made.warnings;
         warnings.extend(self.options.many_workers());
         warnings.extend(draw.batching.no_batch(draw.len(len)));
@@ -180,14 +181,14 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
 }
 
 impl Options {
-    /// Whether workers will have to take turns on the cores.
+    /// Returns a warning if workers will have to take turns on the cores.
     pub(crate) fn many_workers(&self) -> Option<Warning> {
         let (workers, cores) = (self.num_workers, usable_cores());
         (workers > cores).then_some(Warning::ManyWorkers { workers, cores })
     }
 }
 
-/// Starts the watchdog, if there is to be one.
+/// Starts the watchdog, if there is a time limit.
 pub(crate) fn watchdog(
     patience: Option<Duration>,
     activities: &Arc<[CachePadded<Activity>]>,
@@ -196,18 +197,18 @@ pub(crate) fn watchdog(
     watchdog.transpose().map_err(|source| BuildError::Watchdog { source })
 }
 
-/// Indices that each thread keeps for bulk reads: those of a whole batch, or none where samples are read one by one, as they
-/// are without batches.
+/// Returns the number of indices that each thread keeps for bulk reads: those of a whole batch, or none if samples are
+/// read one by one, as they are without batches.
 pub(crate) fn bulk(dataset: &impl Dataset, rows: usize, batching: Batching) -> usize {
     if dataset.reads_many() && !batching.single { rows } else { 0 }
 }
 
-/// Bytes of the indices that each thread keeps for a bulk read of so many; `usize::MAX` if it is even more.
+/// Returns the bytes of the indices that all threads keep for bulk reads of `bulk` samples; `usize::MAX` on overflow.
 pub(crate) fn bulk_memory(bulk: usize, workers: usize) -> usize {
     bulk.saturating_mul(workers.saturating_add(1)).saturating_mul(size_of::<usize>())
 }
 
-/// Checks that there is memory for the order of a pass.
+/// Checks that there is enough memory for the order of a pass.
 pub(crate) fn check_order(bytes: usize) -> Result<(), BuildError> {
     match available_memory().filter(|&available| bytes as u64 > available) {
         Some(available) => Err(BuildError::OrderMemory { bytes, available }),

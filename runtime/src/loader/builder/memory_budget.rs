@@ -1,21 +1,21 @@
-//! What a loader takes in memory as a function of its size, and the size that fits below a limit.
+//! Computes the memory that a loader takes from its size, and the largest size that fits below a limit.
 
 use crate::arena::ALIGN;
 use crate::loader::collate::allocate::BatchBytes;
 use crate::loader::error::build::{BuildError, Fits};
 
-/// What decides how much memory a loader takes.
+/// The values that decide how much memory a loader takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) workers: usize,
-    /// Batches ahead for each of them.
+    /// Batches ahead for each worker.
     pub(crate) prefetch: usize,
     /// Rows of a whole batch.
     pub(crate) rows: usize,
 }
 
 impl Size {
-    /// Slots that are there to be filled while the caller holds its own.
+    /// The number of slots that can be filled while the caller holds its own batches.
     pub(crate) fn ahead(self) -> usize {
         self.prefetch.saturating_mul(self.workers).max(1)
     }
@@ -23,25 +23,26 @@ impl Size {
 
 /// The memory of a loader, item by item.
 pub(crate) struct MemoryBudget<'a> {
-    /// How many slots there are.
+    /// The number of slots of a loader of this size.
     pub(crate) slots: &'a dyn Fn(Size) -> usize,
-    /// Bytes of all but the arena, with so many slots.
-    pub(crate) beside: &'a dyn Fn(Size, usize) -> usize,
+    /// Bytes of everything except the arena, with this number of slots.
+    pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
 }
 
 impl MemoryBudget<'_> {
-    /// Bytes of all; without an arena if the engine does not know what a batch takes.
+    /// Bytes in total; without an arena if the engine does not know the size of a batch.
     fn total(&self, size: Size, batch: Option<BatchBytes<'_>>) -> usize {
         let slots = (self.slots)(size);
         let arena = batch.map_or(0, |bytes| {
             let bytes = bytes(size.rows).saturating_mul(slots).max(1);
             bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
         });
-        (self.beside)(size, slots).saturating_add(arena)
+        (self.overhead)(size, slots).saturating_add(arena)
     }
 
-    /// The greatest prefetch factor with which no more than `limit` bytes are taken, up to the one that `size` has; or that
-    /// one itself, if it `must` be it. `fewest` says how many workers the other options need.
+    /// Returns the greatest prefetch factor, up to that of `size`, with which the loader takes no more than `limit`
+    /// bytes. If `must` is set, only the prefetch factor of `size` itself will do. `fewest` is the number of workers
+    /// that the other options need.
     pub(crate) fn prefetch(
         &self,
         limit: usize,
@@ -71,13 +72,13 @@ impl MemoryBudget<'_> {
         Err(BuildError::MemoryLimit {
             limit,
             needed: self.total(asked, batch),
-            beside: (self.beside)(asked, (self.slots)(asked)),
+            beside: (self.overhead)(asked, (self.slots)(asked)),
             fits: advice.unwrap_or(Fits::Nothing),
         })
     }
 }
 
-/// The greatest number in a range that fits, if all below one that fits do, too.
+/// Returns the greatest number in a range that fits, provided that every number below one that fits also fits.
 fn greatest(range: std::ops::Range<usize>, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (range.start, range.end);
     if low >= high || !fits(low) {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_number_that_fits_is_found_wherever_it_is() {
+    fn greatest_finds_the_largest_number_that_fits() {
         for end in 0..20 {
             for most in 0..25 {
                 let expected = (3..end).rfind(|&n| n <= most);

@@ -25,14 +25,14 @@ use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSampler, Sampler};
 use crate::wait::WaitStrategy;
 
-/// The options of a [`Loader`]; [`build`](Self::build) makes it.
+/// The options of a [`Loader`]; [`build`](Self::build) builds it.
 ///
 /// | option | default | |
 /// |---|---|---|
 /// | [`batch_size`](Self::batch_size) | 1 | samples in a batch; `None`: no batches |
 /// | [`shuffle`](Self::shuffle) | false | a new permutation each pass |
-/// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | an order of one's own |
-/// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | batches of one's own |
+/// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | a custom order |
+/// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | custom batches |
 /// | [`num_workers`](Self::num_workers) | 0 | threads; 0: all in the calling thread |
 /// | [`prefetch_factor`](Self::prefetch_factor) | 2, or more if batches are small | batches in the ring for each worker |
 /// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
@@ -41,19 +41,19 @@ use crate::wait::WaitStrategy;
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
 /// | [`timeout`](Self::timeout) | none | how long one batch may take |
 /// | [`watchdog`](Self::watchdog) | none | how long one sample may take before it is reported |
-/// | [`in_order`](Self::in_order) | true | batches in order, or as they are finished |
+/// | [`in_order`](Self::in_order) | true | batches in order, or as they finish |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
-/// | [`memory`](Self::memory) | pages of its own | the batches' memory, made by you |
-/// | [`memory_limit`](Self::memory_limit) | none | the most bytes that the loader may take |
-/// | [`on_overflow`](Self::on_overflow) | an error | packed samples that find no room in their batch |
+/// | [`memory`](Self::memory) | pages of the loader's own | the batches' memory, allocated by you |
+/// | [`memory_limit`](Self::memory_limit) | none | the maximum number of bytes that the loader may take |
+/// | [`on_overflow`](Self::on_overflow) | an error | what to do with packed samples that do not fit into their batch |
 /// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
-/// | [`help`](Self::help) | mostly | whether the caller works while it waits |
+/// | [`help`](Self::help) | mostly | whether the caller loads while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
-/// | [`on_held`](Self::on_held) | grow | what happens when more batches are kept than that |
+/// | [`on_held`](Self::on_held) | grow | what to do when more batches are kept than `hold` |
 /// | [`collate`](Self::collate) | stack | a batch of any type |
-/// | [`on_error`](Self::on_error) | raise | what becomes of bad samples |
+/// | [`on_error`](Self::on_error) | raise | what to do with bad samples |
 #[derive(Debug)]
 pub struct Builder<D, C = Stack> {
     pub(crate) dataset: D,
@@ -66,11 +66,11 @@ impl<D: Loadable> Builder<D> {
         Self { dataset, collate: Stack, options: Options::new() }
     }
 
-    /// Makes batches by a function of the samples; a pass then gives what it returns.
+    /// Makes batches with a function of the samples; a pass then returns the function's results.
     ///
-    /// Each batch is collated by one worker, from its samples one after the other. What the function leaves of them is
-    /// passed over. Only asking shows that an iterable dataset is at its end, so that there the function may find no sample
-    /// at all; whatever it then makes or says is thrown away.
+    /// Each batch is collated by one worker, which reads its samples sequentially. Samples that the function does not
+    /// take are skipped. The end of an iterable dataset is only known once a further sample is asked for, so the
+    /// function may be called without any sample there; its result, or error, is then discarded.
     ///
     /// ```
     /// use slotline::Loader;
@@ -101,10 +101,10 @@ impl<D: Loadable> Builder<D> {
 }
 
 impl<D, F, T> Builder<D, With<F, T>> {
-    /// How a batch of the collate function's is pinned, if [`pin_memory`](Self::pin_memory) is asked for: this is run on
-    /// each batch, by the worker that made it (torch's custom pin method).
+    /// Sets how a batch from the collate function is pinned if [`pin_memory`](Self::pin_memory) is on: the worker that
+    /// made the batch calls `pin` on it (torch's custom pin method).
     ///
-    /// Without it `pin_memory` has nothing to lock, and says so in a [warning](Loader::warnings).
+    /// Without it `pin_memory` has nothing to lock, which is a [warning](Loader::warnings).
     pub fn pin_memory_with(mut self, pin: impl Fn(&mut T) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.collate.pin = Some(Box::new(pin));
         self
@@ -112,35 +112,37 @@ impl<D, F, T> Builder<D, With<F, T>> {
 }
 
 impl<D, C> Builder<D, C> {
-    /// How many samples a batch has. Memory is taken for no more than the dataset has.
+    /// Sets the number of samples in a batch. If it is more than the dataset has, memory is taken only for the samples
+    /// of the dataset.
     ///
-    /// `None`: no batches. A pass then gives the samples themselves, as [`Batch`](crate::loader::Batch)es whose tensors lack the
-    /// batch dimension, and a [collate](Self::collate) function gets one sample.
+    /// With `None` there are no batches. A pass then returns the samples themselves, as
+    /// [`Batch`](crate::loader::Batch)es whose tensors lack the batch dimension, and a [collate](Self::collate)
+    /// function gets one sample.
     pub fn batch_size(mut self, samples: impl Into<Option<usize>>) -> Self {
         self.options.batch_size = samples.into();
         self
     }
 
-    /// Whether each pass has a new random order: torch's, for the same generator.
+    /// Sets whether each pass has a new random order. For the same generator it is the order that torch draws.
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.options.shuffle = shuffle;
         self
     }
 
-    /// The order of the passes; excludes `shuffle`.
+    /// Sets the sampler that draws the order of the passes; excludes `shuffle`.
     ///
-    /// A sampler without a generator of its own draws from a copy of the process's default one, which then goes on by as
-    /// many draws: so the sampler may itself use loaders, and other threads don't wait for it.
+    /// A sampler without its own generator draws from a copy of the process's default one, which is then advanced by
+    /// the same number of draws. So the sampler may itself use loaders, and other threads don't wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
         self.options.sampler = Some(Sampling::Drawn(Box::new(sampler)));
         self
     }
 
-    /// The order of the passes as an iterator of your own, made anew for each pass; excludes `shuffle`.
+    /// Sets the order of the passes by an iterator, which `make` creates for each pass; excludes `shuffle`.
     ///
-    /// It may be endless: it is asked for the indices of a batch when a thread begins that batch, by that thread, and so at
-    /// most as far ahead as the loader loads ahead. If it panics, that is [`Error::Sampler`](crate::loader::Error::Sampler) in the
-    /// place of the batch, and the pass ends there.
+    /// The iterator may be endless. A thread that begins a batch asks it for the indices of that batch, so it is at
+    /// most as far ahead as the loader loads ahead. If it panics, that is
+    /// [`Error::Sampler`](crate::loader::Error::Sampler) instead of the batch, and the pass ends there.
     ///
     /// ```
     /// use slotline::Loader;
@@ -161,9 +163,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Batches of a sampler's indices; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    /// Sets a sampler whose indices are grouped into batches; excludes `batch_size`, `shuffle`, `sampler` and
+    /// `drop_last`.
     ///
-    /// For batches that differ in their size, or are chosen in another way, see
+    /// For batches that differ in size, or are chosen in another way, see
     /// [`batch_sampler_iter`](Self::batch_sampler_iter).
     pub fn batch_sampler<S: Sampler + 'static>(mut self, sampler: BatchSampler<S>) -> Self {
         let (sampler, batch_size, drop_last) = sampler.into_parts();
@@ -171,11 +174,12 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Batches as an iterator of your own gives them, lists of indices of at most `max_batch_size`, made anew for each
+    /// Sets the batches by an iterator over lists of at most `max_batch_size` indices, which `make` creates for each
     /// pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// Like that of [`sampler_iter`](Self::sampler_iter) it may be endless. A longer list than it said is
-    /// [`Error::LongBatch`](crate::loader::Error::LongBatch), an empty one a batch without samples.
+    /// The iterator may be endless, as with [`sampler_iter`](Self::sampler_iter). A list that is longer than
+    /// `max_batch_size` is [`Error::LongBatch`](crate::loader::Error::LongBatch); an empty one is a batch without
+    /// samples.
     ///
     /// ```
     /// use slotline::Loader;
@@ -199,39 +203,39 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// How many threads load. With 0 all is done in the calling thread.
+    /// Sets the number of threads that load. With 0, the calling thread does all the work.
     pub fn num_workers(mut self, threads: usize) -> Self {
         self.options.num_workers = threads;
         self
     }
 
-    /// How many batches are loaded ahead for each worker. Needs a worker.
+    /// Sets the number of batches that are loaded ahead for each worker. Needs a worker.
     ///
-    /// Unless said, it is 2; or of small batches as many as fit into 64 KiB, up to 32, where a dataset is read by index and
-    /// [in order](Self::in_order), not through a user's iterator of indices or a [collate function](Self::collate), and not
-    /// [in turn](Self::round_robin).
+    /// The default is 2. For small batches it is as many as fit into 64 KiB, up to 32, if a dataset is read by index
+    /// and [in order](Self::in_order), without a user's iterator of indices, a [collate function](Self::collate) or
+    /// [`round_robin`](Self::round_robin).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
         self
     }
 
-    /// Whether the workers make batches in turn, as torch's do: batch `i` is made by worker `i mod num_workers` as long as
-    /// batches are taken in order, and a worker keeps up to [`prefetch_factor`](Self::prefetch_factor) batches that it was asked
-    /// for, even if it is stuck at the first of them and the others have nothing to do.
+    /// Sets whether the workers make batches in turn, as torch's do: worker `i mod num_workers` makes batch `i` as long
+    /// as batches are taken in order. A worker keeps up to [`prefetch_factor`](Self::prefetch_factor) batches that it
+    /// was asked for, even if it is stuck at the first of them while the other workers are idle.
     ///
-    /// For those who rely on who makes what. Off, as by default, whoever is free makes the next batch; that is faster, and the
-    /// first batch is made by all workers together. `part_size`, `help` and an iterator as sampler do not go with it. Over an
-    /// iterable dataset, workers make batches in turn in any case.
+    /// Use it if you rely on which worker makes which batch. It is off by default: the next free worker makes the next
+    /// batch, which is faster, and all workers make the first batch together. It excludes `part_size`, `help` and an
+    /// iterator as sampler. Over an iterable dataset, workers always make batches in turn.
     pub fn round_robin(mut self, in_turn: bool) -> Self {
         self.options.round_robin = in_turn;
         self
     }
 
-    /// Whether workers are the same ones from pass to pass.
+    /// Sets whether workers count as the same ones from pass to pass.
     ///
-    /// The threads are, in any case. What it decides is what torch's workers bring with them: if it is off, each pass draws
-    /// a new base seed and runs [`worker_init`](Self::worker_init) again, as for new workers; if it is on, the first pass
-    /// draws the only base seed, and a worker runs its `worker_init` once.
+    /// The threads always are. This option decides the behaviour that comes with torch's workers. If it is off, each
+    /// pass draws a new base seed and runs [`worker_init`](Self::worker_init) again, as for new workers. If it is on,
+    /// only the first pass draws a base seed, and each worker runs its `worker_init` once.
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
         self.options.persistent_workers = persistent;
         self
@@ -239,91 +243,96 @@ impl<D, C> Builder<D, C> {
 
     /// Runs `init` in each worker before it loads anything in a pass (torch's `worker_init_fn`).
     ///
-    /// A pass begins when all workers have run it. A worker in which it fails, or panics, takes no part in the pass, which
-    /// begins with an [`Error::WorkerInit`](crate::loader::Error::WorkerInit) for each of these and goes on with the others; if
-    /// there are none, that was all. Where there is a `worker_init`, the calling thread does not [help](Self::help) unless
-    /// it is told to: it is no worker. Without workers `init` is not run, nor is it for the sample that `build` reads to learn
-    /// the fields, if the dataset does not say them.
+    /// A pass begins when all workers have run it. A worker in which `init` fails or panics takes no part in the pass,
+    /// which begins with an [`Error::WorkerInit`](crate::loader::Error::WorkerInit) for each such worker and continues
+    /// with the others; if no worker is left, the pass ends there. With a `worker_init`, the calling thread does not
+    /// [help](Self::help) unless `help(true)` is set, since it is not a worker. Without workers `init` is not run, and
+    /// neither is it for the sample that `build` reads to learn the fields if the dataset does not return them.
     ///
-    /// [`worker_info`](crate::worker_info) tells other code in the worker the same as `init` is told.
+    /// [`worker_info`](crate::worker_info) gives other code in the worker the value that `init` gets.
     pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.options.worker_init = Some(Box::new(init));
         self
     }
 
-    /// How many batches the caller means to keep while it asks for the next one: which ones, and for how long, does not matter.
+    /// Sets the number of batches that the caller keeps while it asks for the next one; which ones, and for how long,
+    /// does not matter.
     ///
-    /// There is memory for `max(prefetch_factor × num_workers, 1) + hold` batches from the start, or one more to make that
-    /// even. A loop that keeps no more than `hold` allocates nothing; one that does has the loader [grow](Self::on_held).
+    /// There is memory for `max(prefetch_factor × num_workers, 1) + hold` batches from the start, rounded up to an even
+    /// number. A loop that keeps no more than `hold` batches allocates nothing; with one that keeps more, the loader
+    /// [grows](Self::on_held).
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self
     }
 
-    /// How many samples of a batch a worker claims at once.
+    /// Sets the number of samples of a batch that a worker claims at once.
     ///
-    /// Without it threads measure what samples take: quick ones are claimed by the batch, slow ones one by one, so that
-    /// the first batch is made by all workers together and one slow sample holds up nothing else.
+    /// By default, threads measure how long samples take. Quick samples are claimed a batch at a time and slow ones one
+    /// by one, so that all workers make the first batch together and one slow sample holds up nothing else.
     pub fn part_size(mut self, samples: usize) -> Self {
         self.options.part_size = Some(samples);
         self
     }
 
-    /// Whether a last batch that is not full is left out.
+    /// Sets whether a last batch that is not full is left out.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.options.drop_last = drop_last;
         self
     }
 
-    /// How long the wait for one batch may take; zero (the default) is for ever.
+    /// Sets the maximum time to wait for one batch; zero (the default) means no limit.
     ///
-    /// Needs a worker, and the calling thread then does not work while it waits, since it could not be interrupted.
+    /// Needs a worker. With a timeout, the calling thread does not load while it waits, since it could not be
+    /// interrupted.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// Has a thread of its own (`slotline-watch`) look after the others: a sample that one of them is at for longer than this
-    /// is reported, once for each occasion, through `tracing` and in [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is
-    /// stopped; that is for the [`timeout`](Self::timeout). Zero is none.
+    /// Starts a thread (`slotline-watch`) that watches the others. If one of them spends longer than `patience` on a
+    /// sample, the sample is reported, once for each occasion, through `tracing` and in
+    /// [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is stopped; for that, see [`timeout`](Self::timeout).
+    /// Zero means no watchdog.
     ///
-    /// It looks four times in that time, but at most once in a millisecond, so that reports come up to a quarter of it late.
-    /// Where a dataset reads [many samples at once](crate::Dataset::get_many) they count as one, and an iterable dataset's
-    /// [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample. `worker_init`, and what draws indices, are
-    /// not looked after.
+    /// The watchdog checks four times per `patience`, but at most once per millisecond, so reports come up to a quarter
+    /// of `patience` late. If a dataset reads [many samples at once](crate::Dataset::get_many), they count as one
+    /// sample. An iterable dataset's [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample.
+    /// `worker_init`, and code that draws indices, are not watched.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
         self
     }
 
-    /// Whether batches come in order (the default), or as they are finished, so that a slow one holds up no other.
+    /// Sets whether batches come in order (the default), or as they finish, so that a slow one holds up no other.
     pub fn in_order(mut self, in_order: bool) -> Self {
         self.options.in_order = in_order;
         self
     }
 
-    /// Draws from a generator of the loader's own with this seed: the same as `generator(Generator::from_seed(seed))`.
+    /// Uses a separate generator with this seed: the same as `generator(Generator::from_seed(seed))`.
     pub fn seed(self, seed: u64) -> Self {
         self.generator(Generator::from_seed(seed))
     }
 
-    /// Where base seeds and permutations are drawn from, as with torch's `generator=`; else it is the process's
-    /// [default generator](crate::rng::default_generator).
+    /// Sets the generator from which base seeds and permutations are drawn, as with torch's `generator=`. The default
+    /// is the process's [default generator](crate::rng::default_generator).
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.options.generator = Some(generator.into());
         self
     }
 
-    /// Whether the memory of the batches is locked, so that it is never swapped out. If the system refuses, that is a
-    /// [warning](Loader::warnings).
+    /// Sets whether the memory of the batches is locked, so that it is never swapped out. If the system refuses, that
+    /// is a [warning](Loader::warnings).
     pub fn pin_memory(mut self, pin_memory: bool) -> Self {
         self.options.pin_memory = pin_memory;
         self
     }
 
-    /// Has the batches written into memory that `allocate` makes, of at least so many bytes: memory that a device can read,
-    /// say. It is asked by `build`, and once more for each batch that is [kept](Self::on_held) beyond what that is for;
-    /// [`pin_memory`](Self::pin_memory) does not concern it. In a forked process the loader is [lost](super#after-a-fork).
+    /// Writes the batches into memory that `allocate` returns, for example memory that a device can read. `allocate`
+    /// gets the least number of bytes to return. `build` calls it, and so does the loader for each batch that is
+    /// [kept](Self::on_held) beyond that memory. [`pin_memory`](Self::pin_memory) does not apply to it. In a forked
+    /// process the loader is [lost](super#after-a-fork).
     ///
     /// ```
     /// use slotline::Loader;
@@ -336,7 +345,7 @@ impl<D, C> Builder<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     ///
-    /// It does not go with a [collate function](Self::collate), which makes batches in memory of its own.
+    /// It excludes a [collate function](Self::collate), which makes batches in its own memory.
     pub fn memory<M: Memory>(
         mut self,
         mut allocate: impl FnMut(usize) -> Result<M, BoxError> + Send + 'static,
@@ -345,15 +354,15 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// The most bytes that [`memory_ceiling`](Loader::memory_ceiling) may say, with what [kept batches](Self::on_held) take on
-    /// top.
+    /// Sets the maximum of [`memory_ceiling`](Loader::memory_ceiling) plus the memory for
+    /// [kept batches](Self::on_held), in bytes.
     ///
-    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it is then the greatest one that fits, but not more than
-    /// without a limit. What does not fit at all is [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says
-    /// what would.
+    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it becomes the greatest one that fits, but no more
+    /// than without a limit. If nothing fits, `build` returns
+    /// [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says what would.
     ///
-    /// With a [collate function](Self::collate) only the engine's own memory is counted: what the function makes is not
-    /// known.
+    /// With a [collate function](Self::collate) only the engine's own memory is counted, since the size of the
+    /// function's results is not known.
     ///
     /// ```
     /// use slotline::Loader;
@@ -362,7 +371,7 @@ impl<D, C> Builder<D, C> {
     ///
     /// let megabytes = || Loader::builder(from_fn(100, |index, _| Ok([index as u8; 1 << 20]))).num_workers(2).hold(2);
     /// let loader = megabytes().batch_size(10).memory_limit(50 << 20).build()?;
-    /// // Six slots of 10 MiB would be what there is by default.
+    /// // The default would be six slots of 10 MiB.
     /// assert_eq!((loader.depth(), loader.memory_ceiling() <= 50 << 20), (4, true));
     /// let error = megabytes().batch_size(32).memory_limit(50 << 20).build().unwrap_err();
     /// assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::BatchSize { batch_size: 12, .. }, .. }));
@@ -373,9 +382,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// What becomes of a batch whose [packed](crate::sample::Packed) samples have more items than it has room for: an error
-    /// by default, or memory from the heap for this batch. A longer [`Ragged`](crate::sample::Ragged) or
-    /// [`Text`](crate::sample::Text) than its maximum is an error in any case.
+    /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for:
+    /// return an error, which is the default, or take memory from the heap for this batch. A
+    /// [`Ragged`](crate::sample::Ragged) or [`Text`](crate::sample::Text) that is longer than its maximum is always an
+    /// error.
     ///
     /// ```
     /// use slotline::Loader;
@@ -383,7 +393,7 @@ impl<D, C> Builder<D, C> {
     /// use slotline::loader::Overflow;
     /// use slotline::sample::Packed;
     ///
-    /// // Room for six numbers in a batch, and six to ten of them.
+    /// // Room for six numbers in a batch; the batches have six and ten.
     /// const NUMBERS: &[u8] = &[7; 5];
     /// let runs = from_fn(6, |index, _| Ok(Packed::new(&NUMBERS[..1 + index % 5], 2)));
     /// let mut loader = Loader::builder(runs).batch_size(3).on_overflow(Overflow::Spill).build()?;
@@ -397,19 +407,19 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Whether the calling thread works while it waits. Off, it never runs the dataset's code in a pass; without workers it
-    /// must.
+    /// Sets whether the calling thread loads while it waits. If this is off, the calling thread never runs the
+    /// dataset's code in a pass, except without workers, where it has to.
     ///
-    /// By default it does, except with [`in_order(false)`](Self::in_order), where it could be the one to get the slow sample
-    /// that must not stop the others, and with a [`worker_init`](Self::worker_init), which is not run there. With a
-    /// [`timeout`](Self::timeout) it never does.
+    /// It is on by default, except with [`in_order(false)`](Self::in_order), where the calling thread could get the
+    /// slow sample that must not hold up the others, and with a [`worker_init`](Self::worker_init), which is not run in
+    /// the calling thread. With a [`timeout`](Self::timeout) the calling thread never loads.
     pub fn help(mut self, help: bool) -> Self {
         self.options.help = Some(help);
         self
     }
 
-    /// What happens when more batches are kept than [`hold`](Self::hold) says and another one is asked for: more memory is taken,
-    /// or the call waits until another thread drops one of them, or it fails.
+    /// Sets what to do when more batches are kept than [`hold`](Self::hold) allows and another one is asked for: take
+    /// more memory, wait until another thread drops one of them, or fail.
     ///
     /// ```
     /// use slotline::Loader;
@@ -436,26 +446,26 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Which cores the workers run on.
+    /// Sets which cores the workers run on.
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.options.affinity = affinity;
         self
     }
 
-    /// What becomes of samples that cannot be read or written, and how many a pass may have.
+    /// Sets what to do with samples that cannot be read or written, and how many of them a pass may have.
     ///
-    /// The index of each is said once, through `tracing`, when its batch is delivered, and is in
-    /// [`Stats::bad_indices`](crate::loader::Stats::bad_indices). A batch keeps its number when those before it are passed over. A
-    /// collate function does not see bad samples, and if there is no other in a batch, whatever it makes or says is thrown
-    /// away. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) is then no failure of a sample, but the hints of that
-    /// batch end with it. Of a [bulk read](crate::Dataset::get_many) that fails the first sample that was not put is the bad
-    /// one, and the read begins anew after it.
+    /// The index of each is reported once, through `tracing`, when its batch is delivered, and listed in
+    /// [`Stats::bad_indices`](crate::loader::Stats::bad_indices). A batch keeps its number if batches before it are
+    /// skipped. A collate function does not see bad samples; if a batch has no others, the function's result or error
+    /// is discarded. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) then does not count as a failed sample,
+    /// but ends the hints for that batch. If a [bulk read](crate::Dataset::get_many) fails, the first sample that it
+    /// did not put is the bad one, and a new read starts after it.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
         self
     }
 
-    /// How threads wait for each other.
+    /// Sets how threads wait for each other.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.options.wait_strategy = strategy;
         self

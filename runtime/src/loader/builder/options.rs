@@ -1,4 +1,4 @@
-//! The values of a loader's options, and whether they go together.
+//! The values of a loader's options, and the check that they are compatible.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,16 +17,18 @@ use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler};
 use crate::wait::WaitStrategy;
 
-/// At most so many threads: beyond it systems begin to run out of what a thread takes, and std then ends the process.
+/// The maximum number of threads. With more, systems begin to run out of what a thread needs, and std then aborts the
+/// process.
 const MOST_WORKERS: usize = 4096;
-/// At most so many slots.
+/// The maximum number of slots.
 const MOST_SLOTS: usize = 1 << 20;
-/// Batches in the ring for each worker, unless said, and the most of them if they are small: as many as make `SMALL` bytes.
+/// The default number of batches in the ring for each worker, and the maximum for small batches: as many as make
+/// `SMALL` bytes.
 const PREFETCH: usize = 2;
 const MOST_PREFETCH: usize = 32;
 const SMALL: usize = 64 << 10;
 
-/// Everything but what is loaded and how it is collated.
+/// All options except the dataset and the collation.
 pub(crate) struct Options {
     pub(crate) batch_size: Option<usize>,
     pub(crate) shuffle: bool,
@@ -55,24 +57,26 @@ pub(crate) struct Options {
     pub(crate) on_error: OnError,
 }
 
-/// What [`Builder::sampler`](crate::loader::Builder::sampler) and its like were given.
+/// The argument of [`Builder::sampler`](crate::loader::Builder::sampler) or
+/// [`sampler_iter`](crate::loader::Builder::sampler_iter).
 pub(crate) enum Sampling {
     Drawn(Box<dyn Sampler>),
     Iter(Make<dyn Iterator<Item = usize> + Send>),
 }
 
-/// What [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler) and its like were given.
+/// The argument of [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler) or
+/// [`batch_sampler_iter`](crate::loader::Builder::batch_sampler_iter).
 pub(crate) enum BatchSampling {
     Drawn { sampler: Box<dyn Sampler>, batch_size: usize, drop_last: bool },
     Iter { most: usize, make: Make<dyn Batches> },
 }
 
-/// What is to be loaded, as far as the options depend on it.
+/// What the loader loads, as far as the options depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Samples by index, claimed by whoever is free; so many.
+    /// Samples by index, claimed by any free thread; their number.
     Shared(usize),
-    /// Samples by index, dealt out in turn; so many.
+    /// Samples by index, dealt out in turn; their number.
     RoundRobin(usize),
     Iterable,
 }
@@ -108,13 +112,13 @@ impl Options {
         }
     }
 
-    /// Checks the options, torch's first and in torch's order, and says how indices are drawn.
+    /// Checks the options, torch's first and in torch's order, and returns how indices are drawn.
     pub(crate) fn check(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         self.check_workers()?;
         self.check_sampling(kind)?;
         let draw = self.draw(kind)?;
         if !self.timeout.is_zero() && self.num_workers == 0 {
-            let hint = "without workers nobody is left to notice the time; set num_workers or drop the timeout";
+            let hint = "without workers no thread can notice the time; set num_workers or drop the timeout";
             return clash("timeout", "num_workers = 0", hint);
         }
         self.check_ours(kind, &draw)?;
@@ -138,7 +142,7 @@ impl Options {
 
     fn check_sampling(&self, kind: Workload) -> Result<(), BuildError> {
         if kind == Workload::Iterable {
-            let hint = "an iterable dataset decides its order itself; drop the option, or shuffle in the dataset";
+            let hint = "an iterable dataset decides its own order; drop the option, or shuffle in the dataset";
             for (given, option) in [
                 (self.shuffle, "shuffle"),
                 (self.sampler.is_some(), "sampler"),
@@ -153,7 +157,7 @@ impl Options {
             return clash("sampler", "shuffle", "a sampler decides the order; drop shuffle");
         }
         if self.batch_sampler.is_some() {
-            let hint = "a batch sampler decides what is in a batch; drop the other option";
+            let hint = "a batch sampler decides the contents of a batch; drop the other option";
             for (given, option) in [
                 (self.batch_size != Some(1), "batch_size"),
                 (self.shuffle, "shuffle"),
@@ -166,13 +170,13 @@ impl Options {
             }
         }
         if self.batch_size.is_none() && self.drop_last {
-            let hint = "without batches there is no last one; set batch_size or drop drop_last";
+            let hint = "without batches there is no last batch; set batch_size or drop drop_last";
             return clash("batch_size = None", "drop_last", hint);
         }
         Ok(())
     }
 
-    /// Says where indices come from, and then checks the batch size, as torch does.
+    /// Decides where indices come from, and then checks the batch size, as torch does.
     fn draw(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         let sampler = match self.batch_sampler.take() {
             Some(BatchSampling::Drawn { sampler, batch_size, drop_last }) => {
@@ -187,7 +191,7 @@ impl Options {
             None => self.sampler.take(),
         };
         if let (Workload::Shared(len) | Workload::RoundRobin(len), true, None) = (kind, self.shuffle, &sampler) {
-            // As torch, which makes the sampler of a loader when it makes the loader.
+            // Like torch, which makes a loader's sampler together with the loader.
             RandomSampler::new(len)?;
         }
         let batch_size = match self.batch_size {
@@ -206,23 +210,23 @@ impl Options {
         Ok(IndexSource { from, batching, passes: 0 })
     }
 
-    /// Checks what becomes of bad samples; `known`: the length of a pass is known.
+    /// Checks the handling of bad samples; `known` says whether the length of a pass is known.
     pub(crate) fn check_on_error(&self, kind: Workload, known: bool) -> Result<(), BuildError> {
         if kind == Workload::Iterable && matches!(self.on_error, OnError::Replace(_)) {
-            let hint = "what has no index cannot be replaced by another; take OnError::Skip";
+            let hint = "a sample without an index cannot be replaced; use OnError::Skip";
             return clash("an iterable dataset", "OnError::Replace", hint);
         }
         match self.on_error.budget() {
             Budget::Share(share) if !(0.0..=1.0).contains(&share) => Err(BuildError::Share { share }),
             Budget::Share(_) if !known => {
-                let hint = "how many samples that is, is not known beforehand; take Budget::Samples";
+                let hint = "the number of samples is not known in advance; use Budget::Samples";
                 clash("Budget::Share", "a pass of unknown length", hint)
             }
             _ => Ok(()),
         }
     }
 
-    /// The checks of what torch does not have.
+    /// Checks the options that torch does not have.
     fn check_ours(&self, kind: Workload, draw: &IndexSource) -> Result<(), BuildError> {
         let cores = if let Affinity::Cores(cores) = &self.affinity { cores.len() } else { 1 };
         for (option, value) in
@@ -248,21 +252,21 @@ impl Options {
             return clash(
                 links,
                 "an iterator as sampler",
-                "without it whoever is free takes the next batch; drop round_robin",
+                "an iterator gives the next batch to any free worker; drop round_robin",
             );
         }
         Ok(())
     }
 
-    /// Batches that are loaded ahead for each worker.
+    /// The number of batches that are loaded ahead for each worker.
     pub(crate) fn prefetch(&self) -> usize {
         self.prefetch_factor.unwrap_or(PREFETCH)
     }
 
-    /// Decides how many batches are loaded ahead, if that was not said: the more the smaller they are, for then it costs
-    /// next to nothing, and a slow sample among quick ones has others of its kind to go with. Not in arrival mode: there a
-    /// slow sample holds up nobody, and each look for a slot takes the longer the more of them there are (a batch of 16
-    /// numbers by two workers took 1185 ns with 32, and 202 ns with 2).
+    /// Decides how many batches are loaded ahead, if that was not given. Smaller batches get a greater number: this
+    /// costs next to nothing, and a slow sample among quick ones can then overlap with other slow ones. In arrival mode
+    /// the number stays small: there a slow sample holds up no other batch, and finding a slot takes longer with more
+    /// slots (a batch of 16 numbers by two workers took 1185 ns with 32, and 202 ns with 2).
     pub(crate) fn settle_prefetch(&mut self, batch_bytes: usize) {
         let most = if self.in_order { MOST_PREFETCH } else { PREFETCH };
         let countable = MOST_SLOTS.saturating_sub(self.hold) / self.num_workers.max(1);
@@ -270,7 +274,7 @@ impl Options {
         self.prefetch_factor.get_or_insert(fits.max(PREFETCH));
     }
 
-    /// As [`settle_prefetch`](Self::settle_prefetch), but so that the memory is no more than the limit.
+    /// Works like [`settle_prefetch`](Self::settle_prefetch), but keeps the memory within the limit.
     pub(crate) fn settle_below_limit(
         &mut self,
         batch_bytes: usize,
@@ -288,24 +292,24 @@ impl Options {
         Ok(())
     }
 
-    /// The size of a loader whose batches have so many rows.
+    /// The size of a loader whose batches have this many rows.
     pub(crate) fn size(&self, rows: usize) -> Size {
         Size { workers: self.num_workers, prefetch: self.prefetch(), rows }
     }
 
-    /// Slots that are there to be filled while the caller holds its own.
+    /// The number of slots that can be filled while the caller holds its own batches.
     pub(crate) fn ahead(&self) -> usize {
         self.size(0).ahead()
     }
 
-    /// Slots of a ring that all workers share.
+    /// The number of slots of a ring that all workers share.
     pub(crate) fn slots(&self) -> Result<usize, BuildError> {
         let slots = ring_slots(self.ahead(), self.hold);
         self.check_slots(slots)?;
         Ok(slots)
     }
 
-    /// Checks that so many slots and workers can be counted.
+    /// Checks that the numbers of slots and workers are within their maximums.
     pub(crate) fn check_slots(&self, slots: usize) -> Result<(), BuildError> {
         for (option, value, most) in [
             ("num_workers", self.num_workers, MOST_WORKERS),
@@ -319,10 +323,10 @@ impl Options {
     }
 }
 
-/// Slots of a ring that all workers share, for so many batches ahead and so many that are held.
+/// Returns the number of slots of a ring that all workers share, for this many batches ahead and this many held.
 ///
-/// Their number is even: two threads that take turns then write into the slots that are in their own caches. With an odd
-/// number a shuffled gather of 50 KB batches by two threads took 1.5 times as long.
+/// It is even, so that two threads that take turns write into slots that are in their own caches. With an odd number a
+/// shuffled gather of 50 KB batches by two threads took 1.5 times as long.
 pub(crate) fn ring_slots(ahead: usize, hold: usize) -> usize {
     ahead.saturating_add(hold).checked_next_multiple_of(2).unwrap_or(usize::MAX)
 }
@@ -349,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_batches_are_loaded_further_ahead_but_not_beyond_the_slots_that_can_be_counted() {
+    fn small_batches_are_loaded_further_ahead_within_the_slot_limit() {
         let settled = |num_workers, hold, prefetch_factor, batch_bytes| {
             let mut options = Options { num_workers, hold, prefetch_factor, ..Options::new() };
             options.settle_prefetch(batch_bytes);

@@ -1,4 +1,4 @@
-//! Where a loader is, as plain data.
+//! A loader's position as plain data.
 
 pub(crate) mod state;
 pub(crate) mod tickets;

@@ -1,8 +1,8 @@
-//! Where a loader is, as plain data: what `state` gives and `load_state` takes.
+//! A loader's position as plain data: what `state` returns and `load_state` takes.
 //!
 //! A state holds no samples and no order. It says how far a pass was delivered, and where the generators were before
-//! anything of that pass was drawn; a loader that goes on from there draws the pass again, which gives the same one, and
-//! loads what is left of it.
+//! the pass was drawn. A loader that resumes from it draws the pass again, which gives the same pass, and loads the
+//! rest of it.
 
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
@@ -10,51 +10,52 @@ use crate::loader::error::state::StateError;
 use crate::loader::error::warning::Warning;
 use crate::rng::Place;
 
-/// The version of states that this crate writes, and the first one that it reads.
+/// The version of states that slotline writes, and the first version that it reads.
 ///
-/// Version 1 has the types' names for the names of samplers, and generators' places in two numbers.
+/// Version 1 uses type names as the names of samplers, and two numbers for a generator's place.
 pub(crate) const VERSION: u32 = 2;
 pub(crate) const FIRST_VERSION: u32 = 1;
 
-/// The most that is counted; on from there numbers could overflow.
+/// The maximum of any count; greater numbers could overflow.
 const MOST_COUNTED: usize = usize::MAX / 2;
 
-/// Where a loader is: which batches of which pass were delivered, and what it takes to go on with exactly the next one.
+/// A loader's position: which batches of which pass were delivered, and what is needed to continue with exactly the
+/// next one.
 ///
-/// [`Loader::state`] makes it, at any time, and [`Loader::load_state`] goes on from it. It
-/// is small (a few hundred bytes as JSON; of an iterable dataset some for each worker, and what its cursors save), and made
-/// to be stored: with the feature `serde` it implements `Serialize` and `Deserialize`. Its version is in it, and it can be read
-/// back on any machine.
+/// [`Loader::state`] returns it at any time, and [`Loader::load_state`] resumes from it. It is small (a few hundred
+/// bytes as JSON; for an iterable dataset also a few for each worker, and what its cursors save), and meant to be
+/// stored: with the feature `serde` it implements `Serialize` and `Deserialize`. It includes its version, and any
+/// machine can read it back.
 ///
-/// What it holds is how far the pass was **delivered**, that is, returned by `next`; errors in the places of batches count
-/// as delivered. Before the first pass, and after one that has come to its end (`next` said `None`), it is the start of the
-/// next pass.
+/// It says how far the pass was **delivered**, that is, returned by `next`; errors instead of batches count as
+/// delivered. Before the first pass, and after one that has ended (`next` returned `None`), it is the start of the next
+/// pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     pub(crate) version: u32,
     pub(crate) kind: DatasetKind,
-    /// `None` of an iterable dataset that does not know it.
+    /// `None` for an iterable dataset that does not know its length.
     pub(crate) dataset_len: Option<usize>,
-    /// `None`: samples by themselves.
+    /// `None` if samples are not batched.
     pub(crate) batch_size: Option<usize>,
     pub(crate) drop_last: bool,
     pub(crate) epoch: u32,
-    /// Delivered in this pass.
+    /// Batches delivered in this pass.
     pub(crate) batches: usize,
-    /// Batches that are not delivered, of those below the highest number that is; ascending.
+    /// Batches that were not delivered, below the highest number that was; ascending.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub(crate) missing: Vec<usize>,
-    /// Skipped samples in what was delivered of this pass.
+    /// Bad samples that were skipped or replaced in the delivered part of this pass.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) bad_samples: usize,
     pub(crate) start: PassOrigin,
-    /// Of an iterable dataset.
+    /// Only for an iterable dataset.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub(crate) streams: Option<Streams>,
 }
 
-/// What is loaded.
+/// The kind of dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -63,32 +64,32 @@ pub(crate) enum DatasetKind {
     Iterable,
 }
 
-/// Where everything was that a pass is drawn from, before anything was drawn.
+/// The state of everything that a pass is drawn from, before it was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct PassOrigin {
     /// The loader's own generator.
     pub(crate) generator: Option<Place>,
-    /// The process's default one, if it was drawn from.
+    /// The process's default generator, if it was drawn from.
     pub(crate) default_generator: Option<Place>,
-    /// Whether the first pass draws the only base seed.
+    /// Whether only the first pass draws a base seed.
     pub(crate) persistent: bool,
-    /// That seed, after the first pass.
+    /// That base seed; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
-    /// `None` of an iterable dataset.
+    /// `None` for an iterable dataset.
     pub(crate) sampler: Option<SavedSampler>,
 }
 
-/// A sampler.
+/// The saved state of a sampler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SavedSampler {
     pub(crate) name: String,
-    /// What it saved of itself, if it can.
+    /// What the sampler saved of itself, if it can.
     pub(crate) saved: Option<String>,
 }
 
-/// How far the workers of an iterable dataset were, in what was delivered.
+/// How far the workers of an iterable dataset were, in the delivered part of the pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Streams {
@@ -97,7 +98,7 @@ pub(crate) struct Streams {
     pub(crate) samples: usize,
     /// The worker whose batch comes next.
     pub(crate) turn: usize,
-    /// Of each worker; without any, of the calling thread.
+    /// One for each worker; without workers, one for the calling thread.
     pub(crate) workers: Vec<Stream>,
 }
 
@@ -113,29 +114,29 @@ pub(crate) struct Stream {
 }
 
 impl State {
-    /// The number of its pass, from 0.
+    /// The number of the state's pass, from 0.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// How many batches of the pass were delivered, errors in their places included.
+    /// The number of batches of the pass that were delivered, including errors instead of batches.
     pub fn batches(&self) -> usize {
         self.batches
     }
 
-    /// The number of the first batch that neither was delivered nor comes before one that was.
+    /// The number of the first batch that was not delivered and comes after all that were.
     pub(crate) fn next(&self) -> usize {
         self.batches.saturating_add(self.missing.len())
     }
 
-    /// A warning if an iterable dataset has to be read again up to here.
+    /// Returns a warning if an iterable dataset has to be read again up to here.
     pub(crate) fn fast_forward(&self) -> Option<Warning> {
         let mut streams = self.streams.iter().flat_map(|streams| &streams.workers);
         let slow = streams.any(|stream| !stream.ended && stream.samples > 0 && stream.saved.is_none());
         slow.then_some(Warning::FastForward { what: "the iterable dataset" })
     }
 
-    /// Checks what does not depend on the loader.
+    /// Checks everything that does not depend on the loader.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         let PassOrigin { generator, default_generator, persistent, base_seed, sampler } = &self.start;
         for (field, place) in [("generator", generator), ("default_generator", default_generator)] {
@@ -144,33 +145,33 @@ impl State {
             }
         }
         if generator.or(*default_generator).is_none() {
-            return Err(StateError::malformed("generator", "missing", "a pass is drawn from one"));
+            return Err(StateError::malformed("generator", "missing", "a pass is drawn from a generator"));
         }
         if *persistent && self.epoch > 0 && base_seed.is_none() {
-            return Err(StateError::malformed("base_seed", "missing", "with persistent workers there is one"));
+            return Err(StateError::malformed("base_seed", "missing", "persistent workers need one"));
         }
         let streams = self.streams.iter().flat_map(|streams| &streams.workers);
         let counts = [("batches", self.batches), ("bad_samples", self.bad_samples)];
         let counts = counts.into_iter().chain(streams.map(|stream| ("samples", stream.samples)));
         if let Some((field, count)) = counts.into_iter().find(|&(_, count)| count > MOST_COUNTED) {
-            return Err(StateError::malformed(field, count, "nobody can have counted so far"));
+            return Err(StateError::malformed(field, count, "no loader can count that far"));
         }
         let ascending = self.missing.is_sorted_by(|a, b| a < b);
         let within = self.missing.last().is_none_or(|&last| last < self.next());
         if !ascending || !within {
-            let reason = "it must list, in order, batches before the last one delivered";
+            let reason = "it must list, in ascending order, batches before the last one delivered";
             return Err(StateError::malformed("missing", format!("{:?}", self.missing), reason));
         }
         let iterable = self.kind == DatasetKind::Iterable;
         if iterable == sampler.is_some() {
-            let is = if iterable { "there" } else { "missing" };
-            return Err(StateError::malformed("sampler", is, "datasets by index have one, and others have none"));
+            let is = if iterable { "present" } else { "missing" };
+            return Err(StateError::malformed("sampler", is, "only datasets by index have one"));
         }
         match &self.streams {
-            None if iterable => Err(StateError::malformed("streams", "missing", "iterable datasets have some")),
-            Some(_) if !iterable => Err(StateError::malformed("streams", "there", "datasets by index have none")),
+            None if iterable => Err(StateError::malformed("streams", "missing", "iterable datasets need them")),
+            Some(_) if !iterable => Err(StateError::malformed("streams", "present", "datasets by index have none")),
             Some(_) if !self.missing.is_empty() => {
-                Err(StateError::malformed("missing", "there", "iterable datasets have none"))
+                Err(StateError::malformed("missing", "present", "iterable datasets have none"))
             }
             Some(streams) => streams.check(),
             None => Ok(()),
@@ -193,7 +194,7 @@ impl Streams {
     }
 }
 
-/// Checks that what was delivered is of a pass of so many batches.
+/// Checks that no more was delivered than a pass of `tasks` batches has.
 pub(crate) fn check_batches(state: &State, tasks: usize) -> Result<(), StateError> {
     if state.next() > tasks {
         return Err(StateError::malformed("batches", state.next(), format!("its pass has {tasks}")));

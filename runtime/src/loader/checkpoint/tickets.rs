@@ -1,30 +1,30 @@
-//! Which batches of a pass are delivered, and which one a ticket is for.
+//! Tracks which batches of a pass were delivered, and which batch a ticket is for.
 
 use crate::loader::checkpoint::state::State;
 
-/// Which batches of a pass were delivered, where these are not just the first ones.
+/// The batches of a pass that were delivered, if they are not only the first ones.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     /// One more than the highest number delivered.
     next: usize,
-    /// Numbers below it that were not, ascending.
+    /// Lower numbers that were not delivered, ascending.
     pub(crate) missing: Vec<usize>,
 }
 
 impl Gaps {
-    /// With memory for so many that were passed over.
+    /// Makes a value with memory for this many batches that were passed over.
     pub(crate) fn with_capacity(missing: usize) -> Self {
         Self { next: 0, missing: Vec::with_capacity(missing) }
     }
 
-    /// Begins a pass of which this much was delivered before.
+    /// Begins a pass; `state` says what was already delivered of it.
     pub(crate) fn start(&mut self, state: Option<&State>) {
         self.missing.clear();
         self.missing.extend(state.iter().flat_map(|state| &state.missing));
         self.next = state.map_or(0, State::next);
     }
 
-    /// Notes that a batch was delivered.
+    /// Records that a batch was delivered.
     pub(crate) fn note(&mut self, task: usize) {
         if task >= self.next {
             self.missing.extend(self.next..task);
@@ -35,24 +35,24 @@ impl Gaps {
     }
 }
 
-/// Which batch a ticket is for: after a resumption, first those that were passed over, and then those after the last one
-/// that was delivered.
+/// Maps tickets to batches: after a resume, first to those that were passed over, and then to those after the last
+/// delivered one.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    /// Batches delivered before.
+    /// Batches that were already delivered.
     pub(crate) done: usize,
     missing: Vec<usize>,
 }
 
 impl Tickets {
-    /// Begins a pass of which this much was delivered before.
+    /// Begins a pass; `state` says what was already delivered of it.
     pub(crate) fn start(&mut self, state: Option<&State>) {
         self.done = state.map_or(0, State::batches);
         self.missing.clear();
         self.missing.extend(state.iter().flat_map(|state| &state.missing));
     }
 
-    /// The batch of a ticket.
+    /// Returns the batch of a ticket.
     #[inline(always)]
     pub(crate) fn task(&self, ticket: usize) -> usize {
         if ticket >= self.missing.len() { ticket + self.done } else { self.missing[ticket] }

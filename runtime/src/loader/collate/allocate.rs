@@ -1,4 +1,4 @@
-//! What the slots of a loader hold, and the memory for it.
+//! What the slots of a loader hold, and its memory.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -17,14 +17,14 @@ use crate::loader::error::warning::Warning;
 use crate::sample::{FIELD_ALIGN, Fields, Layout};
 use crate::sync::{Mutex, thread};
 
-/// How much memory a worker touches at once: the system takes about a tenth of a millisecond for that.
+/// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
 const STEP: usize = 2 << 20;
-/// Batches below this that come on top of the others are on the heap.
+/// Extra batches that are smaller than this are allocated on the heap.
 const HEAP: usize = 1 << 20;
-/// How many samples are tried to learn the fields.
+/// The maximum number of samples that are read to learn the fields.
 pub(crate) const PROBES: usize = 16;
 
-/// Bytes from slot to slot in the arena, if batches have so many rows; `usize::MAX` if that is no number.
+/// The bytes from one slot to the next in the arena, as a function of the rows of a batch; `usize::MAX` on overflow.
 pub(crate) type BatchBytes<'a> = &'a dyn Fn(usize) -> usize;
 
 /// Finds out the fields of a sample.
@@ -32,11 +32,11 @@ type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 
 type Owned = Arc<dyn Memory>;
 
-/// The user's way to make memory for so many bytes.
+/// The user's function that allocates memory for a number of bytes.
 pub(crate) struct Allocate(pub(crate) Box<dyn FnMut(usize) -> Result<Owned, BoxError> + Send>);
 
 impl Allocate {
-    /// Makes it, and sees that it is what [`Memory`] says.
+    /// Allocates memory, and checks that it is large enough and aligned as [`Memory`] requires.
     fn memory(&mut self, bytes: usize) -> Result<Owned, BuildError> {
         let failed = |source| BuildError::Allocate { bytes, source };
         let memory = probe(|| (self.0)(bytes)).map_err(failed)?;
@@ -57,21 +57,21 @@ impl Allocate {
     }
 }
 
-/// What slots are to be made.
+/// Describes the slots to make.
 #[doc(hidden)]
 pub struct SlotRequest<'a> {
     pub(crate) fields: Ask<'a>,
     pub(crate) rows: usize,
-    /// How many slots, if that is what each takes.
+    /// Returns the number of slots, given the size of each.
     pub(crate) slots: &'a mut dyn FnMut(Option<BatchBytes<'_>>) -> Result<usize, BuildError>,
     /// Bytes of memory to leave for other things.
     pub(crate) reserved: usize,
     pub(crate) pin_memory: bool,
-    /// What makes the memory, in the place of the loader.
+    /// The user's function that allocates the memory, if there is one.
     pub(crate) memory: Option<Allocate>,
     /// Whether packed fields may go to the heap.
     pub(crate) spilling: bool,
-    /// Workers that will touch the memory of what is not the first slot.
+    /// The number of workers that will touch the memory after the first slot.
     pub(crate) touchers: usize,
 }
 
@@ -81,12 +81,12 @@ impl fmt::Debug for SlotRequest<'_> {
     }
 }
 
-/// Slots made, and what they cost.
+/// The slots that were made, and what they cost.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct MadeSlots<P> {
     pub(crate) payloads: Vec<P>,
-    /// What makes another one.
+    /// Makes an additional slot.
     pub(crate) more: More<P>,
     pub(crate) bytes: usize,
     pub(crate) warnings: Vec<Warning>,
@@ -95,19 +95,19 @@ pub struct MadeSlots<P> {
     pub(crate) untouched: Option<Untouched>,
 }
 
-/// Memory of slots that the system has promised but not given yet: all but the first one's, if there are workers to see to
-/// it. They do so before their first claim and side by side, so that the first batch need not wait for it.
+/// Memory of slots that is mapped but not yet backed by pages: everything after the first slot, if there are workers to
+/// touch it. They do so in parallel before their first claim, so that the first batch does not need to wait for it.
 #[derive(Debug)]
 pub(crate) struct Untouched {
     pages: Arc<Pages>,
-    /// Where it begins: the bytes of the first slot.
+    /// The first untouched byte: the size of the first slot.
     first: usize,
-    /// Held while the loader is being built: starting a thread has to wait for one that gets memory.
+    /// Held while the loader is being built: starting a thread would have to wait for a thread that gets memory.
     pub(crate) building: Mutex<()>,
 }
 
 impl Untouched {
-    /// Gets a worker's share of it from the system, bit by bit and as long as nobody has closed the ring.
+    /// Touches a worker's share of the memory, step by step, until the ring is closed.
     pub(crate) fn touch(&self, worker: usize, workers: usize, closed: impl Fn() -> bool) {
         drop(self.building.lock().unwrap_or_else(PoisonError::into_inner));
         let end = self.pages.len();
@@ -116,13 +116,13 @@ impl Untouched {
                 return;
             }
             self.pages.populate(start.max(self.first)..end.min(start + STEP));
-            // The caller may be waiting for a core.
+            // Let the caller run if it is waiting for a core.
             thread::yield_now();
         }
     }
 }
 
-/// How the slots of a collation are made. Sealed, as [`Collate`] is.
+/// Makes the slots of a collation. Sealed, as [`Collate`] is.
 #[doc(hidden)]
 pub trait MakeSlots<D: Loadable>: Collate<D> {
     /// Makes the slots.
@@ -159,15 +159,15 @@ impl<D: Loadable> MakeSlots<D> for Stack {
         };
         let (bytes, shared) = (arena.len(), !layout.is_sequential());
         let payloads = (0..slots).map(|slot| {
-            // SAFETY: the slots divide the arena, and each is as long as the layout, rounded up.
+            // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
         let payloads = payloads.collect();
         let make = move || {
             let (arena, warning) = match &mut memory {
                 Some(allocate) => (allocate.memory(batch)?, None),
-                None if !has_room(batch) => return Err(format!("the system has no {batch} bytes left").into()),
-                // A mapping for each small batch would be too many for the system.
+                None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
+                // One mapping for each small batch would be too many for the system.
                 None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Owned, None),
                 None => {
                     let (pages, _, warning) = pages(batch, batch, pin_memory)?;
@@ -175,7 +175,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 }
             };
             let bytes = arena.len();
-            // SAFETY: the memory is new, and as long as the layout, rounded up.
+            // SAFETY: the memory is new, and has the size of the layout, rounded up.
             Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
         };
         let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
@@ -183,8 +183,8 @@ impl<D: Loadable> MakeSlots<D> for Stack {
     }
 }
 
-/// Pages for batches, of which the first bytes are touched and all are locked, if that is asked for; whether all were touched;
-/// and what there is to warn about.
+/// Maps pages for batches, touches the first bytes, and locks all pages if asked to. Returns the pages, whether all
+/// were touched, and a warning if they could not be locked.
 fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Option<Warning>), BuildError> {
     let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
     let all = pages.touch(first);
@@ -200,7 +200,7 @@ where
 {
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {
         if request.memory.is_some() {
-            let hint = "a collate function makes batches in memory of its own; drop one of the two";
+            let hint = "a collate function makes batches in its own memory; drop one of the two";
             return Err(BuildError::Clash { first: "memory", second: "collate", hint });
         }
         if !request.pin_memory {
@@ -214,12 +214,13 @@ where
     }
 }
 
-/// Bytes from slot to slot: whole pages, or where a batch is less than one, whole fields' alignments.
+/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
+/// alignment.
 fn slot_size(layout: usize) -> usize {
     layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }
 
-/// The fields of a sample: as the dataset says, or as the first readable one has them.
+/// Returns the fields of a sample: those that the dataset returns, or those of the first readable sample.
 pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
@@ -228,14 +229,15 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     let mut failure = None;
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);
-        // Outside: what a function returns is leaked if a sample in it panics as it is dropped (rust-lang/rust#47949).
+        // Declared outside of the closure: the return value of a function is leaked if a sample in it panics when it is
+        // dropped (rust-lang/rust#47949).
         let mut fields = Fields::new();
         let read = probe(|| {
             fields = Fields::of(&dataset.get(index, &mut cx)?);
             Ok(())
         });
         match read {
-            // The failures of those before may panic when they are dropped.
+            // Earlier failures may panic when they are dropped.
             Ok(()) => {
                 dispose(failure);
                 return Ok(fields);
@@ -243,7 +245,7 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
             Err(source) => dispose(failure.replace(BuildError::Probe { index, source })),
         }
     }
-    // An empty dataset has no fields, and no batches either.
+    // An empty dataset has no fields, but no batches either.
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_share_the_memory_that_is_left_and_stop_when_the_ring_is_closed() {
+    fn workers_touch_the_untouched_memory_until_the_ring_closes() {
         let pages = Arc::new(Pages::new(5 * STEP - 1).unwrap());
         for (first, workers, most, steps) in [
             (1, 1, 9, [5, 0]),

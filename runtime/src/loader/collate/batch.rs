@@ -1,4 +1,4 @@
-//! A batch: the hold on its memory, read as tensors.
+//! A batch: a lease on its memory, read as tensors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,11 +8,13 @@ use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
 
-/// A batch, in the memory that workers wrote it into; dropping it, on any thread and in any order, gives that back.
+/// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that
+/// memory.
 ///
-/// It stays as it is for as long as it is kept, and may outlive the pass and the loader. A loader that is asked for another batch
-/// while more are kept than its [`hold`](crate::loader::Builder::hold) says [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of its samples: `(u8, i64)` for images of bytes with a
-/// label each.
+/// A batch does not change for as long as it is kept, and may outlive the pass and the loader. If a loader is asked for
+/// another batch while more are kept than its [`hold`](crate::loader::Builder::hold), it
+/// [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of the samples: `(u8, i64)` for byte
+/// images with a label each.
 pub struct Batch<S> {
     lease: Lease<Region>,
     schema: PhantomData<fn() -> S>,
@@ -21,14 +23,14 @@ pub struct Batch<S> {
 /// The batches of a dataset, for code that takes any dataset.
 pub type BatchOf<D> = Batch<<D as Loadable>::Schema>;
 
-/// What is known of a batch beside its contents.
+/// What is known about a batch other than its contents.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// Its number in the pass.
+    /// The batch's number in the pass.
     pub(crate) task: usize,
     pub(crate) rows: usize,
-    /// It is a sample and no batch: tensors lack the first dimension.
+    /// Whether it is a single sample instead of a batch: its tensors lack the first dimension.
     pub(crate) single: bool,
     pub(crate) epoch: u32,
 }
@@ -39,15 +41,16 @@ impl<S> Batch<S> {
         Self { lease, schema: PhantomData }
     }
 
-    /// The batch as its samples' type has it: for samples `(&[u8], i64)` a pair of tensors, `[len, …]` and `[len]`; where
-    /// there are no batches ([`batch_size(None)`](crate::loader::Builder::batch_size)), `[…]` and `[]`.
+    /// Returns the batch as tensors, in the shape of the samples' type: for samples `(&[u8], i64)` a pair of tensors
+    /// with shapes `[len, …]` and `[len]`, or `[…]` and `[]` without batches
+    /// ([`batch_size(None)`](crate::loader::Builder::batch_size)).
     ///
     /// # Panics
     ///
-    /// If the batch has no sample, and the fields are not those of the samples' type: the dataset's `fields` said others, or
-    /// none were known, since it said none and was empty when the loader was built. In a forked process, if the memory was
-    /// [given](crate::loader::Builder::memory).
-    #[inline(always)] // As a call, the columns went through memory: 30 instructions.
+    /// Panics if the batch has no sample and its fields are not those of the samples' type: the dataset's `fields`
+    /// returned others, or no fields were known because it returned none and was empty when the loader was built.
+    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
+    #[inline(always)] // A call would pass the columns through memory: 30 instructions.
     pub fn tensors(&self) -> S::Tensors<'_>
     where
         S: Schema,
@@ -55,31 +58,31 @@ impl<S> Batch<S> {
         S::tensors(&mut self.columns())
     }
 
-    /// The batch without the type of its samples, to be read by its [columns](Self::columns): for code that keeps batches of
-    /// any loader.
+    /// Converts the batch to one without the type of its samples, to be read by its [columns](Self::columns). For code
+    /// that keeps batches of any loader.
     pub fn untyped(self) -> Batch<Dynamic> {
         Batch { lease: self.lease, schema: PhantomData }
     }
 
-    /// The batch field by field, whatever its samples' type.
+    /// Returns the batch field by field, for any type of samples.
     ///
     /// # Panics
     ///
-    /// In a forked process, if the memory was [given](crate::loader::Builder::memory).
+    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start on; there are at most as many
-        // rows as the layout has; and while the batch is there nobody writes.
+        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; there are at most as
+        // many rows as the layout has; and no thread writes while the batch exists.
         unsafe { self.lease.payload().columns(self.lease.tag()) }
     }
 
-    /// How many samples it has: the batch size, or less for the last batch.
+    /// The number of samples in the batch: the batch size, or less for the last batch.
     #[inline]
     pub fn len(&self) -> usize {
         self.lease.tag().rows
     }
 
-    /// Whether it has no sample, as only a batch sampler's empty list makes one.
+    /// Whether the batch has no sample, which happens only for an empty list of a batch sampler.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,22 +93,23 @@ impl<S> Batch<S> {
         self.columns().indices()
     }
 
-    /// Its number in the pass, from 0; of an iterable dataset, in the order in which they come.
+    /// The batch's number in the pass, from 0; for an iterable dataset, in the order of delivery.
     #[inline]
     pub fn task(&self) -> usize {
         self.lease.tag().task
     }
 
-    /// The number of its pass, from 0.
+    /// The number of the batch's pass, from 0.
     #[inline]
     pub fn epoch(&self) -> u32 {
         self.lease.tag().epoch
     }
 }
 
-/// A copy in ordinary memory of its own, also where the loader's is page-locked or [given](crate::loader::Builder::memory). It
-/// counts nowhere: not for [`hold`](crate::loader::Builder::hold), not for the [statistics](crate::loader::Stats). A batch that is
-/// kept needs none; it is for one that is kept for long, when the loader should not take more memory.
+/// Copies the batch into ordinary memory, even if the loader's memory is page-locked or from
+/// [`Builder::memory`](crate::loader::Builder::memory). The copy does not count towards
+/// [`hold`](crate::loader::Builder::hold) or the [statistics](crate::loader::Stats). A batch does not need to be copied
+/// to be kept. Copy it if it is kept for long and the loader should not take more memory.
 ///
 /// ```
 /// use slotline::Loader;
@@ -120,11 +124,11 @@ impl<S> Batch<S> {
 ///
 /// # Panics
 ///
-/// If there is no memory for it; in a forked process as [`columns`](Batch::columns).
+/// Panics if there is no memory for the copy, and in a forked process like [`columns`](Batch::columns).
 impl<S> Clone for Batch<S> {
     fn clone(&self) -> Self {
         let tag = self.lease.tag();
-        // SAFETY: as of `columns`.
+        // SAFETY: as in `columns`.
         let copy = unsafe { self.lease.payload().copy() };
         Self::new(Lease::apart(copy, tag))
     }

@@ -1,4 +1,4 @@
-//! The memory of a loader's batches as a whole.
+//! The memory of all batches of a loader.
 
 use std::any::Any;
 use std::fmt;
@@ -8,14 +8,14 @@ use crate::arena::{Heap, Memory, Pages};
 use crate::loader::collate::Storage;
 use crate::sample::{Field, Layout};
 
-/// What all batches of a loader are in.
+/// The memory of all batches of a loader, and their layout.
 pub(crate) struct Block {
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
 }
 
 impl Block {
-    /// What these batches are in, if it is the loader's.
+    /// Returns the memory of these batches, unless a collate function makes them.
     pub(crate) fn of(payloads: &[impl Storage]) -> Option<Self> {
         let region = payloads.first()?.region()?;
         Some(Self { layout: region.layout().clone(), arena: region.arena().clone() })
@@ -29,18 +29,19 @@ impl Block {
         &*self.arena
     }
 
-    /// Whether it is memory of which only [`Builder::memory`](crate::loader::Builder::memory) knows what a forked process has.
+    /// Whether it is memory from [`Builder::memory`](crate::loader::Builder::memory), which a forked process may lack.
     pub(crate) fn is_given(&self) -> bool {
         is_given(&*self.arena)
     }
 
-    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    /// The maximum of [`Columns::bytes`](crate::sample::Columns::bytes) for a batch.
     pub(crate) fn batch_bytes(&self) -> usize {
         self.layout.columns.first().map_or(0, |first| self.layout.size - first.offset)
     }
 }
 
-/// Whether a forked process may lack this memory, or share it with its parent. It has a copy of what is a loader's own.
+/// Whether a forked process may lack this memory, or share it with its parent. A loader's own memory is copied by a
+/// fork.
 pub(crate) fn is_given(memory: &dyn Memory) -> bool {
     let memory: &dyn Any = memory;
     !memory.is::<Pages>() && !memory.is::<Heap>()

@@ -1,4 +1,4 @@
-//! What a thread has claimed: the samples of some rows of a batch, read one after the other.
+//! A thread's claim: the samples of some rows of a batch, read sequentially.
 
 use std::fmt;
 
@@ -7,39 +7,39 @@ use crate::dataset::Loadable;
 
 /// The samples of some rows of one batch.
 ///
-/// A sample is written where `Read::row` says. So rows must be the claim's own and below those that the layout has, and each is
-/// given for one sample at a time. There are two implementations, beside this trait, which is not public.
+/// A sample is written to the row `Read::row`. So rows must belong to the claim and be within the layout, and each is
+/// used for one sample at a time. This trait is not public; `MapJob`, `SkipJob` and `StreamJob` implement it.
 #[doc(hidden)]
 pub trait Job<D: Loadable> {
-    /// Reads the next row's sample; `None` after the last row, or once nobody wants the batch any more.
+    /// Reads the next row's sample. Returns `None` after the last row, or once the batch is no longer wanted.
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
-    /// As [`next`](Self::next), and times the sample if the job is one whose samples are timed.
+    /// Works like [`next`](Self::next), and times the sample if the job's samples are timed.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
-    /// Whether it is a sample by itself and no batch.
+    /// Whether the job is for a single sample instead of a batch.
     fn is_single(&self) -> bool;
 
-    /// Whether nobody wants the batch any more.
+    /// Whether the batch is no longer wanted.
     fn is_cancelled(&self) -> bool;
 
-    /// How many samples there still are, at most.
+    /// The number of samples that are left, at most.
     fn left(&self) -> usize;
 
-    /// The index of the next sample, if there surely is one.
+    /// The index of the next sample, if there is certain to be one.
     fn index(&self) -> Option<usize>;
 
-    /// Whether [`for_each`](Self::for_each) is the better way.
+    /// Whether [`for_each`](Self::for_each) should be used instead of `next`.
     fn reads_many(&self) -> bool;
 
-    /// Reads all samples that are left, with one call of the dataset if it likes that.
+    /// Reads all samples that are left, with one call of the dataset if it supports that.
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError>;
 }
 
-/// What is done with each sample of a bulk read.
+/// Called with each sample of a bulk read.
 pub(crate) type Put<'p, D> = &'p mut dyn for<'s> FnMut(Read<'s, D>) -> Result<(), BoxError>;
 
-/// A sample, and where it belongs.
+/// A sample, and the row that it belongs to.
 #[doc(hidden)]
 pub struct Read<'a, D: Loadable> {
     pub(crate) row: usize,

@@ -1,4 +1,4 @@
-//! How samples become a batch: stacked in its memory, or by a function of the user's.
+//! How samples become a batch: stacked in its memory, or by a user's function.
 
 pub(crate) mod allocate;
 pub(crate) mod batch;
@@ -21,71 +21,73 @@ use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 
-/// How a loader makes batches: [`Stack`](crate::loader::Stack), or [`With`](crate::loader::With) a function of one's own. Sealed.
+/// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
+/// calls a user's function. Sealed.
 pub trait Collate<D: Loadable>: Fill<D> {
-    /// What a loader gives: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
+    /// The loader's output: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
     type Output: Output<Payload = Self::Payload>;
 }
 
-/// What a loader gives, by which its type is named: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
+/// The output of a loader, which names its type: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
 pub trait Output: Deliver<Delivered = <Self as Output>::Item> {
-    /// What a pass gives: of [`Batch<S>`](crate::loader::Batch) itself, of [`Collated<T>`](crate::loader::Collated) the `T`.
+    /// The item of a pass: [`Batch<S>`](crate::loader::Batch) itself, or the `T` of
+    /// [`Collated<T>`](crate::loader::Collated).
     type Item;
 }
 
 /// What the workers of a loader do with a [`Collate`].
 pub trait Fill<D: Loadable>: Send + Sync + 'static {
-    /// What a slot holds.
+    /// The contents of a slot.
     type Payload: Storage;
 
-    /// Whether each sample is written into its row, and a failure is then that of a sample.
+    /// Whether each sample is written into its row, so that a failure belongs to a sample.
     const STACKS: bool;
 
-    /// Makes the batch, or the part of it that is the job's.
+    /// Makes the batch, or the job's part of it.
     fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
 
     /// Leaves a row of the batch without a sample.
     ///
     /// # Safety
     ///
-    /// The row must be the claim's own, and there must be one.
+    /// The row must exist and belong to the caller's claim.
     unsafe fn leave_empty(payload: &Self::Payload, row: usize);
 }
 
-/// What the consumer makes of a finished batch, for an [`Output`].
+/// Turns a finished batch into an [`Output`].
 pub trait Deliver {
-    /// What comes of it: [`Output::Item`].
+    /// The result: [`Output::Item`].
     type Delivered;
-    /// What a slot holds.
+    /// The contents of a slot.
     type Payload: Storage;
 
-    /// Makes it.
+    /// Converts a lease on a finished batch.
     fn deliver(lease: Lease<Self::Payload>) -> Self::Delivered;
 }
 
-/// What a slot holds of a batch.
+/// A slot's contents for one batch.
 pub trait Storage: Send + Sync + 'static {
-    /// Drops what the slot holds of a batch that nobody will get.
+    /// Drops the contents of a batch that will not be delivered.
     fn discard(&self);
 
-    /// Takes rows that were left empty, in ascending order, out of a batch of `rows`.
+    /// Removes rows that were left empty, in ascending order, from a batch of `rows` rows.
     ///
     /// # Safety
     ///
-    /// The batch must be the caller's alone, and have these rows, written or left empty.
+    /// The caller must have exclusive access to the batch, which must have this many rows, each written or left empty.
     unsafe fn close_up(&self, empty: &[usize], rows: usize);
 
-    /// The memory of the batch, if it is the loader's.
+    /// The memory of the batch, unless a collate function makes it.
     fn region(&self) -> Option<&Region> {
         None
     }
 
-    /// Bytes of one sample's fields; `None` if samples differ in that, 0 if it is not known.
+    /// The size of one sample's fields in bytes; `None` if samples differ in size, 0 if it is not known.
     fn sample_bytes(&self) -> Option<usize> {
         Some(0)
     }
 
-    /// Bytes of the batch; counts what of it is on the heap.
+    /// Returns the size of the batch in bytes, and counts the part on the heap.
     fn weigh(&self, _: Tag, _: &mut Spills) -> usize {
         0
     }

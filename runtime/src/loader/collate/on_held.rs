@@ -1,22 +1,27 @@
-//! What happens when more batches are kept than there is memory for.
+//! What a loader does when more batches are kept than there is memory for.
 
-/// What a loader does when it is asked for a batch while more are kept than [`hold`](crate::loader::Builder::hold) says.
+/// What a loader does when it is asked for a batch while more are kept than [`hold`](crate::loader::Builder::hold)
+/// allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnHeld {
-    /// It takes memory for one batch more, as long as the [`memory_limit`](crate::loader::Builder::memory_limit) and the system allow it;
-    /// then it fails as [`Fail`](Self::Fail) does. Batches to come use that memory again, and it is given back with the loader.
+    /// Takes memory for one more batch, as long as the [`memory_limit`](crate::loader::Builder::memory_limit) and the
+    /// system allow it, and otherwise fails like [`Fail`](Self::Fail). Later batches use that memory again, and it is
+    /// freed with the loader.
     ///
-    /// The first time is a [warning](crate::loader::Warning::Kept); [`Stats::extra_batches`](crate::loader::Stats::extra_batches) counts.
+    /// The first time is a [warning](crate::loader::Warning::Kept);
+    /// [`Stats::extra_batches`](crate::loader::Stats::extra_batches) counts all of them.
     #[default]
     Grow,
-    /// It waits until another thread drops a batch, up to the [`timeout`](crate::loader::Builder::timeout); then it fails.
+    /// Waits until another thread drops a batch, up to the [`timeout`](crate::loader::Builder::timeout), and then
+    /// fails.
     ///
-    /// Only for loops that hand batches to other threads: a thread that keeps them all itself would wait for ever.
+    /// Only for loops that hand batches to other threads: a thread that keeps all of them itself would wait forever.
     Wait,
-    /// [`Error::Held`](crate::loader::Error::Held), from each call until a batch is dropped. Then the next batch comes: nothing is lost.
+    /// Returns [`Error::Held`](crate::loader::Error::Held) from each call until a batch is dropped. Then the next batch
+    /// comes; nothing is lost.
     ///
-    /// It comes when all memory is taken, so one batch more than [`hold`](crate::loader::Builder::hold) may be kept where that was
-    /// made even.
+    /// It fails when all memory is in use. So one batch more than [`hold`](crate::loader::Builder::hold) may be kept if
+    /// the number of slots was rounded up to an even one.
     Fail,
 }

@@ -1,26 +1,27 @@
-//! What becomes of packed samples that find no room in their batch, and the count of them.
+//! What a loader does with packed samples that do not fit into their batch, and the count of them.
 
 use crate::loader::collate::batch::Tag;
 use crate::loader::spans;
 use crate::sample::Columns;
 
-/// What becomes of a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
+/// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// An error that names the sample for which no room was left.
+    /// Returns an error that names the first sample without room.
     #[default]
     Error,
-    /// The field's items go to memory from the heap, for this batch only.
+    /// Moves the field's items to memory from the heap, for this batch only.
     ///
-    /// It is read as any other. Its memory is freed when its place is filled with the next batch, or the loader and its
-    /// batches are gone; it comes on top of the loader's [`memory_ceiling`](crate::loader::Loader::memory_ceiling), and
-    /// [`pin_memory`](crate::loader::Builder::pin_memory) does not lock it. The first such batch is said through `tracing`, all are
-    /// [counted](crate::loader::Stats::spilled_batches).
+    /// The batch is read like any other. The heap memory is freed when the next batch is written into the same place,
+    /// or when the loader and its batches are dropped. It is not part of the loader's
+    /// [`memory_ceiling`](crate::loader::Loader::memory_ceiling), and
+    /// [`pin_memory`](crate::loader::Builder::pin_memory) does not lock it. The first such batch is reported through
+    /// `tracing`; all of them are [counted](crate::loader::Stats::spilled_batches).
     Spill,
 }
 
-/// What spilled of the batches that were taken of one loader.
+/// What spilled in the delivered batches of one loader.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Spills {
@@ -36,7 +37,7 @@ impl Spills {
         Self { allowed: overflow == Overflow::Spill, batches: 0, bytes: 0 }
     }
 
-    /// Counts what a batch has on the heap, and says so the first time.
+    /// Counts what a batch has on the heap, and warns the first time.
     pub(crate) fn count(&mut self, tag: Tag, columns: Columns<'_>) {
         if !self.allowed {
             return;
@@ -48,8 +49,8 @@ impl Spills {
             let least = items.div_ceil(tag.rows.max(1));
             spans::tell(|| {
                 tracing::warn!(
-                    "field {field}: batch {} has {items} items and no room for so many, and so took memory for itself, \
-                     as later ones will; declare room for {least} per sample to have it in the loader's own",
+                    "field {field}: batch {} has {items} items, more than it has room for, so it took memory from the \
+                     heap, as later batches will; declare room for {least} per sample to use the loader's memory",
                     tag.task
                 );
             });

@@ -21,7 +21,7 @@ pub struct Region {
     start: NonNull<u8>,
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
-    /// Whether a process that is forked from this one must not touch it.
+    /// Whether a forked process must not touch this memory.
     given: bool,
     process: Process,
 }
@@ -32,8 +32,9 @@ impl fmt::Debug for Region {
     }
 }
 
-// SAFETY: the region owns its part of the arena, and what its packed fields have on the heap. Claims write disjoint rows of
-// it, and a lease reads it alone, as the protocols of the ring and of the slab have it; rows of packed fields are all of one claim.
+// SAFETY: the region owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
+// and of the slab ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
+// packed fields belong to one claim.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -41,7 +42,8 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start`, `layout.size` bytes of `arena` must be this region's alone, zeroed and aligned as fields are.
+    /// The `layout.size` bytes of `arena` from `start` must belong to this region alone, and be zeroed and aligned as
+    /// fields are.
     pub(crate) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
         let given = is_given(&*arena);
         Self { start, layout, arena, given, process: Process::this() }
@@ -55,24 +57,24 @@ impl Region {
         &self.arena
     }
 
-    /// A copy in new memory.
+    /// Returns a copy in new memory.
     ///
     /// # Panics
     ///
-    /// As [`columns`](Self::columns), and if the system has no memory for it.
+    /// Panics if the system has no memory for the copy, and like [`columns`](Self::columns).
     ///
     /// # Safety
     ///
-    /// Nobody may write the batch meanwhile.
+    /// No thread may write the batch during the call.
     pub(crate) unsafe fn copy(&self) -> Self {
         self.check_process();
         let size = self.layout.size;
         let memory = if has_room(size) { Heap::new(size) } else { Err(std::io::ErrorKind::OutOfMemory.into()) };
         let memory = memory.unwrap_or_else(|error| panic!("a batch of {size} bytes cannot be copied: {error}"));
         let start = memory.start();
-        // SAFETY: the memory is new, and as many bytes as the layout has.
+        // SAFETY: the memory is new, and as large as the layout.
         let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(memory)) };
-        // SAFETY: this one has such a layout, too, and nobody writes it.
+        // SAFETY: this region has the same layout, and no thread writes it (this function's safety contract).
         unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
         copy
     }
@@ -84,20 +86,21 @@ impl Region {
         }
     }
 
-    /// The batch that `tag` describes.
+    /// Returns the batch that `tag` describes.
     ///
     /// # Panics
     ///
-    /// In a forked process, if the memory is not [`Pages`](crate::arena::Pages).
+    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
     ///
     /// # Safety
     ///
-    /// Its rows must have been written, and nobody may write them while the columns are used.
+    /// The rows of `tag` must have been written, and no thread may write them while the columns are used.
     #[inline]
     pub(crate) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
         self.check_process();
         let start = self.start.as_ptr();
-        // SAFETY: the caller's word, and `new`'s. A single sample has one row.
+        // SAFETY: the caller upholds that the rows are written and stay unchanged, and the caller of `new` that the
+        // memory fits the layout. A single sample has one row.
         unsafe {
             if tag.single { Columns::single(&self.layout, start) } else { Columns::new(&self.layout, start, tag.rows) }
         }
@@ -107,17 +110,19 @@ impl Region {
 #[cold]
 #[inline(never)]
 fn no_such_memory() -> ! {
-    panic!("this process was forked, and the memory of its parent's batches is not in it: load again here, or spawn")
+    panic!(
+        "this process was forked and lacks the memory of its parent's batches; load them again here, or spawn a process instead"
+    )
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         if !self.process.is_this() {
-            // The memory may not be there, be the parent's as well, or have been written to by a thread that is gone: what
-            // spilled stays where it is, and so does the memory.
+            // The memory may be absent, shared with the parent, or partly written by a thread that exists only in the
+            // parent. So leak what spilled, and the memory.
             return std::mem::forget(self.arena.clone());
         }
-        // SAFETY: the region has this part of the arena alone, and nobody else has the region.
+        // SAFETY: this part of the arena belongs to the region alone, and no one else has the region.
         unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
 }
@@ -127,16 +132,16 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The row must be the caller's own, and there must be one.
+    /// The row must exist and belong to the caller's claim.
     pub(crate) unsafe fn leave_empty(&self, row: usize) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds that the row exists and is its own.
         unsafe { Row::new(&self.layout, self.start.as_ptr(), row) }.leave_empty();
     }
 
     /// Writes a sample into its row.
-    #[inline(always)] // As `MapJob::next`.
+    #[inline(always)] // See `MapJob::next`.
     pub(crate) fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {
-        // SAFETY: the claim behind the job has the row to itself (see `Job`).
+        // SAFETY: the row belongs to the claim behind the job (see `Job`).
         let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), read.row) };
         row.set_index(read.index as i64);
         read.sample.write(&mut row)?;
@@ -148,7 +153,8 @@ impl Storage for Region {
     fn discard(&self) {}
 
     unsafe fn close_up(&self, empty: &[usize], rows: usize) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `Storage::close_up`: exclusive access, and rows that are written
+        // or empty.
         unsafe { close_up(&self.layout, self.start.as_ptr(), empty, rows) };
     }
 
@@ -163,7 +169,7 @@ impl Storage for Region {
 
     #[cold]
     fn weigh(&self, tag: Tag, spills: &mut Spills) -> usize {
-        // SAFETY: as of `Batch::columns`.
+        // SAFETY: as in `Batch::columns`.
         let columns = unsafe { self.columns(tag) };
         spills.count(tag, columns);
         (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()

@@ -1,4 +1,4 @@
-//! The samples of a batch, as a collate function gets them.
+//! The samples of a batch, as passed to a collate function.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::job::Job;
 
-/// The samples of one batch, one after the other, for a collate function.
+/// The samples of one batch, read sequentially by a collate function.
 ///
 /// Each sample is lent until the next one is asked for, since it may borrow from the reading thread's memory.
 pub struct Samples<'s, D: Loadable> {
@@ -18,28 +18,30 @@ impl<'s, D: Loadable> Samples<'s, D> {
         Self { job }
     }
 
-    /// How many samples are left; of an iterable dataset, and where [bad ones](crate::loader::OnError) are skipped, at most.
+    /// The number of samples that are left; in an iterable dataset, and where [bad samples](crate::loader::OnError) are
+    /// skipped, the maximum.
     pub fn len(&self) -> usize {
         self.job.left()
     }
 
-    /// Whether it is a sample by itself and no batch, as with [`batch_size(None)`](crate::loader::Builder::batch_size).
+    /// Whether this is a single sample instead of a batch, as with
+    /// [`batch_size(None)`](crate::loader::Builder::batch_size).
     pub fn is_single(&self) -> bool {
         self.job.is_single()
     }
 
-    /// Whether no sample is left; an iterable dataset may be at its end before.
+    /// Whether no sample is left. An iterable dataset may reach its end before this is true.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The dataset index of the next sample, if it has one and there surely is one, which is not so where
-    /// [bad samples](crate::loader::OnError) are passed over.
+    /// The dataset index of the next sample. `None` if it has none, if no sample is left, or where
+    /// [bad samples](crate::loader::OnError) are skipped, since the next good one is not known.
     pub fn index(&self) -> Option<usize> {
         self.job.index()
     }
 
-    /// The next sample, or what kept it from being read.
+    /// Returns the next sample, or the error of reading it.
     #[allow(clippy::should_implement_trait)] // It lends.
     pub fn next(&mut self) -> Option<Result<D::Item<'_>, BoxError>> {
         match self.job.next_timed() {
@@ -48,11 +50,11 @@ impl<'s, D: Loadable> Samples<'s, D> {
         }
     }
 
-    /// Gives every sample that is left to `f`: the way to have a dataset's [`get_many`] used, if it has one.
+    /// Calls `f` with every sample that is left. This uses the dataset's [`get_many`], if it has one.
     ///
     /// # Errors
     ///
-    /// The first of the samples' errors or of `f`'s.
+    /// The first error of a sample or of `f`.
     ///
     /// [`get_many`]: crate::Dataset::get_many
     pub fn for_each(&mut self, mut f: impl for<'a> FnMut(D::Item<'a>) -> Result<(), BoxError>) -> Result<(), BoxError> {

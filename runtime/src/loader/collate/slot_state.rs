@@ -1,4 +1,4 @@
-//! What a cell holds: a batch, and what went wrong with it.
+//! The contents of a cell: a batch and its errors.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -9,11 +9,11 @@ use crate::loader::error::guard::{dispose, quietly};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A batch in the making, or made, and what went wrong with it.
+/// A batch, finished or not, and its errors.
 pub(crate) struct SlotState<P> {
-    /// Dropped by maker, as a batch of the user's may panic when it is dropped.
+    /// Dropped by hand, since a user's batch may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
-    /// Whether there is errors; the ring's publication orders it.
+    /// Whether there are errors. The ring's publication orders it.
     failed: AtomicBool,
     errors: Mutex<SlotErrors>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct SlotState<P> {
 impl<P> Drop for SlotState<P> {
     fn drop(&mut self) {
         let payload = &mut self.payload;
-        // SAFETY: this is the only place that drops the payload, and nobody uses it afterwards.
+        // SAFETY: the payload is dropped only here, and not used afterwards.
         quietly(|| unsafe { ManuallyDrop::drop(payload) });
     }
 }
@@ -31,7 +31,7 @@ impl<P> SlotState<P> {
         Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), errors: Mutex::default() }
     }
 
-    /// Keeps the failure of the lowest position, so that it does not matter who was first.
+    /// Keeps the failure with the lowest position, so that the order of threads does not matter.
     #[cold]
     pub(crate) fn fail(&self, failure: Failure) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl<P> SlotState<P> {
         dispose(other);
     }
 
-    /// Notes bad samples.
+    /// Records bad samples.
     #[cold]
     pub(crate) fn note(&self, mut bad: Vec<Skipped>) {
         if !bad.is_empty() {
@@ -51,20 +51,21 @@ impl<P> SlotState<P> {
         }
     }
 
-    /// Whether anything went wrong.
+    /// Whether there are errors.
     #[inline]
     pub(crate) fn has_errors(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Takes out what went wrong.
+    /// Takes the errors out.
     #[cold]
     pub(crate) fn take_errors(&self) -> SlotErrors {
         self.failed.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the failure out, if there is one and nothing else: then there is no batch, whatever may be said of bad samples.
+    /// Takes the failure out if there is one and no bad samples: then there is no batch, under any policy for bad
+    /// samples.
     #[inline]
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         if !self.has_errors() {

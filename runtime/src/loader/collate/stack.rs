@@ -8,7 +8,7 @@ use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Deliver, Fill, Output};
 
-/// Stacks samples along a new first dimension: each writes itself into its row of the batch.
+/// Stacks samples along a new first dimension: each sample writes itself into its row of the batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stack;
 
@@ -21,7 +21,7 @@ impl<D: Loadable> Fill<D> for Stack {
 
     const STACKS: bool = true;
 
-    #[inline(always)] // As `MapJob::next`.
+    #[inline(always)] // See `MapJob::next`.
     fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
         if job.reads_many() {
             return job.for_each(&mut |read| region.write(read));
@@ -33,7 +33,7 @@ impl<D: Loadable> Fill<D> for Stack {
     }
 
     unsafe fn leave_empty(region: &Region, row: usize) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller upholds the contract of `Fill::leave_empty`.
         unsafe { region.leave_empty(row) };
     }
 }

@@ -1,4 +1,4 @@
-//! Batches that a function of the user's makes.
+//! Batches made by a user's function.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Deliver, Fill, Output, Storage};
 use crate::sync::Mutex;
 
-/// A function of the user's, from the samples of a batch to a `T`.
+/// A user's function from the samples of a batch to a `T`.
 pub struct With<F, T> {
     collate: F,
-    /// What `pin_memory` does to a batch.
+    /// Pins a batch, with `pin_memory`.
     pub(crate) pin: Option<Pin<T>>,
 }
 
@@ -50,7 +50,7 @@ where
     T: Send + 'static,
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
-    // The ring makes the lock superfluous; uncontended, it is cheaper than a proof.
+    // The ring makes the lock unnecessary, but an uncontended one is cheaper than a proof.
     type Payload = Mutex<Option<T>>;
 
     const STACKS: bool = false;
@@ -67,12 +67,12 @@ where
         Ok(())
     }
 
-    /// The function has not seen the sample.
+    /// Does nothing, since the function has not seen the sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
 }
 
-/// Names a loader whose batches a [collate function](crate::loader::Builder::collate) makes: `Loader<Collated<T>>` gives `T`. There
-/// are no values of it.
+/// The output of a loader whose batches are made by a [collate function](crate::loader::Builder::collate):
+/// `Loader<Collated<T>>` returns `T`. This type has no values.
 pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
 
 impl<T> fmt::Debug for Collated<T> {

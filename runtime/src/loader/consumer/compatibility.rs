@@ -1,4 +1,4 @@
-//! What the states of a loader depend on: what is in them, and whether one fits.
+//! What the states of a loader depend on: what they contain, and whether one fits.
 
 use crate::loader::checkpoint::state::{
     DatasetKind, FIRST_VERSION, PassOrigin, SavedSampler, State, VERSION, check_batches,
@@ -7,21 +7,21 @@ use crate::loader::error::state::{StateError, differs};
 use crate::loader::order::index_source::{Batching, IndexSource, NAMES, Origin};
 use crate::rng::{Place, SharedGenerator, default_generator};
 
-/// What a loader has that its states depend on.
+/// The parts of a loader that its states depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct Compatibility<'a> {
     pub(crate) dataset_len: Option<usize>,
     pub(crate) batching: Batching,
-    /// The loader's own generator.
+    /// The loader's own generator, if it has one.
     pub(crate) generator: Option<&'a SharedGenerator>,
-    /// Whether that was taken from a state.
+    /// Whether that generator was taken from a state.
     pub(crate) adopted: bool,
-    /// In the place of the process's default one.
+    /// A generator that replaces the process's default one.
     pub(crate) default: Option<&'a SharedGenerator>,
     pub(crate) persistent: bool,
-    /// After the first pass.
+    /// The base seed; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
-    /// `None` of an iterable dataset.
+    /// `None` for an iterable dataset.
     pub(crate) draw: Option<&'a IndexSource>,
     pub(crate) num_workers: usize,
 }
@@ -35,7 +35,8 @@ impl Compatibility<'_> {
         Some(self.batching.batch_size).filter(|_| !self.batching.single)
     }
 
-    /// Where everything is now that a pass is drawn from; what the sampler saves is written to `text`.
+    /// Returns the current state of everything that a pass is drawn from; `text` is used again for what the sampler
+    /// saves.
     pub(crate) fn before(&self, mut text: String) -> Before {
         let sampler = match self.draw.map(|draw| &draw.from) {
             Some(Origin::Sampler(sampler)) => Some(sampler),
@@ -48,7 +49,7 @@ impl Compatibility<'_> {
         text.clear();
         let saves = match sampler {
             Some(sampler) => {
-                // Numbers grow from pass to pass.
+                // Leave room: saved numbers get longer from pass to pass.
                 text.reserve(256);
                 sampler.save(&mut text)
             }
@@ -65,7 +66,7 @@ impl Compatibility<'_> {
         }
     }
 
-    /// The state at the start of a pass that is drawn from there.
+    /// Returns the state at the start of a pass that is drawn from `before`.
     pub(crate) fn state(&self, epoch: u32, before: &Before) -> State {
         let sampler = self.draw.map(|draw| {
             let saved = before.saves.then(|| before.text.clone());
@@ -92,14 +93,14 @@ impl Compatibility<'_> {
         }
     }
 
-    /// Checks whether a state fits, all but what its sampler saved.
+    /// Checks whether a state fits, except for what its sampler saved.
     pub(crate) fn check(&self, state: &State) -> Result<(), StateError> {
         if !(FIRST_VERSION..=VERSION).contains(&state.version) {
-            let hint = "it was written by another version of this crate, which can read it";
+            let hint = "it was written by another version of slotline; load it with that version";
             return differs("version", state.version, VERSION, hint);
         }
         if state.kind != self.kind() {
-            let hint = "a state goes with a dataset by index, or with an iterable one";
+            let hint = "load it into a loader of the same kind of dataset, by index or iterable";
             return differs("kind", name_of(state.kind), name_of(self.kind()), hint);
         }
         state.check()?;
@@ -113,7 +114,7 @@ impl Compatibility<'_> {
             return differs("batch_size", say(state.batch_size), say(self.batch_size()), hint);
         }
         if state.drop_last != self.batching.drop_last {
-            let hint = "build the loader as the one that it was saved with";
+            let hint = "build the loader with the drop_last that it was saved with";
             return differs("drop_last", state.drop_last, self.batching.drop_last, hint);
         }
         self.check_seed(state)?;
@@ -136,17 +137,17 @@ impl Compatibility<'_> {
                 "seed",
                 point.seed,
                 seed,
-                "build the loader with the state's seed, or with none to take it over",
+                "build the loader with the state's seed, or without one to take over the state's",
             ),
             None => {
-                let hint = "build the loader without a seed or a generator; it takes over the state's";
+                let hint = "build the loader without a seed or a generator to take over the state's";
                 differs("seed", "that of the process's default generator", seed, hint)
             }
         }
     }
 
     fn check_sampler(&self, draw: &IndexSource, sampler: &SavedSampler, state: &State) -> Result<(), StateError> {
-        // The first version had a sampler of the user's by its type's name, which nothing else has now.
+        // Version 1 named a user's sampler after its type, which no other sampler's name looks like now.
         let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
         if sampler.name != draw.name() && !of_a_type {
             let hint = "build the loader with the sampler that it was saved with (or shuffle, or neither)";
@@ -173,7 +174,7 @@ fn or_unknown(len: Option<usize>) -> String {
     len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
 }
 
-/// Where everything was before a pass was drawn, in memory that is used again.
+/// The state of everything that a pass is drawn from, before it was drawn. The memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     dataset_len: Option<usize>,
@@ -181,7 +182,7 @@ pub(crate) struct Before {
     default: Option<Place>,
     persistent: bool,
     pub(crate) base_seed: Option<u64>,
-    /// Whether the sampler has said all that it takes to draw the pass again, in `text`.
+    /// Whether `text` is all that the sampler needs to draw the pass again.
     saves: bool,
     pub(crate) text: String,
 }

@@ -1,4 +1,4 @@
-//! The loader, as its users have it.
+//! The public type of a loader.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,10 +22,11 @@ use crate::sample::{Dynamic, Field};
 
 /// Feeds a training loop with the batches of a dataset, pass after pass.
 ///
-/// See [`builder`](Self::builder) for the options and the [module](crate::loader) for what it does. Its type names what it gives and
-/// nothing else: `Loader<Batch<(u8, i64)>>` is any loader of images of bytes with a label each, whatever its dataset, and
-/// `Loader<Collated<T>>` one whose batches are made by a [collate function](Builder::collate). `Loader` by itself is one whose
-/// batches are read by their [columns](Batch::columns): what [`untyped`](Self::untyped) makes of any loader that stacks samples.
+/// See [`builder`](Self::builder) for the options and the [module](crate::loader) for what it does. The type parameter
+/// is the type of its batches and nothing more: `Loader<Batch<(u8, i64)>>` is a loader of byte images with a label
+/// each, over any dataset, and the batches of a `Loader<Collated<T>>` are made by a
+/// [collate function](Builder::collate). A plain `Loader` has batches that are read by their [columns](Batch::columns);
+/// [`untyped`](Self::untyped) turns any loader that stacks samples into one.
 ///
 /// ```
 /// use slotline::loader::Batch;
@@ -59,16 +60,16 @@ pub struct Loader<B: Output = Batch<Dynamic>> {
 }
 
 impl Loader {
-    /// The options of a loader over `dataset`, all at their defaults.
+    /// Returns the options of a loader over `dataset`, all with their default values.
     pub fn builder<D: Dataset>(dataset: D) -> Builder<D> {
         Builder::new(dataset)
     }
 
-    /// The options of a loader over an iterable dataset, all at their defaults.
+    /// Returns the options of a loader over an iterable dataset, all with their default values.
     ///
-    /// Each worker reads and batches what it is given ([`IterableDataset`] says how to share), so that the batches depend on the
-    /// number of workers, too; random numbers from [`Context::rng`](crate::dataset::Context::rng) are a function of the worker's
-    /// seed, the epoch and the sample's number in what the worker reads.
+    /// Each worker reads and batches its own part of the dataset (see [`IterableDataset`] for how to split it), so the
+    /// batches also depend on the number of workers. Random numbers from [`Context::rng`](crate::dataset::Context::rng)
+    /// are a function of the worker's seed, the epoch, and the sample's number in the worker's part.
     ///
     /// ```
     /// use slotline::Loader;
@@ -87,8 +88,8 @@ impl Loader {
 }
 
 impl<S> Loader<Batch<S>> {
-    /// The loader without the type of its samples, to be read by their [columns](Batch::columns): for code that takes any
-    /// loader, or keeps several.
+    /// Converts the loader to one without the type of its samples, whose batches are read by their
+    /// [columns](Batch::columns). For code that takes any loader, or keeps several.
     ///
     /// ```
     /// use slotline::Loader;
@@ -109,7 +110,7 @@ impl<S> Loader<Batch<S>> {
         Loader { inner: self.inner, output: PhantomData }
     }
 
-    /// The most bytes that [`Columns::bytes`](crate::sample::Columns::bytes) of a batch can have.
+    /// The maximum of [`Columns::bytes`](crate::sample::Columns::bytes) for a batch of this loader.
     pub fn batch_bytes(&self) -> usize {
         self.inner.block.as_ref().map_or(0, Block::batch_bytes)
     }
@@ -120,45 +121,48 @@ impl<B: Output> Loader<B> {
         Self { inner, output: PhantomData }
     }
 
-    /// Starts a pass over the dataset. A pass before it that is not over is given up.
+    /// Starts a pass over the dataset. If the previous pass has not ended, it is abandoned.
     ///
-    /// The pass borrows the loader. A loop that calls methods of what owns the loader, or counts steps and not epochs, takes
-    /// batches by [`begin_epoch`](Self::begin_epoch) and [`next_batch`](Self::next_batch).
+    /// The pass borrows the loader. A loop that calls methods of the loader's owner, or that counts steps instead of
+    /// epochs, uses [`begin_epoch`](Self::begin_epoch) and [`next_batch`](Self::next_batch).
     ///
-    /// Draws from the generator as torch does: first a base seed (with [persistent workers](Builder::persistent_workers)
-    /// in the first pass only), which [`Context::rng`] and the workers' seeds are made from, then what the sampler wants.
-    /// If the pass cannot begin after that, for a timeout in a `worker_init`, the next call begins the same one and draws
-    /// nothing, whatever epoch a sampler was set to meanwhile.
+    /// Draws from the generator as torch does: first a base seed (with
+    /// [persistent workers](Builder::persistent_workers) in the first pass only), from which [`Context::rng`] and the
+    /// workers' seeds are derived, then what the sampler needs. If the pass cannot begin after that, because of a
+    /// timeout in a `worker_init`, the next call begins the same pass and draws nothing, even if the sampler was set to
+    /// another epoch since.
     ///
     /// [`Context::rng`]: crate::dataset::Context::rng
     ///
     /// # Errors
     ///
-    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck in
-    /// the pass before, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck
+    /// in the previous pass, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
     /// [`Error::WorkerDied`]; [`Error::Stopped`]; [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<Pass<'_, B>, Error> {
         self.begin_epoch()?;
         Ok(Pass::new(self, None))
     }
 
-    /// Starts a pass as [`epoch`](Self::epoch) does, for [`next_batch`](Self::next_batch) to take the batches of: where a
-    /// [`Pass`], which borrows the loader, is in the way. There is no span `pass` then: such a loop may change threads.
+    /// Starts a pass like [`epoch`](Self::epoch), whose batches [`next_batch`](Self::next_batch) then returns. Use it
+    /// where a [`Pass`] would borrow the loader for too long. There is no `pass` span, since such a loop may move
+    /// between threads.
     ///
     /// # Errors
     ///
-    /// As [`epoch`](Self::epoch).
+    /// Same as [`epoch`](Self::epoch).
     pub fn begin_epoch(&mut self) -> Result<(), Error> {
         self.inner.begin()
     }
 
-    /// The next batch of the pass, or the error in its place; `None` after the last one, and where no pass was begun.
+    /// Returns the next batch of the pass, or the error instead of it. Returns `None` after the last batch, and if no
+    /// pass was begun.
     ///
     /// ```
     /// use slotline::Loader;
     /// use slotline::dataset::TensorDataset;
     ///
-    /// // Steps, and not epochs: a pass begins when the one before is over.
+    /// // Counts steps instead of epochs: a pass begins when the previous one has ended.
     /// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).batch_size(2).build()?;
     /// for _step in 0..5 {
     ///     let batch = match loader.next_batch() {
@@ -173,7 +177,7 @@ impl<B: Output> Loader<B> {
     /// assert_eq!(loader.next_epoch(), 3);
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
-    #[inline(always)] // As a call, a batch went through memory: 32 instructions.
+    #[inline(always)] // A call would pass a batch through memory: 32 instructions.
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         match self.inner.next()? {
             Ok(lease) => Some(Ok(B::deliver(lease))),
@@ -181,21 +185,22 @@ impl<B: Output> Loader<B> {
         }
     }
 
-    /// Gives the pass up, if there is one that is not over: workers stop at their current sample, and
-    /// [`next_batch`](Self::next_batch) gives `None`. The [state](Self::state) stays where the pass was. A [`Pass`] does that when
-    /// it is dropped.
+    /// Abandons the pass, if one has not ended: workers stop after their current sample, and
+    /// [`next_batch`](Self::next_batch) returns `None`. The [state](Self::state) stays where the pass was. A [`Pass`]
+    /// does this when it is dropped.
     pub fn end_epoch(&mut self) {
         self.inner.give_up();
     }
 
-    /// The span of the pass that has just begun, which this thread is in until it is dropped: for what stands for a [`Pass`] in
-    /// another crate.
+    /// Returns the span of the pass that has just begun; this thread is in it until it is dropped. For types in other
+    /// crates that take the role of a [`Pass`].
     #[doc(hidden)]
     pub fn pass_span(&self) -> PassSpan {
         PassSpan::new(self.inner.pass.epoch)
     }
 
-    /// As [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see [`Pass::next_or_held`].
+    /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see
+    /// [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         let on_held = std::mem::replace(&mut self.inner.on_held, OnHeld::Fail);
         let next = self.next_batch();
@@ -203,12 +208,12 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Whether the next batch of the pass, or an error in its place, is there already: see [`Pass::is_ready`].
+    /// Whether the next batch of the pass, or an error instead of it, is ready: see [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.inner.is_ready()
     }
 
-    /// The number of the pass that the next [`epoch`](Self::epoch) gives.
+    /// The number of the pass that the next [`epoch`](Self::epoch) starts.
     ///
     /// ```
     /// # use slotline::{Loader, dataset::TensorDataset};
@@ -224,41 +229,43 @@ impl<B: Output> Loader<B> {
         self.inner.epochs
     }
 
-    /// How many batches a pass has; `None` if only its end will tell, as with an iterator for a sampler. Of an iterable dataset
-    /// by its own [`len`](IterableDataset::len), and with several workers there may be more that are not full.
+    /// The number of batches in a pass; `None` if it is not known before the end, as with an iterator for a sampler.
+    /// For an iterable dataset it is computed from the dataset's [`len`](IterableDataset::len); with several workers
+    /// there may be more batches that are not full.
     pub fn len(&self) -> Option<usize> {
         self.inner.len()
     }
 
-    /// Whether a pass surely has no batches.
+    /// Whether a pass is known to have no batches.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// The most samples a batch has.
+    /// The maximum number of samples in a batch.
     pub fn batch_size(&self) -> usize {
         self.inner.batching.batch_size
     }
 
-    /// How many batches there can be at once in the memory that the loader began with: those being filled, those ready, and
-    /// those held.
+    /// The number of batches that fit into the loader's initial memory: those being filled, those that are ready, and
+    /// those that are held.
     pub fn depth(&self) -> usize {
         self.inner.slab.depth()
     }
 
-    /// How many batches can be held while the next one is asked for in the memory that the loader began with:
-    /// [`hold`](Builder::hold), or one more. With more it [grows, waits or fails](OnHeld).
+    /// The number of batches that can be held in the loader's initial memory while the next one is asked for:
+    /// [`hold`](Builder::hold), or one more. Beyond that the loader [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
         self.inner.slab.hold()
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
     ///
-    /// On top come the code, the workers' stacks and some small things, no more than 1 MiB and 128 KiB for each worker: that
-    /// is what resident memory may grow by beside the ceiling, however long a pass is (Linux; 0.4 MiB and 15 to 80 KiB were
-    /// measured). Not counted are the dataset and what its code allocates, what a [collate function](Builder::collate) makes,
-    /// what [spills](crate::loader::Overflow::Spill), [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and the longer order of a sampler that
-    /// draws more than its `len()` said when the loader was built.
+    /// In addition, the code, the workers' stacks and some small allocations take no more than 1 MiB and 128 KiB for
+    /// each worker. Resident memory grows by no more than this above the ceiling, however long a pass is (Linux; 0.4
+    /// MiB and 15 to 80 KiB were measured). Not counted are the dataset and the allocations of its code, the results of
+    /// a [collate function](Builder::collate), memory that is [spilled](crate::loader::Overflow::Spill),
+    /// [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and a
+    /// longer order of a sampler that draws more than its `len()` when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.inner.memory_ceiling
     }
@@ -268,13 +275,13 @@ impl<B: Output> Loader<B> {
         self.inner.block.as_ref().map(Block::fields)
     }
 
-    /// The memory that the loader began with: all batches are in it, one beside the other, but for those that came when
+    /// The loader's initial memory. All batches are in it, contiguously, except for those added when
     /// [more were kept](OnHeld::Grow). `None` if a [collate function](Builder::collate) makes them.
     pub fn memory(&self) -> Option<&dyn Memory> {
         self.inner.block.as_ref().map(Block::memory)
     }
 
-    /// What the loader has done since it was built, and what held it back.
+    /// Returns statistics of what the loader has done since it was built, and what limited it.
     ///
     /// ```
     /// use slotline::Loader;
@@ -292,7 +299,7 @@ impl<B: Output> Loader<B> {
         self.stats_reader().stats()
     }
 
-    /// What reads the statistics from any thread, at any time: while a pass is iterated, too.
+    /// Returns a reader of the statistics that works from any thread and at any time, also while a pass is iterated.
     ///
     /// ```
     /// use slotline::Loader;
@@ -310,12 +317,12 @@ impl<B: Output> Loader<B> {
         self.inner.stats_reader()
     }
 
-    /// What was noticed when the loader was built, and since.
+    /// The warnings since the loader was built, including those of `build`.
     pub fn warnings(&self) -> &[Warning] {
         &self.inner.warnings
     }
 
-    /// What stops this loader, from whatever thread.
+    /// Returns a handle that stops this loader from any thread.
     ///
     /// ```
     /// use slotline::{Error, Loader};
@@ -335,7 +342,7 @@ impl<B: Output> Loader<B> {
     }
 }
 
-/// A pass; an error of [`epoch`](Loader::epoch) is its only item.
+/// Iterates over one pass; if [`epoch`](Loader::epoch) would fail, its error is the only item.
 ///
 /// ```
 /// use slotline::Loader;

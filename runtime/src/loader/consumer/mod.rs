@@ -1,4 +1,4 @@
-//! A loader without the type of its batches: all that it does but to deliver them.
+//! A loader without the type of its batches: everything except delivering them.
 
 pub(crate) mod compatibility;
 pub(crate) mod loader;
@@ -43,7 +43,7 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
     pub(crate) cancel: Arc<CancelFlag>,
-    /// What each worker does, and last the consumer.
+    /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) pool: WorkerPool,
@@ -61,17 +61,17 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) memory_ceiling: usize,
     pub(crate) memory_limit: Option<usize>,
     pub(crate) warnings: Vec<Warning>,
-    /// Passes begun so far, and calls of `epoch` that began one.
+    /// The number of passes so far, and the number of successful calls of `epoch`, which also start the rest of a pass.
     pub(crate) epochs: u32,
     pub(crate) passes_begun: u64,
     pub(crate) pass: Progress,
     pub(crate) log: Log,
     pub(crate) stats: ConsumerStats,
-    /// Ends after the pool has.
+    /// Ended after the pool.
     pub(crate) watchdog: Option<Watchdog>,
 }
 
-/// What differs between loaders that are new, beside the options.
+/// The parts of a new loader that do not come from its options.
 pub(crate) struct Parts<P> {
     pub(crate) backend: Backend<P>,
     pub(crate) slab: Slab<P>,
@@ -91,12 +91,12 @@ pub(crate) struct Parts<P> {
 }
 
 impl<P: Storage> Inner<P> {
-    /// A loader before its first pass. Says what there is to warn about.
+    /// Makes a loader before its first pass, and emits its warnings through `tracing`.
     pub(crate) fn new(parts: Parts<P>, options: Options) -> Self {
         for warning in &parts.warnings {
             spans::tell(|| tracing::warn!("{warning}"));
         }
-        // Without an index each worker reads a replica of its own.
+        // Without an index each worker reads its own replica.
         let replicas = parts.passes.index_source().is_none();
         Self {
             backend: parts.backend,
@@ -127,18 +127,19 @@ impl<P: Storage> Inner<P> {
         }
     }
 
-    /// Begins a pass; one before it that is not over is given up.
+    /// Begins a pass. If the previous one has not ended, it is abandoned.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        // One that was leaked, or not taken to its end. First, so that it is over also if no other one begins.
+        // The previous pass may have been leaked, or not iterated to its end. End it first, so that it ends even if no
+        // other pass begins.
         self.give_up();
         if self.pool.is_lost() {
             return Err(Error::Forked);
         }
-        if let Some(error) = self.gone() {
+        if let Some(error) = self.worker_error() {
             return Err(error);
         }
         let begun = Instant::now();
-        // Before anybody is asked for anything.
+        // Before any worker is asked for anything.
         self.activities.last().inspect(|own| own.counters.begin_pass(begun));
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
@@ -153,7 +154,7 @@ impl<P: Storage> Inner<P> {
         let deadline = Until::after(self.timeout);
         let from = self.log.resume.as_ref().map(|resume| &resume.state);
         let left = tasks.map(|tasks| tasks - delivered);
-        let Begun { mut failures, nobody_left } =
+        let Begun { mut failures, no_worker_left } =
             match self.backend.begin(Begin { request, left, from, deadline: &deadline }) {
                 Ok(begun) => begun,
                 Err(NotBegun::TooMany) => return Err(Error::TooManyBatches { tasks: tasks.unwrap_or_default() }),
@@ -173,13 +174,13 @@ impl<P: Storage> Inner<P> {
             positions: positions.unwrap_or_default(),
             delivered,
             samples: streams.map_or(0, |streams| streams.samples),
-            said: positions.filter(|_| !numbered),
-            thrown_away: 0,
+            declared_len: positions.filter(|_| !numbered),
+            discarded: 0,
             numbered,
             gaps: numbered && !self.in_order || !self.log.gaps.missing.is_empty(),
             running: true,
             open: true,
-            nobody_left: nobody_left && !failures.is_empty(),
+            no_worker_left: no_worker_left && !failures.is_empty(),
             failures,
         };
         self.epochs = self.epochs.wrapping_add(1);
@@ -187,16 +188,16 @@ impl<P: Storage> Inner<P> {
         Ok(())
     }
 
-    /// Gives up what is left of the pass, if anything is.
+    /// Abandons the rest of the pass, if there is any.
     pub(crate) fn give_up(&mut self) {
         if self.pass.has_more() {
-            // The next pass waits for the workers; they should not go on until then.
+            // The next pass waits for the workers, so stop them now.
             self.abandon();
         }
         self.end();
     }
 
-    /// Nothing more of the pass is given.
+    /// Ends the pass: nothing more of it is returned.
     #[cold]
     pub(crate) fn end(&mut self) {
         self.pass.open = false;
@@ -204,17 +205,17 @@ impl<P: Storage> Inner<P> {
         dispose_each(std::mem::take(&mut self.pass.failures));
     }
 
-    /// Lets workers stop at their current sample, and begin nothing more.
+    /// Makes workers stop after their current sample and begin nothing more.
     pub(crate) fn abandon(&self) {
         self.cancel.set(true);
         self.backend.seal();
     }
 
-    /// Sees the pass before to its end.
+    /// Takes the rest of the previous pass and discards it.
     fn drain(&mut self) -> Result<(), Error> {
         let deadline = Until::after(self.timeout);
         self.backend.drain(&mut self.pass, &deadline).map_err(|stuck| self.stuck(stuck))?;
-        // Who stopped it may not have come to close the ring.
+        // The thread that called `stop` may not have closed the ring yet.
         if self.cancel.is_stopped() {
             return Err(Error::Stopped);
         }
@@ -223,7 +224,7 @@ impl<P: Storage> Inner<P> {
         Ok(())
     }
 
-    /// Counts a batch or a failure that was asked for as number `task`, and gives the number that it has for the user.
+    /// Counts a batch or a failure that was asked for as number `task`, and returns its number for the user.
     #[inline(always)]
     pub(crate) fn number(&mut self, task: usize) -> usize {
         let pass = &mut self.pass;
@@ -234,7 +235,7 @@ impl<P: Storage> Inner<P> {
         if pass.numbered { task } else { pass.delivered - 1 }
     }
 
-    /// Counts samples that are delivered, and warns if an iterable dataset has more than it said.
+    /// Counts samples that are delivered, and warns if an iterable dataset has more than its length.
     #[inline(always)]
     pub(crate) fn count(&mut self, lease: &Lease<P>, rows: usize) {
         self.stats.count(lease, rows);
@@ -247,8 +248,8 @@ impl<P: Storage> Inner<P> {
     pub(crate) fn count_stream(&mut self, rows: usize) {
         let pass = &mut self.pass;
         pass.samples = pass.samples.saturating_add(rows);
-        if let Some(len) = pass.said.filter(|&len| len < pass.samples) {
-            pass.said = None;
+        if let Some(len) = pass.declared_len.filter(|&len| len < pass.samples) {
+            pass.declared_len = None;
             if self.warnings.iter().any(|warning| matches!(warning, Warning::Overlong { .. })) {
                 return;
             }
@@ -258,12 +259,12 @@ impl<P: Storage> Inner<P> {
         }
     }
 
-    /// Whether [`next`](Self::next) need not wait.
+    /// Whether [`next`](Self::next) returns without waiting.
     pub(crate) fn is_ready(&self) -> bool {
         self.pass.open && (!self.pass.failures.is_empty() || self.backend.is_ready())
     }
 
-    /// Looks how many finished batches there are.
+    /// Records how many finished batches there are.
     #[cold]
     pub(crate) fn look(&mut self) {
         self.stats.found(self.backend.ready(), self.pass.delivered);
@@ -281,27 +282,27 @@ impl<P: Storage> Inner<P> {
         })
     }
 
-    /// How many batches a pass has, if that is known.
+    /// The number of batches in a pass, if that is known.
     pub(crate) fn len(&self) -> Option<usize> {
         self.passes.samples().map(|samples| self.batching.batches(samples))
     }
 
-    /// Why there will be no more batches, if workers have ended before their time.
-    pub(crate) fn gone(&self) -> Option<Error> {
-        if self.cancel.is_stopped() || !self.backend.cannot_go_on() { None } else { self.deaths.error() }
+    /// The reason why there will be no more batches, if workers have ended with a panic.
+    pub(crate) fn worker_error(&self) -> Option<Error> {
+        if self.cancel.is_stopped() || !self.backend.cannot_continue() { None } else { self.deaths.error() }
     }
 
-    /// Why nothing more comes.
+    /// The reason why the loader is closed.
     #[cold]
     pub(crate) fn closed(&self) -> Error {
-        self.gone().unwrap_or(Error::Stopped)
+        self.worker_error().unwrap_or(Error::Stopped)
     }
 
-    /// Why a wait for the workers came to nothing.
+    /// The error for a pass that did not begin, or for a previous one that did not end.
     #[cold]
     fn stuck(&self, stuck: NotBegun) -> Error {
         match stuck {
-            NotBegun::Late if !self.cancel.is_stopped() => self.gone().unwrap_or_else(|| self.timed_out()),
+            NotBegun::Late if !self.cancel.is_stopped() => self.worker_error().unwrap_or_else(|| self.timed_out()),
             _ => self.closed(),
         }
     }
@@ -309,8 +310,8 @@ impl<P: Storage> Inner<P> {
     #[cold]
     pub(crate) fn timed_out(&self) -> Error {
         let workers = &self.activities[..self.pool.len()];
-        // In order it is the next one; as they arrive, the first of those that are begun. Those of an iterable dataset are
-        // counted as they come.
+        // In order, the next batch is awaited; otherwise the first one of those that were started. Batches of an
+        // iterable dataset are counted as they come.
         let arrive = !self.in_order && self.backend.is_numbered(self.pass.tasks);
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
         let task = begun.unwrap_or_else(|| self.backend.awaited(&self.pass));
@@ -322,7 +323,7 @@ impl<P: Storage> Inner<P> {
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
     }
 
-    /// Takes memory for one more batch than there was, as more are kept than that is for.
+    /// Takes memory for one more batch, because more batches are kept than there is memory for.
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self) -> Result<(), BoxError> {
@@ -342,7 +343,7 @@ impl<P: Storage> Inner<P> {
         Ok(())
     }
 
-    /// Names the batch that was kept longest, of those that leave no memory for the next one.
+    /// Returns an error that names the batch that was kept longest.
     #[cold]
     pub(crate) fn held(&self, source: Option<BoxError>) -> Error {
         let kept = self.slab.kept().chain(self.backend.shared());

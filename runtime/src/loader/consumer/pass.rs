@@ -17,55 +17,55 @@ use crate::loader::spans::PassSpan;
 use crate::sample::Dynamic;
 use crate::wait::Until;
 
-/// One pass (an epoch): an iterator over its batches, or the errors in their places.
+/// One pass (an epoch): an iterator over its batches, or the errors instead of them.
 ///
-/// Dropped before its end, it is given up: workers stop at their current sample. A loop that must own what it iterates, or take
-/// batches here and there, asks the loader itself: [`Loader::next_batch`].
+/// If it is dropped before its end, it is abandoned: workers stop after their current sample. A loop that must own what
+/// it iterates, or that takes batches in several places, uses [`Loader::next_batch`] instead.
 pub struct Pass<'a, B: Output = Batch<Dynamic>> {
     loader: &'a mut Loader<B>,
-    /// Why there is no pass.
+    /// Why the pass could not begin.
     refused: Option<Error>,
     _span: PassSpan,
 }
 
 impl<'a, B: Output> Pass<'a, B> {
-    /// The pass that has just begun, or the reason why none has.
+    /// Returns the pass that has just begun, or one that returns the reason why it could not.
     pub(crate) fn new(loader: &'a mut Loader<B>, refused: Option<Error>) -> Self {
         let span = loader.pass_span();
         Self { loader, refused, _span: span }
     }
 
-    /// What the loader has done so far: [`Loader::stats`].
+    /// Returns the statistics of the loader so far: [`Loader::stats`].
     pub fn stats(&self) -> Stats {
         self.loader.stats()
     }
 
-    /// What was noticed so far: [`Loader::warnings`].
+    /// Returns the warnings of the loader so far: [`Loader::warnings`].
     pub fn warnings(&self) -> &[Warning] {
         self.loader.warnings()
     }
 
-    /// How many batches of the pass are still to come, with those that have nothing but [bad samples](crate::loader::OnError::Skip);
-    /// `None` if only its end will tell.
+    /// The number of batches of the pass still to come, including those that consist only of
+    /// [bad samples](crate::loader::OnError::Skip); `None` if it is not known before the end.
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.loader.inner.pass;
         if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
     }
 
-    /// Where the loader is, at any time in the pass; see [`Loader::state`].
+    /// Returns the loader's position, at any time in the pass; see [`Loader::state`].
     pub fn state(&self) -> State {
         self.loader.state()
     }
 
-    /// Whether the next batch, or an error in its place, is there already, so that `next` need neither wait nor load. At the
-    /// end of the pass it never is; but of an iterable dataset it may also be that a worker is at its end, and `next` then asks
-    /// another one.
+    /// Whether the next batch, or an error instead of it, is ready, so that `next` neither waits nor loads. At the end
+    /// of the pass this is always false. With an iterable dataset it may be true when a worker has reached its end, and
+    /// `next` then asks another worker.
     pub fn is_ready(&self) -> bool {
         self.loader.is_ready()
     }
 
-    /// As `next`, for a caller that holds batches and could drop some: [`Held`](Error::Held) comes at once, also where `next`
-    /// would [take more memory or wait](crate::loader::Builder::on_held).
+    /// Works like `next`, for a caller that holds batches and could drop some: returns [`Held`](Error::Held) at once,
+    /// even where `next` would [take more memory or wait](crate::loader::Builder::on_held).
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));
@@ -77,7 +77,7 @@ impl<'a, B: Output> Pass<'a, B> {
 impl<B: Output> Iterator for Pass<'_, B> {
     type Item = Result<B::Item, Error>;
 
-    #[inline(always)] // As `Loader::next_batch`.
+    #[inline(always)] // See `Loader::next_batch`.
     fn next(&mut self) -> Option<Self::Item> {
         if self.refused.is_some() {
             return self.refused.take().map(Err);
@@ -86,15 +86,15 @@ impl<B: Output> Iterator for Pass<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Timeouts and held batches come on top of the batches, and a stop can end the pass.
+        // Timeouts and held batches add items to the batches, and a stop can end the pass early.
         (0, None)
     }
 }
 
 impl<P: Storage> Inner<P> {
-    /// The next batch of the pass, or the error in its place. A box for that: it is large, and would else be copied for each
-    /// batch.
-    #[inline(always)] // What it gives would else go through memory.
+    /// Returns the next batch of the pass, or the error instead of it. The error is boxed because it is large, and
+    /// would otherwise be copied for each batch.
+    #[inline(always)] // A call would pass its result through memory.
     pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Box<Error>>> {
         if !self.pass.open {
             return None;
@@ -116,7 +116,7 @@ impl<P: Storage> Inner<P> {
                     lease.describe(task, rows, self.pass.epoch);
                     if lease.work().has_errors() {
                         match self.settle(lease) {
-                            // The time is that of one batch, and it is another one that may be held up now.
+                            // The timeout is for one batch, and another batch may be held up now.
                             None => deadline = None,
                             Some(outcome) => return Some(outcome.map_err(Box::new)),
                         }
@@ -125,7 +125,7 @@ impl<P: Storage> Inner<P> {
                     self.count(&lease, rows);
                     return Some(Ok(lease));
                 }
-                Err(nothing) => match self.face(nothing, &mut deadline) {
+                Err(nothing) => match self.handle(nothing, &mut deadline) {
                     Ok(true) => {}
                     Ok(false) => return None,
                     Err(error) => return Some(Err(error)),
@@ -134,11 +134,11 @@ impl<P: Storage> Inner<P> {
         }
     }
 
-    /// Does what there is to be done where no batch came: waits for one, or gives the error in its place; `false` at the end of
+    /// Handles the case that no batch came: waits for one, or returns the error instead of it; `false` at the end of
     /// the pass.
     #[cold]
     #[inline(never)]
-    fn face(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
+    fn handle(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
         Err(Box::new(match nothing {
             Nothing::Again => return Ok(true),
             Nothing::Empty | Nothing::Held if self.pool.is_lost() => self.forked(),
@@ -176,33 +176,33 @@ impl<P: Storage> Inner<P> {
         }))
     }
 
-    /// The end of a pass whose loader was stopped, or has lost its workers. What is ready stays where it is: it may lack rows,
-    /// and does not count as delivered.
+    /// Ends a pass whose loader was stopped, or has lost its workers. Batches that are ready stay in their slots: they
+    /// may lack rows, and do not count as delivered.
     #[cold]
     fn end_closed(&mut self) -> Error {
         self.end();
         self.closed()
     }
 
-    /// The end of a pass whose workers, or whose memory, were lost.
+    /// Ends a pass whose workers, or whose memory, were lost in a fork.
     #[cold]
     fn forked(&mut self) -> Error {
         self.end();
         Error::Forked
     }
 
-    /// The next worker that could not begin.
+    /// Returns the error of the next worker that could not begin.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {
         let (worker, source) = self.pass.failures.pop()?;
-        if self.pass.failures.is_empty() && self.pass.nobody_left {
+        if self.pass.failures.is_empty() && self.pass.no_worker_left {
             self.end();
             self.abandon();
         }
         Some(Error::WorkerInit { worker, source })
     }
 
-    /// Sees to it that there is memory for the next batch, as those that are kept have what there was.
+    /// Makes room for the next batch when kept batches use all the memory.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, deadline: &Until) -> Result<(), Error> {
@@ -220,17 +220,17 @@ impl<P: Storage> Inner<P> {
             }
             OnHeld::Fail => None,
         };
-        if self.slab.look_everywhere() { Ok(()) } else { Err(self.held(refused)) }
+        if self.slab.search_all() { Ok(()) } else { Err(self.held(refused)) }
     }
 
-    /// What is delivered in the place of a batch that has met errors, if anything is.
+    /// Returns what is delivered instead of a batch that has errors, if anything is.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
         let outcome = self.bad_log.settle(lease, &mut self.stats);
         match &outcome {
             Some(Ok(lease)) if !self.pass.numbered => self.count_stream(lease.tag().rows),
-            // Only a batch of an order keeps its number.
+            // Only batches of an order keep their numbers.
             None if !self.pass.numbered => {
                 self.pass.delivered -= 1;
             }

@@ -1,4 +1,4 @@
-//! What a loader keeps so that it can say where it is, and what it was told to go on from.
+//! The data that a loader keeps to save its state, and the state to resume from.
 
 use crate::loader::backend::Backend;
 use crate::loader::bad_samples::BadSampleLog;
@@ -17,42 +17,42 @@ use crate::loader::order::progress::Progress;
 use crate::loader::spans;
 use crate::rng::{Generator, Place, SharedGenerator};
 
-/// A loader's memory of where its passes begin.
+/// Records where a loader's passes begin.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// In the place of the process's default generator, since a state was loaded that had drawn from that.
+    /// Replaces the process's default generator after a state was loaded that had drawn from that.
     pub(crate) default: Option<SharedGenerator>,
     /// Whether the loader's own generator was taken from a state.
     pub(crate) adopted: bool,
-    /// Where everything was before the current pass was drawn.
+    /// The state of everything before the current pass was drawn.
     pub(crate) before: Before,
-    /// What the next pass goes on from.
+    /// The state from which the next pass resumes.
     pub(crate) resume: Option<Resume>,
     pub(crate) gaps: Gaps,
 }
 
-/// A loaded state, or that of a pass which was drawn and has not begun.
+/// A loaded state, or that of a pass that was drawn but has not begun.
 #[derive(Debug)]
 pub(crate) struct Resume {
     pub(crate) state: State,
-    /// The number of batches in its pass, if that was drawn already, by an `epoch` that failed later on.
+    /// The number of batches in its pass, if an `epoch` that failed later has already drawn it.
     pub(crate) drawn: Option<Option<usize>>,
-    /// Whether it was tried to draw it.
+    /// Whether drawing it was already attempted.
     pub(crate) tried: bool,
 }
 
 impl Log {
-    /// The log of a loader whose batches can be delivered with so many before them that are not.
+    /// Makes the log of a loader, with memory for this many batches that were passed over.
     pub(crate) fn new(gaps: usize) -> Self {
         Self { gaps: Gaps::with_capacity(gaps), ..Self::default() }
     }
 
-    /// The state to go on from.
+    /// The state to resume from.
     pub(crate) fn state(&self) -> Option<&State> {
         self.resume.as_ref().map(|resume| &resume.state)
     }
 
-    /// Takes over a state that was found to fit, and says what there is to warn about.
+    /// Takes over a state that was checked, and adds a warning if there is one.
     pub(crate) fn load(
         &mut self,
         state: &State,
@@ -78,14 +78,14 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps the pass that was drawn and could not begin for the next `epoch`, which would else draw another one.
+    /// Keeps a pass that was drawn but could not begin for the next `epoch`, which would otherwise draw another one.
     #[cold]
     pub(crate) fn put_off(&mut self, state: State, tasks: Option<usize>) {
-        // One that is gone on with is kept anyway.
+        // A pass that is being resumed is kept anyway.
         self.resume.get_or_insert(Resume { state, drawn: Some(tasks), tried: true });
     }
 
-    /// Prepares to draw the pass of the state to go on from, if there is one; once more if it was tried before.
+    /// Prepares to draw the pass of the state to resume from, if there is one; again, if that was attempted before.
     pub(crate) fn prepare(&mut self, draw: Option<&mut IndexSource>) -> Result<(), Error> {
         let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
         if std::mem::replace(&mut resume.tried, true) {
@@ -94,7 +94,7 @@ impl Log {
         draw.fast_forward(self.default.as_ref(), &resume.state)
     }
 
-    /// Puts the generators where the state to go on from has them.
+    /// Sets the generators to where the state to resume from has them.
     pub(crate) fn put(&self, generator: Option<&SharedGenerator>) {
         let Some(state) = self.state() else { return };
         for (point, generator) in
@@ -106,7 +106,8 @@ impl Log {
         }
     }
 
-    /// The base seed of the next pass: drawn, or the one that is kept from pass to pass, which a state has too.
+    /// Returns the base seed of the next pass: a new one, or the one that is kept from pass to pass, which may come
+    /// from a state.
     pub(crate) fn base_seed(&self, own: Option<&SharedGenerator>, kept: Option<u64>) -> u64 {
         match kept {
             None => draw_base_seed(own.or(self.default.as_ref())),
@@ -116,8 +117,8 @@ impl Log {
 }
 
 impl Compatibility<'_> {
-    /// The state of a loader whose next pass has the number `next`; `streams` says how far the workers of an iterable dataset
-    /// are, if a pass is running.
+    /// Returns the state of a loader whose next pass has the number `next`; `streams` returns how far the workers of an
+    /// iterable dataset are, and gets whether a pass is running.
     pub(crate) fn now(
         &self,
         log: &Log,
@@ -138,7 +139,7 @@ impl Compatibility<'_> {
         State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
     }
 
-    /// Where everything is before a pass, or was, if a state is to go on from.
+    /// Returns the state of everything before a pass, taking the state to resume from into account.
     pub(crate) fn begin(&self, log: &Log, text: String) -> Before {
         match log.state() {
             Some(state) => {
@@ -153,34 +154,36 @@ impl Compatibility<'_> {
 }
 
 impl<B: Output> Loader<B> {
-    /// Where the loader is, to go on from there later on with [`load_state`](Self::load_state).
+    /// Returns the loader's position, to resume from it later with [`load_state`](Self::load_state).
     ///
-    /// In a pass it is [`Pass::state`](crate::loader::Pass::state).
+    /// Within a pass use [`Pass::state`](crate::loader::Pass::state).
     pub fn state(&self) -> State {
         self.inner.state()
     }
 
-    /// Goes on from a state: the next [`epoch`](Self::epoch) is the rest of the pass that the state is in, bit for bit as it
-    /// would have come, with the same numbers of pass and batches and the same random numbers; and so are the passes after it.
+    /// Resumes from a state: the next [`epoch`](Self::epoch) is the rest of the state's pass, bit for bit as it would
+    /// have come, with the same pass and batch numbers and the same random numbers. The passes after it are the same,
+    /// too.
     ///
-    /// The loader may have another number of workers, another `prefetch_factor` or `part_size`, or differ in whatever else
-    /// does not decide the batches. No sample is read again: the order of the pass is drawn anew, and gone on with.
+    /// The loader may have another number of workers, `prefetch_factor` or `part_size`, or differ in any other option
+    /// that does not decide the batches. No sample is read again: the order of the pass is drawn again, and the pass
+    /// continues in it.
     ///
-    /// It goes with the same dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed. A loader
-    /// without a seed or a generator takes over the state's, and draws from a generator of its own from then on: if the
-    /// state's drew from the process's default one, then from a copy of that, which goes on as if nobody else drew from it. A
-    /// loader's own generator is put where it was when the next `epoch` begins.
+    /// The dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed must be the same. A
+    /// loader without a seed or a generator takes over the state's and from then on draws from its own generator. If
+    /// the state's loader drew from the process's default generator, that is a copy of it, which continues as if no one
+    /// else drew from it. A loader's own generator is set back to its place when the next `epoch` begins.
     ///
-    /// What comes before in the pass costs what it takes to draw its order: nothing in order or with a
-    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each billion
-    /// random numbers drawn in all passes before. A sampler of one's own that does not
-    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for all that came
-    /// before, however long that takes, and cannot go back in the loader in which it was asked already; this is a
-    /// [warning](Self::warnings).
+    /// Skipping what was already delivered costs as much as drawing the order: nothing in order or with a
+    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each
+    /// billion random numbers drawn in all previous passes. A custom sampler that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for everything
+    /// before the state, however long that takes. It cannot go back in a loader in which it was already asked. This is
+    /// a [warning](Self::warnings).
     ///
-    /// Of an iterable dataset the number of workers must be the same, as each reads a part of its own. A cursor goes on from
-    /// what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker reads again,
-    /// for nobody, what it had read.
+    /// With an iterable dataset the number of workers must be the same, since each reads its own part. A cursor resumes
+    /// from what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker
+    /// reads again, and discards, what it had read.
     ///
     /// ```
     /// # #[cfg(feature = "serde")] {
@@ -192,7 +195,7 @@ impl<B: Output> Loader<B> {
     /// let mut loader = Loader::builder(numbers()).batch_size(3).shuffle(true).seed(42).build()?;
     /// let mut pass = loader.epoch()?;
     /// assert_eq!(pass.next().expect("four batches")?.indices(), [6, 5, 4]);
-    /// let saved: String = serde_json::to_string(&pass.state())?; // to a file, beside the model's weights
+    /// let saved: String = serde_json::to_string(&pass.state())?; // to a file, next to the model's weights
     ///
     /// // Later, with two workers.
     /// let state: State = serde_json::from_str(&saved)?;
@@ -211,7 +214,7 @@ impl<B: Output> Loader<B> {
     ///
     /// # Errors
     ///
-    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is as it was.
+    /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is unchanged.
     pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.inner.load_state(state)
     }
@@ -230,14 +233,14 @@ impl<P: Storage> Inner<P> {
         Ok(())
     }
 
-    /// Leaves the pass that was drawn for the next `epoch` to begin.
+    /// Keeps the pass that was drawn for the next `epoch` to begin.
     #[cold]
     pub(crate) fn put_off(&mut self, tasks: Option<usize>) {
         let state = State { streams: self.streams(false), ..self.compatibility().state(self.epochs, &self.log.before) };
         self.log.put_off(state, tasks);
     }
 
-    /// What its states depend on.
+    /// The parts of the loader that its states depend on.
     fn compatibility(&self) -> Compatibility<'_> {
         Compatibility {
             dataset_len: self.passes.dataset_len(),
@@ -252,7 +255,7 @@ impl<P: Storage> Inner<P> {
         }
     }
 
-    /// How far the workers of an iterable dataset are; or at the start of a pass.
+    /// Returns how far the workers of an iterable dataset are, or their start if no pass is running.
     fn streams(&self, running: bool) -> Option<Streams> {
         match &self.backend {
             Backend::PerWorker(end) if self.passes.index_source().is_none() => {
@@ -262,7 +265,7 @@ impl<P: Storage> Inner<P> {
         }
     }
 
-    /// Draws the next pass, or again the one that a state is in.
+    /// Draws the next pass, or draws the pass of the loaded state again.
     pub(crate) fn draw(&mut self) -> Result<Option<usize>, Error> {
         self.log.prepare(self.passes.index_source_mut())?;
         let text = std::mem::take(&mut self.log.before.text);

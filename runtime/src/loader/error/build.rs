@@ -1,4 +1,4 @@
-//! What can go wrong when a loader is built.
+//! The errors of building a loader.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use crate::BoxError;
 use crate::sample::LayoutError;
 use crate::sampler::SamplerError;
 
-/// Why there is no loader.
+/// The reason why a loader could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// An option that must be positive is 0.
-    #[error("{option} is 0; give a positive number")]
+    #[error("{option} is 0; set it to a positive number")]
     Zero {
         /// The option.
         option: &'static str,
@@ -19,138 +19,139 @@ pub enum BuildError {
     /// Two options exclude each other.
     #[error("{first} and {second} exclude each other; {hint}")]
     Clash {
-        /// One option, with its value where that matters.
+        /// One option, with its value if that matters.
         first: &'static str,
-        /// The other one.
+        /// The other option.
         second: &'static str,
         /// What to do.
         hint: &'static str,
     },
-    /// A budget is no share.
-    #[error("Budget::Share is {share}; give a share from 0 to 1")]
+    /// A budget is not a share.
+    #[error("Budget::Share is {share}; set it to a number from 0 to 1")]
     Share {
-        /// What it is.
+        /// The value given.
         share: f64,
     },
-    /// The sampler cannot be made, for one because the dataset is empty.
+    /// The sampler cannot be made, for example because the dataset is empty.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// No sample could be read to learn the fields.
-    #[error(
-        "sample {index} was read to learn the fields of a sample, and failed; implement Dataset::fields if samples may be bad"
-    )]
+    #[error("reading sample {index} to learn the fields failed; implement Dataset::fields if samples may be bad")]
     Probe {
         /// The index that was tried last.
         index: usize,
         /// Why it failed.
         source: BoxError,
     },
-    /// A batch has no possible layout.
+    /// No layout of a batch is possible.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The batches need more memory than there is.
+    /// The batches need more memory than is available.
     #[error(
-        "{slots} batches of {batch} bytes are {bytes} bytes, and {available} are available; make batch_size, prefetch_factor or num_workers smaller"
+        "{slots} batches of {batch} bytes take {bytes} bytes, but only {available} are available; make batch_size, prefetch_factor or num_workers smaller"
     )]
     Memory {
         /// Slots of the ring.
         slots: usize,
-        /// Bytes of each.
+        /// Bytes of one batch.
         batch: usize,
-        /// Bytes of all.
+        /// Bytes of all batches.
         bytes: u128,
-        /// Bytes that can be had.
+        /// Bytes that are available.
         available: u64,
     },
-    /// The order of a pass needs more memory than there is.
-    #[error("the order of a pass takes {bytes} bytes, and {available} are available; use a sampler that needs less")]
-    OrderMemory {
-        /// Bytes of the order; `usize::MAX` if it is even more.
-        bytes: usize,
-        /// Bytes that can be had.
-        available: u64,
-    },
-    /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) says.
+    /// The order of a pass needs more memory than is available.
     #[error(
-        "the loader needs {needed} bytes, {beside} of them for the order of a pass and the like, and memory_limit is {limit}; {fits}"
+        "the order of a pass takes {bytes} bytes, but only {available} are available; use a sampler that needs less"
+    )]
+    OrderMemory {
+        /// Bytes of the order; `usize::MAX` if there are even more.
+        bytes: usize,
+        /// Bytes that are available.
+        available: u64,
+    },
+    /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) allows.
+    #[error(
+        "the loader needs {needed} bytes, {beside} of them for the order of a pass and other overhead, but memory_limit is {limit}; {fits}"
     )]
     MemoryLimit {
         /// The limit in bytes.
         limit: usize,
-        /// What it would take: with the `prefetch_factor` that was given, or the least one there is.
+        /// Bytes that the loader would take, with the given `prefetch_factor`, or with the least possible one.
         needed: usize,
-        /// Bytes of that which are not the batches' own.
+        /// Bytes of `needed` that are not for the batches themselves.
         beside: usize,
         /// What would fit.
         fits: Fits,
     },
-    /// The system refused the memory.
+    /// The system refused to allocate the memory.
     #[error("the system refused {bytes} bytes for the batches")]
     Map {
         /// Bytes asked for.
         bytes: usize,
-        /// What it said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// [`Builder::memory`](crate::loader::Builder::memory) gave no memory, or too little.
-    #[error("the {bytes} bytes for the batches could not be had by Builder::memory")]
+    /// [`Builder::memory`](crate::loader::Builder::memory) failed, or returned too little memory.
+    #[error("Builder::memory could not allocate the {bytes} bytes for the batches")]
     Allocate {
         /// Bytes asked for.
         bytes: usize,
-        /// Why not.
+        /// Why it failed.
         source: BoxError,
     },
-    /// More slots or parts than a ring can count.
-    #[error("{option} is {value}, and at most {most} can be had")]
+    /// More workers or slots than the loader supports.
+    #[error("{option} is {value}, but the maximum is {most}")]
     TooMany {
         /// The option.
         option: &'static str,
         /// Its value.
         value: usize,
-        /// The greatest value.
+        /// The maximum.
         most: usize,
     },
-    /// There is no such core.
-    #[error("affinity names core {core}, and this process may use {usable}")]
+    /// A core of [`Affinity::Cores`](crate::loader::Affinity::Cores) does not exist, or this process may not use it.
+    #[error("affinity names core {core}, but this process may only use {usable}")]
     NoSuchCore {
         /// The core.
         core: usize,
-        /// What there is instead.
+        /// The cores that this process may use.
         usable: String,
     },
     /// A worker thread could not be started.
     #[error("worker {worker} could not be started; make num_workers smaller")]
     Thread {
-        /// Its number.
+        /// The worker's number.
         worker: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The watchdog's thread could not be started.
     #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog")]
     Watchdog {
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// What would fit below a [memory limit](crate::loader::Builder::memory_limit): the greatest that does, with all other options as
-/// they are but for [`prefetch_factor`](crate::loader::Builder::prefetch_factor), which is left to the builder.
+/// An option that would fit below a [memory limit](crate::loader::Builder::memory_limit), with the greatest value that
+/// does. It assumes that all other options stay the same, except that
+/// [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is left to the builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fits {
     /// This prefetch factor.
     PrefetchFactor(usize),
-    /// So many workers.
+    /// This number of workers.
     NumWorkers(usize),
     /// Smaller batches.
     BatchSize {
         /// Samples in a batch.
         batch_size: usize,
-        /// With so many workers.
+        /// The number of workers.
         workers: usize,
     },
-    /// None of these.
+    /// None of these options.
     Nothing,
 }
 
@@ -163,7 +164,7 @@ impl fmt::Display for Fits {
                 f,
                 "batch_size = {batch_size} would fit, with num_workers = {workers} and no prefetch_factor given"
             ),
-            Self::Nothing => f.write_str("no smaller batches would fit either; raise it"),
+            Self::Nothing => f.write_str("no smaller batches would fit either; raise memory_limit"),
         }
     }
 }

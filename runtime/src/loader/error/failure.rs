@@ -1,4 +1,4 @@
-//! What went wrong with a batch, on its way to the consumer.
+//! The errors of a batch, on their way to the consumer.
 
 use std::fmt::{self, Write};
 
@@ -7,12 +7,12 @@ use crate::dataset::OutOfRange;
 use crate::loader::error::guard::{dispose, dispose_each, guarded};
 use crate::loader::error::run::{By, Error};
 
-/// What went wrong with a batch. It can be dropped anywhere, although the errors in it are the user's.
+/// The errors of a batch. It can be dropped anywhere: a panic in the `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
 pub(crate) struct SlotErrors {
     /// Why there is no batch.
     pub(crate) failure: Option<Failure>,
-    /// Samples that were passed over, in any order but that of the attempts at one position.
+    /// Samples that were skipped, in any order, except that attempts at the same position are in sequence.
     pub(crate) bad: Vec<Skipped>,
 }
 
@@ -23,35 +23,35 @@ impl Drop for SlotErrors {
     }
 }
 
-/// A bad sample that was passed over.
+/// A bad sample that was skipped.
 #[derive(Debug)]
 pub(crate) struct Skipped {
     pub(crate) failure: Failure,
-    /// The row that nothing was written into in its place.
+    /// The row that was left empty, if no other sample was written into it.
     pub(crate) row: Option<usize>,
 }
 
 /// Why there is no batch.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Of the sample, in the pass.
+    /// The sample's position in the pass.
     pub(crate) position: usize,
-    /// Of the sample, in the dataset.
+    /// The sample's index in the dataset.
     pub(crate) index: usize,
     pub(crate) by: By,
     pub(crate) cause: Cause,
 }
 
-/// What happened.
+/// The cause of a failure.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// A sample's error, or a collate function's.
+    /// An error of a sample or of a collate function.
     Error(BoxError),
-    /// A panic there.
+    /// A panic of a sample or of a collate function.
     Panic(String),
     /// A panic in the sampler's iterator.
     Sampler(String),
-    /// A batch sampler's list of so many indices, and how many it had said at most.
+    /// A batch sampler's list is too long: its length, and the announced maximum.
     LongBatch(usize, usize),
     /// An iterable dataset could not be started.
     Start(BoxError),
@@ -62,29 +62,29 @@ impl fmt::Display for Cause {
         match self {
             Self::Error(error) | Self::Start(error) => error.fmt(f),
             Self::Panic(message) | Self::Sampler(message) => write!(f, "panicked: {message}"),
-            Self::LongBatch(len, most) => write!(f, "{len} indices, and at most {most} were announced"),
+            Self::LongBatch(len, most) => write!(f, "{len} indices, but the announced maximum is {most}"),
         }
     }
 }
 
 impl Cause {
-    /// Whether it is this error.
+    /// Whether the cause is an error of type `E`.
     pub(crate) fn is<E: std::error::Error + 'static>(&self) -> bool {
         matches!(self, Self::Error(error) if error.is::<E>())
     }
 
-    /// What it says, come what may.
-    pub(crate) fn in_words(&self) -> String {
+    /// The cause as text. Never panics, even if the user's `Display` does.
+    pub(crate) fn to_text(&self) -> String {
         guarded(|| Ok(self.to_string())).unwrap_or_else(|panic| panic.to_string())
     }
 
-    /// What it and its sources say, come what may.
+    /// The cause and its sources as text. Never panics, even if the user's `Display` does.
     pub(crate) fn with_sources(&self) -> String {
-        let (Self::Error(error) | Self::Start(error)) = self else { return self.in_words() };
+        let (Self::Error(error) | Self::Start(error)) = self else { return self.to_text() };
         let words = guarded(|| {
             let mut words = error.to_string();
             let mut source = error.source();
-            // An error of the user's may be its own source.
+            // A user's error may be its own source.
             for _ in 0..16 {
                 let Some(error) = source else { break };
                 let _ = write!(words, ": {error}");
@@ -95,8 +95,8 @@ impl Cause {
         words.unwrap_or_else(|panic| panic.to_string())
     }
 
-    /// What happened at an index of a dataset with so many samples: of a panic at one that the dataset does not have there is
-    /// more to say than what it stumbled over.
+    /// Replaces a panic at an index that the dataset does not have by [`OutOfRange`], which says more than the panic's
+    /// message. `samples` is the length of the dataset.
     pub(crate) fn at(self, index: Option<usize>, samples: usize) -> Self {
         match (self, index) {
             (Self::Panic(_), Some(index)) if index >= samples => {
@@ -106,7 +106,7 @@ impl Cause {
         }
     }
 
-    /// As an error, where there is no more to say of it.
+    /// Converts the cause to a plain error, for callers that add no further context.
     pub(crate) fn into_error(self) -> BoxError {
         match self {
             Self::Error(error) | Self::Start(error) => error,

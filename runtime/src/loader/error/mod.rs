@@ -1,4 +1,4 @@
-//! What can go wrong, and how a panic of the user's code becomes an error.
+//! The errors of a loader, and how a panic of user code becomes an error.
 
 pub(crate) mod build;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! What can go wrong while a loader runs.
+//! The errors of a running loader.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use crate::BoxError;
 use crate::loader::error::state::StateError;
 use crate::sampler::SamplerError;
 
-/// Why there is no batch.
+/// The reason why there is no batch.
 ///
-/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass goes on with the next batch; after
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again; after [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
-/// [`WorkerDied`](Self::WorkerDied) it is over at once.
+/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next batch. After
+/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again. After
+/// [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and [`WorkerDied`](Self::WorkerDied) the pass ends at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A sample could not be read, or did not fit the fields. Of several in a batch the first one.
+    /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
+    /// one.
     #[error("sample {index} of batch {task} failed in {by}: {source}")]
     Sample {
-        /// Its index in the dataset; of an iterable dataset, its number in what this worker reads, from 0.
+        /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
         index: usize,
-        /// Its place in the pass; of an iterable dataset, as the index.
+        /// The sample's position in the pass; in an iterable dataset, the same as the index.
         position: usize,
         /// The batch, counted from 0.
         task: usize,
-        /// Who read it.
+        /// The thread that read it.
         by: By,
         /// Why it failed.
         source: BoxError,
@@ -32,67 +33,69 @@ pub enum Error {
     /// The code that reads a sample panicked.
     #[error("sample {index} of batch {task} panicked in {by}: {message}")]
     Panic {
-        /// As of an error.
+        /// The sample's index, as in [`Sample`](Self::Sample).
         index: usize,
-        /// As of an error.
+        /// The sample's position, as in [`Sample`](Self::Sample).
         position: usize,
         /// The batch, counted from 0.
         task: usize,
-        /// Who read it.
+        /// The thread that read it.
         by: By,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
-    /// A batch with bad samples, of which the pass has more than [`on_error`](crate::loader::Builder::on_error) allows. The next batch
-    /// comes.
+    /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
+    /// allows. The next batch comes.
     #[error(
-        "{bad} samples of this pass are bad, and on_error allows {budget}; of this batch the first beyond that: {source}"
+        "{bad} samples of this pass are bad, but on_error allows {budget}; the first of this batch beyond that: {source}"
     )]
     BadSamples {
-        /// Skipped samples of the pass so far, with those of this batch.
+        /// Bad samples of the pass so far, including those of this batch.
         bad: usize,
-        /// How many there may be.
+        /// The number of bad samples that are allowed.
         budget: usize,
-        /// The error of the first one of this batch that is beyond the budget.
+        /// The error of the first sample of this batch that is beyond the budget.
         source: Box<Error>,
     },
-    /// No batch within the timeout.
+    /// No batch came within the timeout.
     #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy))]
     Timeout {
         /// The timeout.
         after: Duration,
         /// The batch that was waited for.
         task: usize,
-        /// Which workers are at it, and the index that each reads.
+        /// The workers that are loading it, and the index that each of them reads.
         busy: Vec<(usize, usize)>,
     },
-    /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) says to fail, or more could not
-    /// be had. Each call says so until a batch is dropped; then the next one comes.
+    /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
+    /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
     #[error("more batches are kept than hold({hold}) allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
     Held {
         /// The batch that was kept longest.
         task: usize,
-        /// Its pass.
+        /// The pass of that batch.
         epoch: u32,
-        /// How many batches this loader was made to hold while another one is asked for.
+        /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
-        /// Why no more memory could be had, if it was asked for.
+        /// Why no more memory is available, if the loader asked for it.
         source: Option<BoxError>,
     },
-    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the pass.
+    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the
+    /// pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
     WorkerInit {
-        /// Its number.
+        /// The worker's number.
         worker: usize,
         /// Why it failed.
         source: BoxError,
     },
-    /// An iterable dataset could not be started in a worker, or in the consumer's thread; there is nothing of it from there.
+    /// An iterable dataset could not be started in a worker, or in the consumer's thread, which reads nothing of it in
+    /// this pass.
     #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}")]
     Start {
         /// The batch, counted from 0.
         task: usize,
-        /// Where it was to be started.
+        /// The thread in which it should have started.
         by: By,
         /// Why it failed.
         source: BoxError,
@@ -102,62 +105,65 @@ pub enum Error {
     Sampler {
         /// The batch, counted from 0.
         task: usize,
-        /// Who asked it.
+        /// The thread that asked it.
         by: By,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
-    /// A batch sampler's list is longer than it had said.
-    #[error("the batch sampler gave {len} indices for batch {task}, and said at most {most}; raise max_batch_size")]
+    /// A batch sampler's list is longer than the announced maximum.
+    #[error(
+        "the batch sampler returned {len} indices for batch {task}, but the maximum is {most}; raise max_batch_size"
+    )]
     LongBatch {
         /// The batch, counted from 0.
         task: usize,
-        /// How many there are.
+        /// The number of indices.
         len: usize,
-        /// How many there can be.
+        /// The maximum number of indices.
         most: usize,
     },
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
-    /// The pass that the [loaded state](crate::loader::Loader::load_state) is in cannot be gone on with: there is less in it.
+    /// The pass of the [loaded state](crate::loader::Loader::load_state) cannot be resumed: it now has fewer batches
+    /// than were delivered.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The pass has more samples than it had when the loader was built, and the batches were made for those.
+    /// The pass has more samples than it had when the loader was built, and the batches were sized for those.
     #[error(
-        "the pass has {len} samples, and had {most} when the loader was built, which its batches were made for; give a batch_size of {most} or less, or a sampler whose len() says the most that it will draw"
+        "the pass has {len} samples, but had {most} when the loader was built and sized its batches; set batch_size to {most} or less, or use a sampler whose len() returns the maximum that it will draw"
     )]
     LongOrder {
-        /// Samples of the pass.
+        /// The number of samples in the pass.
         len: usize,
-        /// How many it had.
+        /// The number of samples when the loader was built.
         most: usize,
     },
-    /// More batches than a pass can count on a machine of this pointer width.
+    /// The pass has more batches than can be counted on a machine of this pointer width.
     #[error("{tasks} batches are more than one pass can have on this machine; make batch_size greater")]
     TooManyBatches {
-        /// Batches of the pass.
+        /// The number of batches in the pass.
         tasks: usize,
     },
-    /// A [`Stopper`](crate::loader::Stopper) was used: there will be no more batches, of this pass or another one.
-    #[error("the loader was stopped; build a new one to go on, from its state if need be")]
+    /// A [`Stopper`](crate::loader::Stopper) was used: neither this pass nor a later one returns another batch.
+    #[error("the loader was stopped; to continue, build a new one and load the state")]
     Stopped,
-    /// This process was forked from the one that built the loader, and has none of its workers, or not the memory that it was
-    /// [given](crate::loader::Builder::memory). Other loaders without workers go on.
+    /// This process was forked from the one that built the loader, and lacks its workers, or the memory from
+    /// [`Builder::memory`](crate::loader::Builder::memory). Other loaders without workers continue to work.
     #[error(
-        "this process was forked from the one that built the loader, and has none of its workers, or not its memory; build another one, from its state if need be"
+        "this process was forked from the one that built the loader, and lacks its workers or its memory; to continue, build a new one and load the state"
     )]
     Forked,
-    /// A worker ended with a panic in the loader's own code, which no user code can cause, and what is left of the workers can't
-    /// go on without it. No later pass begins.
+    /// A worker ended with a panic in the loader's own code, which user code cannot cause, and the remaining workers
+    /// cannot continue without it. No later pass begins.
     #[error("worker {worker} ended with a panic in the loader's own code, and the loader with it: {message}")]
     WorkerDied {
-        /// Its number; of several the first one's.
+        /// The worker's number; if several ended, that of the first one.
         worker: usize,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
-    /// A batch was given up before it was whole, which no user code can cause.
+    /// A batch was dropped before it was complete, which user code cannot cause.
     #[error("batch {task} was lost")]
     Lost {
         /// The batch.
@@ -176,7 +182,7 @@ pub enum By {
 }
 
 impl By {
-    /// The thread of this worker, or the consumer's.
+    /// The given worker, or the consumer if there is none.
     pub(crate) fn of(worker: Option<usize>) -> Self {
         worker.map_or(Self::Consumer, Self::Worker)
     }
@@ -197,7 +203,7 @@ fn why(source: &Option<BoxError>) -> String {
 
 fn doing(busy: &[(usize, usize)]) -> String {
     if busy.is_empty() {
-        return "no worker has begun it".to_owned();
+        return "no worker has started it".to_owned();
     }
     let each = busy.iter().map(|(worker, index)| format!("worker {worker} is reading sample {index}"));
     each.collect::<Vec<_>>().join(", ")

@@ -1,37 +1,37 @@
-//! Why a state is refused.
+//! The errors of loading a state.
 
 use crate::BoxError;
 
-/// Why a state was refused. The loader is as it was.
+/// The reason why a state was refused. The loader is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The state is of a loader that loads something else, or in another way.
-    #[error("the state's {field} is {state}, and the loader's is {loader}; {hint}")]
+    /// The state is from a loader with another dataset, or with other options.
+    #[error("the state's {field} is {state}, but the loader's is {loader}; {hint}")]
     Differs {
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
-        /// What the state says.
+        /// The value in the state.
         state: String,
-        /// What the loader has.
+        /// The value in the loader.
         loader: String,
         /// What to do.
         hint: &'static str,
     },
-    /// The state says what cannot be.
-    #[error("the state's {field} is {state}, and {reason}; it is damaged, or of other data: load an earlier one")]
+    /// A value in the state is invalid.
+    #[error("the state's {field} is {state}, but {reason}; it is damaged, or from other data: load an earlier one")]
     Malformed {
-        /// What cannot be.
+        /// The invalid field.
         field: &'static str,
-        /// What the state says.
+        /// The value in the state.
         state: String,
-        /// Why it cannot be.
+        /// Why it is invalid.
         reason: String,
     },
-    /// The sampler refused what the state has of it.
+    /// The sampler refused its part of the state.
     #[error("the state's sampler does not fit: {source}")]
     Sampler {
-        /// What it said.
+        /// The sampler's error.
         source: BoxError,
     },
 }

@@ -1,19 +1,20 @@
-//! What does not keep a loader from loading.
+//! The warnings of a loader.
 
 use std::fmt;
 
-/// Something that does not keep a loader from loading, said once, when it is noticed (and through `tracing`).
+/// A problem that does not stop a loader from loading. It is reported once, when it is noticed (also through
+/// `tracing`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// More workers than cores: they take turns.
+    /// There are more workers than cores, so they take turns.
     ManyWorkers {
         /// `num_workers`.
         workers: usize,
         /// Cores that this process may use.
         cores: usize,
     },
-    /// With `drop_last` there is no batch at all: the batch size is larger than the dataset, or what the sampler draws of it.
+    /// With `drop_last` a pass has no batch: the batch size is larger than the dataset, or than the sampler's draw.
     NoBatch {
         /// `batch_size`.
         batch_size: usize,
@@ -22,34 +23,35 @@ pub enum Warning {
     },
     /// The batches' memory could not be locked.
     NotLocked {
-        /// Bytes of it.
+        /// Bytes of that memory.
         bytes: usize,
         /// `RLIMIT_MEMLOCK` in bytes; `None` if there is no limit.
         limit: Option<u64>,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// `pin_memory` was asked for with a collate function, and nothing says how to pin what it makes.
+    /// `pin_memory` is set with a collate function, but [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is
+    /// not.
     NothingToPin,
-    /// An iterable dataset gave more samples than its length says: perhaps each worker gives them all.
+    /// An iterable dataset returned more samples than its length: perhaps each worker reads all of them.
     Overlong {
         /// Samples so far.
         samples: usize,
-        /// What its `len()` says.
+        /// The dataset's `len()`.
         len: usize,
     },
-    /// More batches are kept than the loader was made to hold, and so it [took memory](crate::loader::OnHeld::Grow) for one more; as it
-    /// will for each further one.
+    /// More batches are kept than the loader was built to hold, so it [took memory](crate::loader::OnHeld::Grow) for
+    /// one more, and will do so for each further one.
     Kept {
-        /// How many it was made to hold while another one is asked for.
+        /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
-        /// Bytes that one more takes.
+        /// Bytes that each further batch takes.
         bytes: usize,
     },
-    /// What gives the order, or the samples, cannot be put where the loaded state is: it is asked for all that comes before,
-    /// and that is thrown away.
+    /// The source of the order, or of the samples, cannot be set to where the loaded state is. It is asked again for
+    /// everything before that, which is discarded.
     FastForward {
-        /// What it is.
+        /// That source.
         what: &'static str,
     },
     /// A worker could not be bound to its core.
@@ -59,7 +61,7 @@ pub enum Warning {
         /// The core.
         core: usize,
     },
-    /// Workers were to be bound to cores, and the system does not say which there are.
+    /// Workers should be bound to cores, but the system does not say which cores there are.
     UnknownCores,
 }
 
@@ -69,37 +71,37 @@ impl fmt::Display for Warning {
             Self::ManyWorkers { workers, cores } => {
                 write!(
                     f,
-                    "num_workers is {workers}, and this process may use {cores} cores: more workers take turns on them"
+                    "num_workers is {workers}, but this process may only use {cores} cores, so workers take turns on them"
                 )
             }
             Self::NoBatch { batch_size, samples } => write!(
                 f,
-                "a pass has no batch: batch_size is {batch_size}, there are {samples} samples, and drop_last drops what is no whole batch; make batch_size smaller, or do without drop_last"
+                "a pass has no batch: batch_size is {batch_size}, there are {samples} samples, and drop_last drops an incomplete batch; make batch_size smaller, or drop drop_last"
             ),
             Self::NotLocked { bytes, limit, reason } => {
                 let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"));
                 write!(
                     f,
-                    "{bytes} bytes of batches could not be locked into memory ({reason}): RLIMIT_MEMLOCK is {limit}; raise it (ulimit -l), or make the batches smaller; loading goes on without the lock"
+                    "{bytes} bytes of batches could not be locked into memory ({reason}): RLIMIT_MEMLOCK is {limit}; raise it (ulimit -l), or make the batches smaller; loading continues without the lock"
                 )
             }
             Self::NothingToPin => f.write_str(
-                "pin_memory does nothing for what a collate function makes; say how with pin_memory_with, or drop it",
+                "pin_memory has no effect on the results of a collate function; set pin_memory_with, or drop pin_memory",
             ),
             Self::Overlong { samples, len } => write!(
                 f,
-                "the iterable dataset's len() is {len}, and a pass has given {samples} samples: with several workers each must give a part only (worker_info tells which), or len() must say more"
+                "the iterable dataset's len() is {len}, but a pass has returned {samples} samples; with several workers each must return only its part (see worker_info), or len() must return more"
             ),
             Self::FastForward { what } => write!(
                 f,
-                "{what} does not save itself, and is asked again for what comes before the state; this takes the longer the later the state is, and gives the same only if it always gives the same"
+                "{what} does not save itself, so everything before the state is read from it again; this takes longer the later the state is, and is correct only if it always returns the same sequence"
             ),
             Self::Kept { hold, bytes } => write!(
                 f,
-                "more batches are kept than hold({hold}) has memory for: each more takes {bytes} bytes, which are counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have the memory for n from the start"
+                "more batches are kept than hold({hold}) has memory for; each further one takes {bytes} bytes, counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have memory for n from the start"
             ),
             Self::UnknownCores => {
-                f.write_str("affinity does nothing: the system does not say which cores this process may use")
+                f.write_str("affinity has no effect: the system does not say which cores this process may use")
             }
             Self::NotBound { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
         }

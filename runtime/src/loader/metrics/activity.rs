@@ -1,4 +1,4 @@
-//! What each thread is at, for all to see.
+//! What each thread is doing, readable by all threads.
 
 use crate::loader::metrics::counters::Counters;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +6,11 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    /// The batch it fills, plus 1; 0 if none.
+    /// The batch that it fills, plus 1; 0 if it fills none.
     task: AtomicUsize,
-    /// The index it reads, or is about to.
+    /// The index that it reads, or is about to read.
     pub(crate) index: AtomicUsize,
-    /// The row of the batch that it is for.
+    /// The row of the batch for which it reads that index.
     pub(crate) row: AtomicUsize,
     pub(crate) counters: Counters,
 }
@@ -27,30 +27,30 @@ impl Activity {
         self.task.store(0, Ordering::Relaxed);
     }
 
-    /// The batch it fills.
+    /// The batch that the thread fills.
     pub(crate) fn task(&self) -> Option<usize> {
         self.task.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The sample that it reads or writes.
+    /// The sample that the thread reads or writes.
     pub(crate) fn at(&self) -> Option<At> {
         let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
         Some(At { task: self.task()?, row, index, taken_on: self.counters.samples() })
     }
 
-    /// The index it reads for batch `task`, if that is what it does.
+    /// The index that the thread reads for batch `task`, if it fills that batch.
     pub(crate) fn reading(&self, task: usize) -> Option<usize> {
         let at_it = self.task.load(Ordering::Relaxed) == task.wrapping_add(1);
         at_it.then(|| self.index.load(Ordering::Relaxed))
     }
 }
 
-/// What tells one occasion of reading a sample from another.
+/// Identifies one occasion of reading a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) task: usize,
     pub(crate) row: usize,
     pub(crate) index: usize,
-    /// How many samples the thread had taken on before it or with it.
+    /// The number of samples that the thread had started, including this one.
     pub(crate) taken_on: u64,
 }

@@ -1,4 +1,4 @@
-//! The bad samples that were met, for anybody to read.
+//! The bad samples that were seen, readable by all threads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{PoisonError, TryLockError};
@@ -7,22 +7,22 @@ use crate::fork::Process;
 use crate::loader::error::run::By;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What was wrong with a sample that was skipped or replaced.
+/// A sample that was skipped or replaced, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BadSample {
-    /// Its index; of an iterable dataset its number in what the worker reads.
+    /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
     /// The batch that it was for.
     pub batch: usize,
-    /// Who read it.
+    /// The thread that read it.
     pub by: By,
-    /// The error and its sources, or the panic, in words; at most 512 bytes of it.
+    /// The error with its sources, or the message of the panic; at most 512 bytes.
     pub message: String,
 }
 
-/// What anybody may read of the bad samples.
+/// The bad samples, shared between the loader and the readers of its statistics.
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleReport {
     process: Process,
@@ -33,19 +33,20 @@ pub(crate) struct BadSampleReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BadSampleRecord {
     pub(crate) total: usize,
-    /// Indices that were reported, with the worker whose they are.
+    /// Indices that were reported, each with its worker if workers have replicas.
     pub(crate) known: BTreeSet<(usize, usize)>,
-    /// The last ones.
+    /// The most recent bad samples.
     pub(crate) last: VecDeque<BadSample>,
 }
 
 impl BadSampleReport {
-    /// What there is.
+    /// Returns a copy of the record.
     pub(crate) fn read(&self) -> BadSampleRecord {
         self.lock().map(|met| met.clone()).unwrap_or_default()
     }
 
-    /// `None` in a process that was forked from the loader's while another thread held the lock, which stays locked there.
+    /// Locks the record. Returns `None` in a forked process if another thread held the lock at the fork, since it stays
+    /// locked there.
     pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BadSampleRecord>> {
         if self.process.is_this() {
             return Some(self.known.lock().unwrap_or_else(PoisonError::into_inner));
@@ -59,7 +60,7 @@ impl BadSampleReport {
 }
 
 impl BadSampleRecord {
-    /// Their indices.
+    /// The indices of the bad samples.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
         self.known.iter().map(|&(_, index)| index)
     }

@@ -1,12 +1,14 @@
-//! When a thread looks at the clock, and what it makes of that.
+//! When a thread reads the clock, and what it derives from that.
 //!
-//! A look costs about 25 ns. So the [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) says which claims are timed: as many as 2 % of the time
-//! pays for, which is all of them unless they are very quick. Of very quick ones it is one in so many, which then stands for
-//! those since the one before, though never for more than the time that has really passed.
+//! Reading the clock costs about 25 ns. So the [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) decides
+//! which claims are timed: as many as 2 % of the time pays for, which is all of them unless they are very quick. Of
+//! very quick claims one in many is timed. Its time is used for the claims since the previous timed one, but never for
+//! more than the time that has really passed.
 //!
-//! In a timed claim samples are timed one by one, with reading and writing apart, if they take 4 µs and more; of the other
-//! claims as many are as 0.25 % of the time pays for, to see how the stages divide. A claim that turns out to be slow, and
-//! whose samples were not timed, is [noted](crate::loader::metrics::counters::Slowest) as a whole.
+//! If the samples of a timed claim take 4 µs or more, they are timed one by one, with reading and writing separately.
+//! So are those of some other timed claims, as many as 0.25 % of the time pays for, to see how the time divides into
+//! stages. A claim that turns out to be slow, and whose samples were not timed, is
+//! [noted](crate::loader::metrics::counters::Slowest) as a whole.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -17,26 +19,27 @@ use crate::loader::metrics::counters::{Counters, MANY, Stages, nanos};
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
-/// Samples that take so many looks at the clock, 4 µs as a rule, are timed one by one.
+/// Samples that take as long as this many clock reads, usually 4 µs, are timed one by one.
 const SLOW: u64 = 160;
-/// Claims that take so many, 10 µs as a rule, are all timed.
+/// Claims that take as long as this many clock reads, usually 10 µs, are all timed.
 pub(crate) const LONG: u64 = 400;
-/// Of other timed claims, the samples are timed one by one if that much time has passed for each look at the clock.
+/// In other timed claims, the samples are timed one by one if this many times the cost of a clock read has passed for
+/// each read.
 const PRICE: u64 = 400;
-/// What each thread can afford of these looks at the start, and the most that it saves.
+/// The number of these clock reads that each thread can afford at the start, and the maximum that it saves.
 const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
 
 /// What a thread remembers of the claims that it timed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     laps: Laps,
-    /// Whether each sample of this one is timed.
+    /// Whether each sample of the current claim is timed.
     staged: bool,
-    /// When the last one ended.
+    /// When the last claim ended.
     last: Option<Instant>,
-    /// Whether the samples of the last one took long.
+    /// Whether the samples of the last claim were slow.
     slow: bool,
-    /// The time that was not spent on timing quick samples yet, and what timing those of another claim would take.
+    /// The time that was not yet spent on timing quick samples, and the price of timing those of another claim.
     savings: u64,
     price: u64,
 }
@@ -49,12 +52,12 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Where the samples of the claim being timed are timed, if they are.
+    /// Where the samples of the current claim are timed, if they are.
     pub(crate) fn laps(&self) -> Option<&Laps> {
         self.staged.then_some(&self.laps)
     }
 
-    /// A claim begins that is timed.
+    /// Starts to time a claim.
     pub(crate) fn start(&mut self) -> Instant {
         self.staged = self.slow || self.savings >= self.price;
         let now = Instant::now();
@@ -64,21 +67,22 @@ impl Watch {
         now
     }
 
-    /// A claim of so many samples has taken so long, before which so many were let go; `always`: the next one will not be. Gives
-    /// how many looks at the clock the time since the end of the last one is.
+    /// Records that a claim of `samples` samples took this long, after `untimed` claims that were not timed. `always`
+    /// says that the next claim will be timed, too. Returns the time since the end of the last timed claim, in clock
+    /// reads.
     pub(crate) fn stop(
         &mut self,
         activity: &Activity,
         (ended, took): (Instant, u64),
         samples: u64,
-        let_go: u64,
+        untimed: u64,
         always: bool,
     ) -> u64 {
         let (counters, look) = (&activity.counters, look());
         let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
         let between = passed.saturating_sub(took);
         let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
-        counters.busy(took + took.saturating_mul(let_go).min(between), others);
+        counters.busy(took + took.saturating_mul(untimed).min(between), others);
         self.last = Some(ended);
         self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
         let passed = passed / look;
@@ -94,24 +98,24 @@ impl Watch {
     }
 }
 
-/// The times of the samples of one claim, read and written one after the other.
+/// The times of the samples of one claim, which are read and written sequentially.
 #[derive(Debug, Default)]
 pub(crate) struct Laps {
-    /// When the last part of a sample was over.
+    /// When the last stage of a sample ended.
     last: Cell<Option<Instant>>,
-    /// What the thread has noted of reading outside of `get`, in a claim around this one.
+    /// Reading outside of `get` that the thread has recorded in an enclosing claim.
     outer: Cell<Option<u64>>,
-    /// The sample that is being written, if it is one and not what comes after the last, and how long it took to read.
+    /// The sample that is being written (`None` after the last one), and how long it took to read.
     written: Cell<Option<(Option<usize>, u64)>>,
     drawing: Cell<u64>,
     reading: Cell<u64>,
     writing: Cell<u64>,
-    /// Whether samples are read many at once, so that none has a time of its own.
+    /// Whether samples are read many at once, so that no sample has a separate time.
     bulk: Cell<bool>,
 }
 
-/// Reads the next sample by `$next`, and times that if there is where. A macro, as the same in a function costs a job's caller
-/// 50 instructions for each sample.
+/// Reads the next sample with `$next`, and times it if `$laps` is given. It is a macro because a function costs a job's
+/// caller 50 instructions for each sample.
 macro_rules! next_timed {
     ($laps:expr, $activity:expr, $next:expr) => {{
         let (laps, activity): (Option<&$crate::loader::metrics::clock::Laps>, _) = ($laps, $activity);
@@ -134,27 +138,27 @@ impl Laps {
         self.bulk.set(false);
     }
 
-    /// Says that samples are read many at once.
+    /// Records that samples are read many at once.
     pub(crate) fn start_bulk(&self) {
         self.bulk.set(true);
     }
 
-    /// The indices of the claim are there.
+    /// Records that the indices of the claim were drawn.
     pub(crate) fn drawn(&self) {
         self.drawing.set(self.since_last(Instant::now()));
     }
 
-    /// The next sample is asked for: the one before, if there is one, is written.
+    /// Records that the next sample is asked for, so the previous one, if there was one, is written.
     pub(crate) fn ask(&self, activity: &Activity) {
         self.lap(Instant::now(), &activity.counters);
     }
 
-    /// A sample is read, or was tried to be; or (`false`) there is none any more.
+    /// Records that a read returned, with a sample or an error, or (`false`) that no sample is left.
     #[inline]
     pub(crate) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
         let read = self.since_last(now);
-        // That is reading anyhow.
+        // That time is counted as reading anyway.
         reading::watch(Some(0));
         self.reading.set(self.reading.get() + read);
         let index = sample.then(|| activity.index.load(Ordering::Relaxed));
@@ -163,10 +167,10 @@ impl Laps {
 
     fn lap(&self, now: Instant, counters: &Counters) {
         let time = self.since_last(now);
-        // What was read while the sample was written.
+        // Reading that happened while the sample was written.
         let late = reading::watch(Some(0)).unwrap_or_default().min(time);
         self.reading.set(self.reading.get() + late);
-        // Before the first sample a collate function may do anything.
+        // Before the first sample, a collate function may do anything.
         self.writing.set(self.writing.get() + (time - late));
         let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
@@ -181,16 +185,16 @@ impl Laps {
         counters.stages(Stages { drawing, reading, writing });
     }
 
-    /// The time since the last call, without what looking at the clock takes.
+    /// Returns the time since the last call, minus the cost of reading the clock.
     fn since_last(&self, now: Instant) -> u64 {
         let last = self.last.replace(Some(now)).unwrap_or(now);
         nanos(now.saturating_duration_since(last)).saturating_sub(look())
     }
 }
 
-/// What a look at the clock takes, in nanoseconds: about 25, but on some machines far more.
+/// The cost of reading the clock, in nanoseconds: about 25, but far more on some machines.
 pub(crate) fn look() -> u64 {
-    // 0 until it is known. Not a `OnceLock`: a child whose parent was forked in the middle of it would wait forever.
+    // 0 until it is known. Not a `OnceLock`: a child forked in the middle of its initialization would wait forever.
     static LOOK: AtomicU64 = AtomicU64::new(0);
     match LOOK.load(Ordering::Relaxed) {
         0 => measure(&LOOK),

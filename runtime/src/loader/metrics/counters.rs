@@ -1,6 +1,6 @@
-//! What one thread has done, in counters that it alone writes and anybody may read at any time.
+//! Counters of what one thread has done. Only that thread writes them, and any thread may read them at any time.
 //!
-//! So a count is a load and a store, and no thread waits for another one. Readers see each figure as it was a moment ago,
+//! So counting is a load and a store, and no thread waits for another. Readers see each figure as it was a moment ago,
 //! and not all of them at the same moment.
 
 use std::time::Duration;
@@ -9,30 +9,30 @@ use crate::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Instant, thread};
 
-/// How many of the slowest samples are kept.
+/// The number of slowest samples that are kept.
 pub(crate) const SLOWEST: usize = 8;
-/// So many samples' time is kept as one, as that of a sample may be less than a nanosecond.
+/// The time of this many samples is stored as one number, since one sample may take less than a nanosecond.
 pub(crate) const MANY: u64 = 1024;
 
 /// One thread's counters. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// That it took on.
+    /// Samples that the thread has started.
     samples: AtomicU64,
-    /// What samples took, and how many are in that; and what [`MANY`] of the others are taken to take.
+    /// The time of samples, the number of samples included in it, and the estimated time of [`MANY`] of the others.
     busy: AtomicU64,
     accounted: AtomicU64,
     others: AtomicU64,
-    /// What it took to begin streams, apart from claims.
+    /// The time to start streams, outside of claims.
     starting: AtomicU64,
-    /// What samples took that were timed stage by stage.
+    /// The time of samples that were timed stage by stage.
     drawing: AtomicU64,
     reading: AtomicU64,
     writing: AtomicU64,
-    /// Without anything to do: no slot, or only batches that are better made by the consumer.
+    /// The time without work: no free slot, or only batches that the consumer makes faster.
     waiting: AtomicU64,
     resting: AtomicU64,
-    /// The consumer's: when the pass began, after `base`, plus 1.
+    /// Only the consumer's: when the pass began, relative to `base`, plus 1.
     pass: AtomicU64,
     base: Base,
     pub(crate) slowest: Slowest,
@@ -44,8 +44,8 @@ impl Counters {
         add(&self.samples, samples as u64);
     }
 
-    /// Adds the time of all that it took on and that had no time yet, and says what [`MANY`] of the next samples are taken to
-    /// take until they have one.
+    /// Adds the time of all samples started so far that had no time yet, and sets the estimated time of [`MANY`] of the
+    /// next ones until they are timed.
     pub(crate) fn busy(&self, time: u64, others: u64) {
         add(&self.busy, time);
         self.accounted.store(self.samples(), Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Counters {
         add(&self.resting, nanos(time));
     }
 
-    /// Says that a pass begins.
+    /// Records that a pass begins.
     pub(crate) fn begin_pass(&self, now: Instant) {
         self.pass.store(nanos(now.saturating_duration_since(self.base.0)).saturating_add(1), Ordering::Relaxed);
     }
@@ -86,8 +86,8 @@ impl Counters {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// What all samples took. On average would say too much: before quick ones there may have been a slow one, and the one
-    /// that is being filled may have just begun.
+    /// The time of all samples. It does not use the average, which would be too much: a slow sample may have come
+    /// before quick ones, and the sample that is being read may have just begun.
     pub(crate) fn busy_time(&self) -> Duration {
         let counters = [&self.busy, &self.accounted, &self.others];
         let [busy, accounted, others] = counters.map(|figure| figure.load(Ordering::Relaxed));
@@ -95,7 +95,7 @@ impl Counters {
         Duration::from_nanos(busy.saturating_add(left))
     }
 
-    /// The shares of that which are drawing indices and reading, as far as it was looked at; the rest is writing.
+    /// The shares of that time for drawing indices and for reading, as far as it was measured; the rest is writing.
     pub(crate) fn shares(&self) -> [f64; 2] {
         let counters = [&self.drawing, &self.reading, &self.writing];
         let [drawing, reading, writing] = counters.map(|figure| figure.load(Ordering::Relaxed) as f64);
@@ -116,7 +116,7 @@ impl Counters {
     }
 }
 
-/// What the samples of a claim took.
+/// The time of the samples of a claim, by stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stages {
     /// Waiting for their indices, or drawing them.
@@ -125,13 +125,13 @@ pub(crate) struct Stages {
     pub(crate) writing: u64,
 }
 
-/// Adds to a figure; for its only writer.
+/// Adds to a figure. Only its single writer may call this.
 #[inline]
 pub(crate) fn add(figure: &AtomicU64, more: u64) {
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// A moment to count from.
+/// The moment from which times are counted.
 #[derive(Debug)]
 pub(crate) struct Base(pub(crate) Instant);
 
@@ -141,27 +141,29 @@ impl Default for Base {
     }
 }
 
-/// As many nanoseconds as 64 bits can count, which are 584 years.
+/// The duration in nanoseconds, up to the maximum of 64 bits, which is 584 years.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The samples that took longest, each once.
 ///
-/// Behind a version, which is odd while they are being changed: who reads them and finds it odd, or another one after than
-/// before, reads again. In a forked process it takes what there is: the only writer may have been lost in between.
+/// They are guarded by a version, which is odd while they are being changed: a reader that finds it odd, or changed
+/// after the read, reads again. In a forked process the reader does not repeat: the only writer may have been lost in
+/// the middle of a change.
 #[derive(Debug, Default)]
 pub(crate) struct Slowest {
     process: Process,
     version: AtomicUsize,
-    /// Index, samples, and time, which is 0 where there is none.
+    /// Index, number of samples, and time, which is 0 for an unused entry.
     entries: [(AtomicUsize, AtomicU64, AtomicU64); SLOWEST],
     /// The least of the times.
     least: AtomicU64,
 }
 
 impl Slowest {
-    /// Keeps a sample if it is one of the slowest, or so many samples of which it is the last. For the only writer.
+    /// Keeps a sample if it is one of the slowest, or a group of `samples` samples that ends with `index`. Only the
+    /// single writer may call this.
     #[inline]
     pub(crate) fn note(&self, index: usize, samples: u64, time: u64) {
         if time > self.least.load(Ordering::Relaxed) {
@@ -174,7 +176,7 @@ impl Slowest {
         let times = || self.entries.iter().map(|(_, _, time)| time.load(Ordering::Relaxed));
         let known = self.entries.iter().zip(times()).position(|(entry, time)| {
             let same = entry.0.load(Ordering::Relaxed) == index && entry.1.load(Ordering::Relaxed) == samples;
-            time > 0 && same // Of another pass, as a rule.
+            time > 0 && same // Usually from another pass.
         });
         let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(place, _)| place);
         let entry = &self.entries[known.unwrap_or_else(least)];
@@ -183,7 +185,7 @@ impl Slowest {
         }
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Whoever sees one of the stores below sees the odd version, too.
+        // A reader that sees one of the stores below also sees the odd version.
         fence(Ordering::Release);
         entry.0.store(index, Ordering::Relaxed);
         entry.1.store(samples, Ordering::Relaxed);
@@ -192,7 +194,7 @@ impl Slowest {
         self.least.store(times().min().unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Indices, how many samples, and times, in no order.
+    /// Returns indices, numbers of samples, and times, in any order.
     pub(crate) fn read(&self) -> Vec<(usize, u64, Duration)> {
         loop {
             let before = self.version.load(Ordering::Acquire);
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_without_a_time_are_taken_for_as_long_as_was_said_last() {
+    fn untimed_samples_use_the_last_estimate() {
         let counters = Counters::default();
         assert_eq!((counters.busy_time(), counters.shares()), (Duration::ZERO, [0.0, 1.0]));
         (0..4).for_each(|_| counters.claimed(2));
@@ -238,7 +240,7 @@ mod tests {
         let slowest = Slowest::default();
         for time in 1..=20 {
             slowest.note(time as usize % 12, 1, time);
-            // Again, in a later pass and quicker.
+            // The same again, as in a later pass that is quicker.
             slowest.note(time as usize % 12, 1, time - 1);
         }
         let mut kept = slowest.read();
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_process_does_not_wait_for_a_writer_that_it_has_lost() {
+    fn a_forked_process_does_not_wait_for_a_lost_writer() {
         let slowest = Slowest { process: Process::another(), ..Slowest::default() };
         slowest.note(3, 1, 7);
         slowest.version.store(1, Ordering::Relaxed);

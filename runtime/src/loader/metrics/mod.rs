@@ -1,4 +1,4 @@
-//! What a loader does and waits for, counted and timed.
+//! Counts and times of what a loader does and waits for.
 
 pub(crate) mod activity;
 pub(crate) mod bad_samples;

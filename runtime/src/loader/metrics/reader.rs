@@ -1,4 +1,4 @@
-//! What the consumer counts and times, and how anybody reads that.
+//! The consumer's counts and times, and a reader for them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,37 +21,37 @@ use crate::loader::metrics::stuck::StuckSamples;
 use crate::sync::Instant;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What the consumer counts and times.
+/// The consumer's counts and times.
 #[derive(Debug)]
 pub(crate) struct ConsumerStats {
     counted: Arc<Counted>,
-    /// Whether samples differ in their bytes, so that each batch is to be weighed.
+    /// Whether samples differ in size, so that each batch must be weighed.
     weighs: bool,
     spills: Spills,
-    /// When the pass began that is not over.
+    /// When the current pass began, if one is running.
     begun: Option<Instant>,
     elapsed: Duration,
     waiting: Duration,
     held: Duration,
-    /// How many batches will be delivered in this pass when it is time to look at one.
+    /// The number of delivered batches in this pass at which the ready batches are counted next.
     pub(crate) look: usize,
 }
 
-/// What the consumer alone writes, and anybody may read.
+/// The counters that only the consumer writes, and any thread may read.
 #[derive(Debug, Default)]
 struct Counted {
-    /// The bytes of a sample; 0 if they differ in that.
+    /// The size of a sample in bytes; 0 if samples differ in size.
     sample_bytes: u64,
     passes: AtomicU64,
-    /// Batches delivered, those for which there was an error, and samples.
+    /// Batches delivered, errors delivered instead of batches, and samples.
     batches: AtomicU64,
     failed: AtomicU64,
     samples: AtomicU64,
-    /// Bytes of batches whose samples differ, and what of them found no room.
+    /// Bytes of batches whose samples differ in size; batches that spilled, and their spilled bytes.
     bytes: AtomicU64,
     spilled_batches: AtomicU64,
     spilled_bytes: AtomicU64,
-    /// Memory taken for batches that were kept.
+    /// Batches for which extra memory was taken because others were kept, and that memory in bytes.
     extra_batches: AtomicU64,
     extra_bytes: AtomicU64,
     base: Base,
@@ -60,15 +60,15 @@ struct Counted {
     held: Stopwatch,
     /// In nanoseconds.
     starting: AtomicU64,
-    /// What looks at what is ready stand for: batches, and the finished ones found.
+    /// The number of batches that the counts of ready batches represent, and the weighted sum of these counts.
     looked: AtomicU64,
     found: AtomicU64,
 }
 
-/// A time that stands still or runs, in one word: so whoever reads it finds it as it was at one moment.
+/// A time that stands still or runs, in one word, so that a reader gets its value at one moment.
 ///
-/// The lowest bit says whether it runs. The others are the nanoseconds when it stands still, and when it runs the moment at
-/// which it would have been 0, in nanoseconds after the base, modulo 2^63.
+/// The lowest bit says whether it runs. The other bits are the time in nanoseconds while it stands still. While it
+/// runs, they are the moment at which it would have been 0, in nanoseconds after the base, modulo 2^63.
 #[derive(Debug, Default)]
 struct Stopwatch(AtomicU64);
 
@@ -77,7 +77,7 @@ impl Stopwatch {
         self.0.store(nanos(time) << 1, Ordering::Relaxed);
     }
 
-    /// Runs since `begun`, with so much time before that.
+    /// Makes it run since `begun`, starting with the time `before`.
     fn runs(&self, begun: Instant, before: Duration, base: &Base) {
         let zero = nanos(begun.saturating_duration_since(base.0)).wrapping_sub(nanos(before));
         self.0.store(zero << 1 | 1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Stopwatch {
             return Duration::from_nanos(word >> 1);
         }
         let now = nanos(now.saturating_duration_since(base.0)) << 1;
-        // As a signed number: the clock may have gone back.
+        // As a signed number: the clock may have been set back.
         let time = now.wrapping_sub(word & !1).cast_signed() >> 1;
         Duration::from_nanos(time.max(0).cast_unsigned())
     }
@@ -103,7 +103,7 @@ impl ConsumerStats {
         Self { counted, weighs, spills, begun: None, elapsed, waiting, held, look: 0 }
     }
 
-    /// A pass has begun that was asked for at `begun`.
+    /// Records that a pass has begun, which was asked for at `begun`.
     pub(crate) fn begin(&mut self, begun: Instant) {
         let counted = &*self.counted;
         add(&counted.passes, 1);
@@ -113,7 +113,7 @@ impl ConsumerStats {
         self.look = 0;
     }
 
-    /// A pass is over, if one was there.
+    /// Records the end of the pass, if one is running.
     pub(crate) fn end(&mut self) {
         if let Some(begun) = self.begun.take() {
             self.elapsed += begun.elapsed();
@@ -121,8 +121,8 @@ impl ConsumerStats {
         }
     }
 
-    /// Notes how many finished batches there are when so many were delivered in this pass. It is asked for before each of
-    /// the first ones, and later the less often the more there were.
+    /// Records how many finished batches were ready after `delivered` batches of this pass. This is done before each of
+    /// the first batches, and less often later in the pass.
     pub(crate) fn found(&mut self, ready: usize, delivered: usize) {
         let next = 1 + (delivered / 4).min(255);
         self.look = delivered + next;
@@ -158,7 +158,7 @@ impl ConsumerStats {
         self.counted.extra_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts an error in the place of a batch.
+    /// Counts an error instead of a batch.
     pub(crate) fn fail(&self) {
         add(&self.counted.failed, 1);
     }
@@ -168,12 +168,12 @@ impl ConsumerStats {
         self.counted.waiting.time(&mut self.waiting, &self.counted.base, wait)
     }
 
-    /// Times a wait for a batch to be given back.
+    /// Times a wait until a batch is released.
     pub(crate) fn held<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.counted.held.time(&mut self.held, &self.counted.base, wait)
     }
 
-    /// What anybody can read the counters by.
+    /// Returns a reader of the counters for any thread.
     pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
         let Known { activities, bad, replicas, stuck, depth, in_order, round_robin } = known;
         StatsReader {
@@ -201,9 +201,10 @@ impl Stopwatch {
     }
 }
 
-/// Reads what a loader has done, from any thread and at any time: see [`Loader::stats_reader`](crate::loader::Loader::stats_reader).
+/// Reads what a loader has done, from any thread and at any time: see
+/// [`Loader::stats_reader`](crate::loader::Loader::stats_reader).
 ///
-/// It keeps the counters, but not the loader: of one that is dropped it says what was.
+/// It keeps the counters but not the loader. After the loader is dropped, it returns the final figures.
 #[derive(Clone)]
 pub struct StatsReader {
     counted: Arc<Counted>,
@@ -216,11 +217,11 @@ pub struct StatsReader {
     round_robin: bool,
 }
 
-/// What of its counters only the loader knows.
+/// The parts of a reader that the loader has.
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
     pub(crate) bad: &'a Arc<BadSampleReport>,
-    /// Whether each worker reads a replica of its own, with numbers for indices.
+    /// Whether each worker reads its own replica, with sample numbers as indices.
     pub(crate) replicas: bool,
     pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
@@ -229,10 +230,11 @@ pub(crate) struct Known<'a> {
 }
 
 impl StatsReader {
-    /// What the loader has done so far. Each figure is as it was a moment ago, and not all of them at the same moment.
+    /// Returns what the loader has done so far. Each figure is as it was a moment ago, and not all of them at the same
+    /// moment.
     pub fn stats(&self) -> Stats {
         let (counted, now) = (&*self.counted, Instant::now());
-        let (consumer, workers) = self.activities.split_last().expect("the consumer has one");
+        let (consumer, workers) = self.activities.split_last().expect("the consumer has an activity");
         let mut slowest: Vec<_> = self
             .activities
             .iter()
@@ -244,7 +246,7 @@ impl StatsReader {
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
-        // Once each, whoever was slowest at it; but numbers in a replica are that worker's own.
+        // Each sample once, with the slowest thread; but sample numbers in a replica belong to that worker.
         let mut seen = BTreeSet::new();
         slowest.retain(|slow| self.replicas || seen.insert((slow.index, slow.samples)));
         slowest.truncate(SLOWEST);
@@ -292,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopwatch_says_what_has_passed_and_no_negative_times() {
+    fn a_stopwatch_never_reads_a_negative_time() {
         let (watch, base) = (Stopwatch::default(), Base::default());
         let at = |second| base.0 + Duration::from_secs(second);
         let read = |second| watch.read(at(second), &base).as_secs();
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!([read(10), read(13), read(9)], [0, 3, 0]);
         watch.stands(Duration::from_secs(5));
         assert_eq!(read(100), 5);
-        // More before it than the base is old.
+        // The time before it is longer than the age of the base.
         watch.runs(at(2), Duration::from_secs(5), &base);
         assert_eq!([read(2), read(4), read(0)], [5, 7, 3]);
     }

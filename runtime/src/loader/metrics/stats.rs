@@ -1,4 +1,4 @@
-//! What a loader has done and what it waited for, in counters.
+//! The statistics of what a loader has done and what it waited for.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use crate::loader::metrics::verdict::Verdict;
 
 /// What a loader has done since it was built: [`Loader::stats`](crate::loader::Loader::stats).
 ///
-/// Always on: counting is a few instructions for each batch, and the clock is looked at only where that is about one percent
-/// of what is timed. So some of it is measured and some estimated:
+/// Statistics are always on. Counting takes a few instructions for each batch, and the clock is read only where that
+/// costs about one percent of what is timed. So some figures are measured and some estimated:
 ///
 /// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`, `waiting` and `held`.
-/// - A thread times each claim (the samples of a batch, or a part of it, that it fills at once) if looking at the clock takes no
-///   more than 2 % of the time, and thus all claims that take about 3 µs or more with what comes between them. Of the claims of
-///   loops that are quicker than that, it times the first 1000, and thousands after each slow one; of the others, one in up to
-///   512 (a worker: one in 33), which stands for the others.
-/// - Samples that take 4 µs and more are timed one by one, reading and writing apart. Of quicker ones some are, and the
-///   whole is divided into the stages as these are. If samples that were not timed one by one take long, all those of the
-///   claim are an entry of [`slowest`](Self::slowest) together, and the next claims are timed sample by sample.
-/// - With [`get_many`](crate::Dataset::get_many) no sample has a time of its own.
-/// - A thread's counters are there when it has finished what it fills: a sample that is stuck is not in them; for that there
-///   is the [watchdog](crate::loader::Builder::watchdog).
+/// - A thread times each claim (the samples of a batch, or of a part of it, that it fills at once) if reading the clock
+///   takes no more than 2 % of the time. So it times all claims that take about 3 µs or more, including what comes
+///   between them. Of quicker claims, it times the first 1000, and thousands after each slow one; of the others, one in
+///   up to 512 (a worker: one in 33), which represents the rest.
+/// - Samples that take 4 µs or more are timed one by one, with reading and writing separately. Some of the quicker ones
+///   are, too, and the whole time is divided into the stages in the same proportion. If samples that were not timed one
+///   by one take long, all samples of the claim become one entry of [`slowest`](Self::slowest), and the next claims are
+///   timed sample by sample.
+/// - With [`get_many`](crate::Dataset::get_many) no sample has a separate time.
+/// - A thread's counters are updated when it has finished what it fills. They do not include a sample that is stuck;
+///   for that, see the [watchdog](crate::loader::Builder::watchdog).
 ///
 /// With the feature `serde` it implements `Serialize`, where times are seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,57 +36,58 @@ pub struct Stats {
     pub batches: u64,
     /// Samples in them.
     pub samples: u64,
-    /// Bytes of these, without indices: padding counts, room that packed fields leave does not. With a
-    /// [collate function](crate::loader::Builder::collate) nobody knows, and it is 0.
+    /// Bytes of these, without indices: padding counts, unused room of packed fields does not. With a
+    /// [collate function](crate::loader::Builder::collate) the size is not known, and this is 0.
     pub bytes: u64,
-    /// Batches in whose place there was an error.
+    /// Errors delivered instead of batches.
     pub errors: u64,
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// Their indices, each once; of an iterable dataset their numbers in what a worker reads, for each worker.
+    /// The indices of these samples, each once; in an iterable dataset, their numbers in the worker's stream, for each
+    /// worker.
     pub bad_indices: Vec<usize>,
-    /// The last ones of them, at most 8, the newest last, with what was wrong with them.
+    /// The last of these samples and their causes, at most 8, the newest last.
     pub bad_causes: Vec<BadSample>,
-    /// Batches that had more than their room, and the bytes that were taken for them.
+    /// Batches whose packed samples did not fit into the batch, so that memory from the heap was taken.
     pub spilled_batches: u64,
-    /// Bytes taken for batches that had more than their room.
+    /// Bytes taken from the heap for these batches.
     pub spilled_bytes: u64,
-    /// How many batches there is memory for beyond those that the loader was made for, as
+    /// The number of batches that there is memory for in addition to the initial ones, because
     /// [more were kept](crate::loader::Builder::on_held).
     pub extra_batches: u64,
-    /// Bytes that were taken for them.
+    /// Bytes taken for these batches.
     pub extra_bytes: u64,
-    /// Within passes: from the call of `epoch` to their end, or until they were dropped.
+    /// The time within passes: from the call of `epoch` until the pass ended or was dropped.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub elapsed: Duration,
-    /// Of `elapsed`, in `epoch`: until the pass before was at its end, the workers had run their `worker_init`, and the
-    /// order was drawn.
+    /// The part of `elapsed` in `epoch`: until the previous pass had ended, the workers had run their `worker_init`,
+    /// and the order was drawn.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub starting: Duration,
-    /// Of `elapsed`, how long the consumer waited for batches.
+    /// The part of `elapsed` for which the consumer waited for batches.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
-    /// Of `elapsed`, how long it waited until another thread gave batches back.
+    /// The part of `elapsed` for which it waited until another thread dropped batches.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub held: Duration,
-    /// How many finished batches the consumer found when it asked for one, on average.
+    /// The average number of finished batches that the consumer found when it asked for one.
     pub ready: f64,
-    /// How many batches there can be at once in the memory that the loader began with.
+    /// The number of batches that fit into the loader's initial memory.
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether each worker makes batches of its own, which no other one can take over: [in turn](crate::loader::Builder::round_robin),
-    /// or of an iterable dataset.
+    /// Whether each worker makes its own batches, which no other worker can take over:
+    /// [in turn](crate::loader::Builder::round_robin), or from an iterable dataset.
     pub round_robin: bool,
-    /// How many cores the process may use.
+    /// The number of cores that the process may use.
     pub cores: usize,
     /// What each worker did.
     pub workers: Vec<WorkerStats>,
-    /// What the consumer did of that: all of it without workers, and what it did while it would have waited.
+    /// What the consumer did of the same work: all of it without workers, otherwise what it did instead of waiting.
     pub consumer: WorkerStats,
     /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
-    /// What the [watchdog](crate::loader::Builder::watchdog) reported, the first ones first; at most 64.
+    /// The samples that the [watchdog](crate::loader::Builder::watchdog) reported, in that order; at most 64.
     pub stuck: Vec<Stuck>,
 }
 
@@ -94,73 +96,73 @@ pub struct Stats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Samples that it took on, those that failed among them.
+    /// Samples that it started, including those that failed.
     pub samples: u64,
-    /// How long it was in the code of a sampler that draws as the pass goes (an iterator of indices, say), or waited for
-    /// another thread that was.
+    /// How long it ran code of a sampler that draws during the pass (for example an iterator of indices), or waited for
+    /// another thread that did.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
-    /// How long it was in the dataset's code.
+    /// How long it ran the dataset's code.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
-    /// How long it wrote samples into their rows, or was in the collate function's code.
+    /// How long it wrote samples into their rows, or ran the collate function.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub writing: Duration,
-    /// How long it waited for a slot, in a pass: everything that may be loaded ahead was.
+    /// How long it waited for a slot, within a pass, because everything that may be loaded ahead was loaded.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
-    /// How long it left batches to the consumer, which made them faster than they could have been passed on.
+    /// How long it left batches to the consumer, which made them faster than they could have been passed between cores.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
 }
 
-/// A sample that took long, or several of which one did.
+/// A slow sample, or a group of samples with a slow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Slow {
-    /// Its index; of an iterable dataset its number in what the worker reads.
+    /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// 1, or how many samples the time is of, if they were not timed one by one. They were read together, and `index` is the
-    /// last one of them.
+    /// 1, or the number of samples that the time is for, if they were not timed one by one. They were read together,
+    /// and `index` is the last of them.
     pub samples: u64,
-    /// What reading and writing it took.
+    /// The time to read and write the sample.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
-    /// Who read it.
+    /// The thread that read it.
     pub by: By,
 }
 
-/// A sample that a thread was found at for longer than the [watchdog](crate::loader::Builder::watchdog) minds.
+/// A sample that a thread spent longer on than the [watchdog](crate::loader::Builder::watchdog) allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stuck {
-    /// Its index; of an iterable dataset its number in what the worker reads.
+    /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// Its batch, as the thread counts them.
+    /// The sample's batch, as numbered by the thread.
     pub batch: usize,
-    /// Who is, or was, at it.
+    /// The thread that is, or was, reading it.
     pub by: By,
-    /// For how long, when it was found out.
+    /// How long the thread had spent on it when this was noticed.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
 }
 
 impl Stats {
-    /// What held the loop back, from these counters.
+    /// Returns what limited the loop, derived from these counters.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self)
     }
 
-    /// How long the consumer made batches itself.
+    /// How long the consumer itself made batches.
     pub fn loading(&self) -> Duration {
         self.consumer.busy()
     }
 }
 
 impl WorkerStats {
-    /// How long it had samples to read or to write, or indices to draw.
+    /// How long the thread read or wrote samples, or drew indices.
     pub fn busy(&self) -> Duration {
         self.drawing + self.reading + self.writing
     }

@@ -1,4 +1,4 @@
-//! The samples that the watchdog has reported, for anybody to read.
+//! The samples that the watchdog has reported, readable by all threads.
 
 use std::sync::PoisonError;
 
@@ -6,7 +6,7 @@ use crate::fork::Process;
 use crate::loader::metrics::stats::Stuck;
 use crate::sync::Mutex;
 
-/// At most so many are kept.
+/// The maximum number of samples that are kept.
 const MOST: usize = 64;
 
 /// The samples that the watchdog has reported.
@@ -17,7 +17,7 @@ pub(crate) struct StuckSamples {
 }
 
 impl StuckSamples {
-    /// Keeps one, if there is room.
+    /// Keeps a sample, if there is room.
     pub(crate) fn note(&self, stuck: Stuck) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() < MOST {
@@ -25,7 +25,7 @@ impl StuckSamples {
         }
     }
 
-    /// Those so far; none in a process that was forked meanwhile, where the lock may be held by a thread that is gone.
+    /// Returns the samples so far. Returns none in a forked process, where a thread of the parent may hold the lock.
     pub(crate) fn read(&self) -> Vec<Stuck> {
         if !self.process.is_this() {
             return Vec::new();

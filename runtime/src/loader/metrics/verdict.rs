@@ -1,13 +1,13 @@
-//! What held a loop back, told from a loader's counters.
+//! Derives what limited a loop from a loader's counters.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::loader::metrics::stats::{Stats, WorkerStats};
 
-/// What held a loop back: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
+/// What limited a loop: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
 ///
-/// It is told from counters alone. What it says of more workers supposes that they get cores of their own.
+/// It is derived from counters alone. What it says about more workers assumes that each of them gets a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -21,84 +21,86 @@ pub enum Verdict {
     },
     /// Reading samples.
     Reading(Bound),
-    /// Writing samples into their rows, which includes decoding what decodes itself there, or collating them.
+    /// Writing samples into their rows, which includes decoding that happens there, or collating them.
     Writing(Bound),
-    /// A sampler that draws as the pass goes, such as an iterator of indices.
+    /// A sampler that draws during the pass, such as an iterator of indices.
     Sampler {
-        /// How much of the time those that load were in it or waited for it, on average.
+        /// The average share of the time for which loading threads ran it or waited for it.
         busy: f64,
     },
-    /// One worker of those that have batches of their own ([`Stats::round_robin`]): it has more to do than the others.
+    /// One of the workers that have their own batches ([`Stats::round_robin`]), because it has more work than the
+    /// others.
     Uneven {
-        /// Which one.
+        /// The worker's number.
         worker: usize,
         /// How busy it was.
         busy: f64,
         /// How busy the others were, on average.
         others: f64,
     },
-    /// Batches that take longer than others: the consumer waits for one, while what may be loaded ahead of it is there.
+    /// Batches that take longer than others: the consumer waits for one of them while everything that may be loaded
+    /// ahead is loaded.
     SlowSamples {
-        /// How much of the time the consumer waited for a batch.
+        /// The share of the time for which the consumer waited for a batch.
         waited: f64,
-        /// How much of the time workers had no slot to fill, on average.
+        /// The average share of the time for which workers had no slot to fill.
         idle: f64,
     },
-    /// One sample, the [slowest](Stats::slowest), that takes most of the time by itself.
+    /// One sample, the [slowest](Stats::slowest), that alone takes most of the time.
     OneSample {
-        /// Its index; of an iterable dataset its number in what the worker reads.
+        /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// How much of the time it took.
+        /// The share of the time that it took.
         share: f64,
     },
     /// Batches that are held elsewhere.
     Held {
-        /// How much of the time the consumer waited for one to be given back.
+        /// The share of the time for which the consumer waited until one was dropped.
         waited: f64,
     },
     /// Beginning passes.
     Starting {
-        /// How much of the time that took.
+        /// The share of the time that this took.
         share: f64,
     },
-    /// No single thing.
+    /// No single cause.
     Mixed {
-        /// How much of the time the consumer waited for a batch.
+        /// The share of the time for which the consumer waited for a batch.
         waited: f64,
         /// How busy workers were, on average.
         busy: f64,
     },
 }
 
-/// What loads, and whether more of it would help.
+/// The loading threads, and whether more of them would help.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Bound {
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// Whether it was mostly the loop's own thread that loaded.
+    /// Whether most of the loading was done in the loop's own thread.
     pub own: bool,
-    /// How busy it was, or the workers on average.
+    /// How busy that thread was, or the workers on average.
     pub busy: f64,
-    /// How much of the time workers left batches to it, on average, as it made them faster than they could have been passed.
+    /// The average share of the time for which workers left batches to the loop's thread, because it made them faster
+    /// than they could have been passed between cores.
     pub resting: f64,
-    /// With how many workers loading would be no slower than the loop, if that is no more than there are cores; else as
-    /// many as there are cores.
+    /// The number of workers with which loading would be no slower than the loop, but at most the number of cores.
     pub enough: usize,
-    /// How many cores there are.
+    /// The number of cores.
     pub cores: usize,
 }
 
-/// Below this share of the time inside the loader, the loop is what takes the time.
+/// If the share of the time inside the loader is below this, the loop is the limit.
 const KEPT_UP: f64 = 0.1;
-/// From this share on workers count as busy.
+/// Workers count as busy from this share on.
 const BUSY: f64 = 0.6;
-/// From this share on workers without a slot count as idle.
+/// Workers without a slot count as idle from this share on.
 const IDLE: f64 = 0.2;
-/// With this share of the time, busy and idle, it is known what workers did.
+/// If workers were busy or idle for at least this share, their time is explained.
 const EXPLAINED: f64 = 0.8;
-/// Workers are uneven if the others are busy for less than this share of what one is.
+/// Workers are uneven if the others are busy for less than this share of the busiest one's time.
 const EVEN: f64 = 0.5;
 
 impl Verdict {
@@ -138,9 +140,10 @@ impl Verdict {
         }
         let own = workers.is_empty() || (loaded > waited && busy < BUSY);
         if !own && busy < BUSY {
-            // If not, workers were doing neither for much of the time.
+            // Otherwise workers were neither busy nor idle for much of the time.
             let explained = busy + idle >= EXPLAINED;
-            // While the consumer waits for a slow sample, somebody is busy with it; else it waits to be handed a batch.
+            // While the consumer waits for a slow sample, some worker is busy with it; otherwise it waits for a batch
+            // to be handed over.
             let slow = busy * workers.len() as f64 >= EXPLAINED * waited;
             return match stats.in_order && idle >= IDLE && explained && slow && waited > most {
                 true => Self::SlowSamples { waited, idle },
@@ -149,7 +152,7 @@ impl Verdict {
         }
         let everyone = || workers.iter().chain([&stats.consumer]);
         let sum = |time: fn(&WorkerStats) -> Duration| everyone().map(time).sum::<Duration>();
-        // So much work, done side by side in the time that the loop needs for itself.
+        // The work to do in parallel in the time that the loop itself needs.
         let work = sum(WorkerStats::busy).as_secs_f64() / all;
         let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
         let busy = if own { loaded } else { busy };
@@ -166,14 +169,14 @@ impl Verdict {
         }
     }
 
-    /// Whether one sample takes most of the time, and no other one takes half as long.
+    /// Whether one sample takes most of the time, and no other takes half as long.
     fn one_sample(stats: &Stats, share: impl Fn(Duration) -> f64) -> Option<Self> {
         let (first, second) = (stats.slowest.first()?, stats.slowest.get(1).map_or(Duration::ZERO, |slow| slow.time));
         let one = share(first.time) > 0.5 && second < first.time / 2 && stats.samples > first.samples;
         one.then_some(Self::OneSample { index: first.index, share: share(first.time) })
     }
 
-    /// Whether one worker is busy all the time, and the others are not.
+    /// Whether one worker is busy all the time while the others are not.
     fn uneven(workers: &[WorkerStats], share: impl Fn(Duration) -> f64) -> Option<Self> {
         let each = || workers.iter().map(|worker| share(worker.busy()));
         let (worker, busy) = each().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -197,8 +200,8 @@ impl fmt::Display for Verdict {
             Self::Writing(bound) => write!(f, "bound by writing samples into batches: {bound}"),
             Self::Sampler { busy } => write!(
                 f,
-                "bound by the sampler: whoever loads was in it, or waited for it, {:.0} % of the time; one thread at a time \
-                 draws from it, so more workers would not help",
+                "bound by the sampler: loading threads ran it or waited for it {:.0} % of the time; only one thread at a \
+                 time draws from it, so more workers would not help",
                 percent(*busy)
             ),
             Self::Uneven { worker, busy, others } => write!(
@@ -210,14 +213,14 @@ impl fmt::Display for Verdict {
             ),
             Self::OneSample { index, share } => write!(
                 f,
-                "held up by one sample: sample {index}, or one that was read just before it, took {:.0} % of the time by itself; \
-                 no option makes that shorter",
+                "held up by one sample: sample {index}, or one that was read just before it, alone took {:.0} % of \
+                 the time; no option makes it faster",
                 percent(*share)
             ),
             Self::SlowSamples { waited, idle } => write!(
                 f,
                 "held up by slow samples: the loop waited {:.0} % of the time for the next batch, while workers were idle \
-                 {:.0} % of it with everything loaded that may be ahead; a greater prefetch_factor would help, or \
+                 {:.0} % of it because everything that may be loaded ahead was; a greater prefetch_factor would help, or \
                  in_order(false)",
                 percent(*waited),
                 percent(*idle)
@@ -230,15 +233,15 @@ impl fmt::Display for Verdict {
             ),
             Self::Starting { share } => write!(
                 f,
-                "held up by beginning passes: {:.0} % of the time went into worker_init, drawing the order, and the end \
-                 of the pass before",
+                "held up by beginning passes: {:.0} % of the time went into worker_init, drawing the order, and ending \
+                 the previous pass",
                 percent(*share)
             ),
             Self::Mixed { waited, busy } => write!(
                 f,
                 "bound by loading, but by no single part of it: the loop waited {:.0} % of the time, and workers were busy \
-                 {:.0} % of it; handing over small batches takes time (a greater batch_size helps), or threads want for \
-                 cores",
+                 {:.0} % of it; either handing over small batches takes time (a greater batch_size helps), or there are \
+                 not enough cores",
                 percent(*waited),
                 percent(*busy)
             ),
@@ -267,8 +270,8 @@ impl fmt::Display for Bound {
         if workers >= cores {
             write!(
                 f,
-                "there are {workers} for {cores} cores: more would help only if samples spend their time waiting, as for a \
-                 network"
+                "there are {workers} for {cores} cores: more would help only if samples spend their time waiting, for \
+                 example for a network"
             )
         } else if enough <= workers {
             write!(f, "on average that is enough: a greater prefetch_factor may help")
@@ -288,8 +291,8 @@ mod tests {
         Duration::from_millis(10 * share)
     }
 
-    /// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each worker's
-    /// reading, writing and waiting.
+    /// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each
+    /// worker's reading, writing and waiting.
     fn stats<const N: usize>(waiting: u64, loading: u64, workers: [[u64; 3]; N]) -> Stats {
         let worker = |[reading, writing, waiting]: [u64; 3]| {
             let [reading, writing, waiting] = [reading, writing, waiting].map(percent);
@@ -314,17 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_hardly_waits_is_what_takes_the_time() {
+    fn a_loop_that_hardly_waits_is_the_limit() {
         says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
         says(&stats(0, 4, []), &["bound by the loop"]);
         says(&Stats::default(), &["no batch"]);
-        // Each may have been an error.
+        // All of them may have been errors.
         says(&Stats { batches: 0, errors: 9, ..stats(90, 0, []) }, &["no batch was delivered"]);
     }
 
     #[test]
-    fn busy_workers_bind_it_and_as_many_are_asked_for_as_the_loop_could_use() {
-        // The work of 1.9 s is to be done in the half second that the loop takes for itself.
+    fn busy_workers_are_the_limit_and_more_are_suggested() {
+        // Work of 1.9 s must be done in the half second that the loop takes for itself.
         let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
         says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help, up to 4 (4 cores)"]);
         assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn without_workers_or_with_workers_that_rest_the_loop_loads_itself() {
+    fn the_loop_loads_without_workers_or_while_they_rest() {
         says(&stats(0, 90, []), &["the loop's own thread loads everything, 90 %", "would help, up to 4"]);
         let Verdict::Reading(bound) = stats(0, 40, []).verdict() else { panic!("nothing else took time") };
         assert!(bound.resting.is_sign_positive(), "it is printed");
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_and_a_worker_with_more_to_do_are_named() {
+    fn a_slow_sampler_and_an_overloaded_worker_are_named() {
         let mut drawn = stats(90, 0, [[5, 5, 0]; 2]);
         drawn.workers.iter_mut().for_each(|worker| worker.drawing = percent(80));
         says(&drawn, &["bound by the sampler", "80 %"]);
@@ -361,13 +364,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_workers_point_to_what_holds_the_ring() {
+    fn idle_workers_reveal_what_holds_up_the_ring() {
         let slow = stats(60, 0, [[50, 0, 45], [40, 0, 55]]);
         says(&slow, &["held up by slow samples", "60 %", "50 %", "prefetch_factor", "in_order(false)"]);
         let unordered = Stats { in_order: false, ..slow };
         says(&unordered, &["no single part", "60 %", "45 %"]);
         says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
-        // The loop waits, and nobody is at anything: handing over takes the time.
+        // The loop waits while workers are neither busy nor idle for long: handing over takes the time.
         says(&stats(30, 0, [[5, 0, 90]]), &["no single part", "30 %", "5 %", "small batches"]);
         says(&stats(40, 0, [[10, 0, 85]; 2]), &["no single part", "small batches"]);
         says(&stats(40, 0, [[10, 0, 85]; 4]), &["held up by slow samples"]);

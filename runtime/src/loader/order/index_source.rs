@@ -1,4 +1,4 @@
-//! How the indices of a pass are drawn, and into what batches they go.
+//! Draws the indices of a pass, and divides them into batches.
 
 use crate::loader::checkpoint::state::{State, check_batches};
 use crate::loader::error::run::Error;
@@ -8,15 +8,15 @@ use crate::loader::order::plan::{Batches, Feed, Plan};
 use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
 
-/// Where a loader's indices come from, and the batches that they go into.
+/// The source of a loader's indices, and the batches that they go into.
 pub(crate) struct IndexSource {
     pub(crate) from: Origin,
     pub(crate) batching: Batching,
-    /// Passes drawn so far, of a user's sampler or iterator.
+    /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
 }
 
-/// Names that only this crate's samplers have in states, and those that the C interface makes.
+/// Names that in states only slotline's samplers have, and those that the C interface uses.
 pub(crate) const NAMES: [&str; 12] = [
     "sequential",
     "shuffle",
@@ -32,15 +32,15 @@ pub(crate) const NAMES: [&str; 12] = [
     "Ordered",
 ];
 
-/// Where indices come from.
+/// The source of indices.
 pub(crate) enum Origin {
-    /// The dataset from its start to its end, as it is when the pass begins.
+    /// The dataset from start to end, with its length when the pass begins.
     Sequential,
-    /// A permutation of it, drawn from this generator or the process's own.
+    /// A permutation of the dataset, drawn from this generator, or from the process's default one.
     Shuffled(Option<SharedGenerator>),
-    /// A sampler of the user's.
+    /// A user's sampler.
     Sampler(Box<dyn Sampler>),
-    /// The user's iterators.
+    /// A user's iterators.
     Feed(Make<dyn Batches>),
 }
 
@@ -50,20 +50,20 @@ pub(crate) type Make<I> = Box<dyn FnMut() -> Box<I> + Send>;
 /// How samples become batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
-    /// Samples of a whole batch, as the user said; at least 1.
+    /// Samples of a whole batch, as the user set it; at least 1.
     pub(crate) batch_size: usize,
     pub(crate) drop_last: bool,
-    /// Samples by themselves instead of batches.
+    /// Whether there are single samples instead of batches.
     pub(crate) single: bool,
 }
 
 impl Batching {
-    /// How many batches so many samples make.
+    /// Returns the number of batches of this many samples.
     pub(crate) fn batches(&self, samples: usize) -> usize {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
-    /// Whether there are samples, if it is known how many, and no batch of them.
+    /// Returns a warning if the number of samples is known and positive, but too small for one batch.
     pub(crate) fn no_batch(&self, samples: Option<usize>) -> Option<Warning> {
         let samples = samples.filter(|&samples| samples > 0 && self.batches(samples) == 0)?;
         Some(Warning::NoBatch { batch_size: self.batch_size, samples })
@@ -71,7 +71,7 @@ impl Batching {
 }
 
 impl IndexSource {
-    /// How many indices a pass has over a dataset of this length; `None` if only its end will tell.
+    /// Returns the number of indices of a pass over a dataset of this length; `None` if it is not known before the end.
     pub(crate) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {
             Origin::Sequential | Origin::Shuffled(_) => Some(dataset),
@@ -80,13 +80,14 @@ impl IndexSource {
         }
     }
 
-    /// Rows of a whole batch, at least 1: no batch has more than a pass has samples, however great the batch size.
+    /// Returns the rows of a whole batch, at least 1. No batch has more rows than a pass has samples, even if the batch
+    /// size is greater.
     pub(crate) fn rows(&self, dataset: usize) -> usize {
         self.batching.batch_size.min(self.len(dataset).unwrap_or(usize::MAX)).max(1)
     }
 
-    /// Bytes of an order of a dataset of this length, or of the lists of `slots` batches of so many rows; `usize::MAX` if it
-    /// is even more.
+    /// Returns the bytes of an order of a dataset of this length, or of the lists of `slots` batches of this many rows;
+    /// `usize::MAX` on overflow.
     pub(crate) fn memory(&self, dataset: usize, slots: usize, rows: usize) -> usize {
         match &self.from {
             Origin::Sequential => 0,
@@ -96,12 +97,12 @@ impl IndexSource {
         }
     }
 
-    /// Whether it is a sampler of the user's that has no name of its own.
+    /// Whether the source is a user's sampler without a name.
     pub(crate) fn is_unnamed(&self) -> bool {
         matches!(&self.from, Origin::Sampler(sampler) if sampler.name() == UNNAMED)
     }
 
-    /// What states call the place where indices come from.
+    /// The name of the source in states.
     pub(crate) fn name(&self) -> &str {
         match &self.from {
             Origin::Sequential => "sequential",
@@ -111,7 +112,7 @@ impl IndexSource {
         }
     }
 
-    /// Puts a user's sampler where a state has it, and warns if it has to be brought there pass by pass.
+    /// Restores a user's sampler from a state. Returns a warning if it has to be brought there pass by pass.
     pub(crate) fn restore(&mut self, state: &State) -> Result<Option<Warning>, StateError> {
         let saved = state.start.sampler.as_ref().and_then(|sampler| sampler.saved.as_deref());
         let passes = match (&mut self.from, saved) {
@@ -123,7 +124,7 @@ impl IndexSource {
                 return Ok(None);
             }
             (Origin::Sampler(_) | Origin::Feed(_), _) if self.passes > state.epoch => {
-                let hint = "its sampler does not save itself, and cannot go back: load the state into a new loader";
+                let hint = "its sampler does not save itself and cannot go back; load the state into a new loader";
                 return differs("epoch", state.epoch, format_args!("{} (passes drawn)", self.passes), hint);
             }
             (Origin::Sampler(_), None) => state.epoch,
@@ -133,9 +134,9 @@ impl IndexSource {
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
-    /// Draws the passes before the one of a state, if a user's sampler has not saved itself.
+    /// Draws the passes before the pass of a state, if a user's sampler has not saved itself.
     ///
-    /// What they draw from the loader's generators is drawn from there already: these must be put back afterwards.
+    /// This also draws from the loader's generators, which must be put back afterwards.
     pub(crate) fn fast_forward(&mut self, default: Option<&SharedGenerator>, to: &State) -> Result<(), Error> {
         if to.start.sampler.as_ref().is_some_and(|sampler| sampler.saved.is_some()) {
             return Ok(());
@@ -152,9 +153,9 @@ impl IndexSource {
         Ok(())
     }
 
-    /// Draws a pass over a dataset of this length for batches of at most `rows`, and gives the number of these, if it is
-    /// known. `default` stands in for the process's default generator, and `from` says what of the pass is not wanted any
-    /// more.
+    /// Draws a pass over a dataset of this length for batches of at most `rows`, and returns the number of batches, if
+    /// it is known. `default` replaces the process's default generator, and `from` says which part of the pass was
+    /// already delivered.
     pub(crate) fn begin(
         &mut self,
         dataset: usize,
@@ -184,7 +185,7 @@ impl IndexSource {
             }
             Origin::Feed(make) => {
                 self.passes = self.passes.saturating_add(1);
-                let feed = plan.feed.as_mut().expect("was made with the loader");
+                let feed = plan.feed.as_mut().expect("the feed was made with the loader");
                 feed.start(make());
                 if let Some(state) = from {
                     feed.skip(state)?;
@@ -198,7 +199,7 @@ impl IndexSource {
         if let Some(state) = from {
             check_batches(state, tasks)?;
             let first = state.missing.first().copied().unwrap_or(state.next());
-            // Not even the last batch of a pass begins beyond its end.
+            // Even the last batch of a pass begins within it.
             start = first.saturating_mul(self.batching.batch_size).min(len);
         }
         if rows < self.batching.batch_size && len - start > rows {
@@ -209,8 +210,8 @@ impl IndexSource {
     }
 }
 
-/// Draws an order from a sampler of the user's, which may do anything, such as starting a pass of another loader: so not
-/// under the default generator's lock.
+/// Draws an order from a user's sampler. The sampler may run any code, such as a pass of another loader, so the default
+/// generator must not be locked meanwhile.
 fn draw_from(
     sampler: &mut dyn Sampler,
     default: Option<&SharedGenerator>,
@@ -234,7 +235,7 @@ fn copy_of(default: Option<&SharedGenerator>) -> Generator {
     }
 }
 
-/// Draws a base seed, from the default generator if there is no other.
+/// Draws a base seed, from the default generator if no other is given.
 pub(crate) fn draw_base_seed(generator: Option<&SharedGenerator>) -> u64 {
     let seed = match generator {
         Some(generator) => generator.lock().random_i64(),

@@ -1,4 +1,4 @@
-//! Which samples a pass has, in which order and in which batches.
+//! The samples of a pass, their order, and their batches.
 
 pub(crate) mod index_source;
 pub(crate) mod passes;

@@ -1,4 +1,4 @@
-//! What passes are made of, whatever brings their batches.
+//! The source of passes, independent of the backend.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use crate::loader::order::index_source::IndexSource;
 use crate::loader::order::plan_cell::PlanCell;
 use crate::rng::SharedGenerator;
 
-/// A pass that begins: its number and its base seed.
+/// The number and base seed of a pass that begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassSeed {
     pub(crate) epoch: u32,
     pub(crate) seed: u64,
 }
 
-/// What passes are made of.
+/// The source of passes.
 pub(crate) trait Passes: Send {
-    /// How many samples the dataset has, if it says so.
+    /// The number of samples of the dataset, if it is known.
     fn dataset_len(&self) -> Option<usize>;
 
-    /// How many samples a pass has, if that is known.
+    /// The number of samples of a pass, if it is known.
     fn samples(&self) -> Option<usize>;
 
-    /// Where its indices come from, if it has any.
+    /// The source of the indices, if there is one.
     fn index_source(&self) -> Option<&IndexSource>;
     fn index_source_mut(&mut self) -> Option<&mut IndexSource>;
 
-    /// How many samples the pass that was begun has, if that is known.
+    /// The number of samples of the current pass, if it is known.
     fn positions(&self) -> Option<usize>;
 
-    /// Draws what a pass needs, and gives the number of its batches, if that is known. `default` stands in for the process's
-    /// default generator, and `from` says what of the pass is not wanted any more.
+    /// Draws a pass, and returns the number of its batches, if it is known. `default` replaces the process's default
+    /// generator, and `from` says which part of the pass was already delivered.
     fn begin(
         &mut self,
         pass: PassSeed,
@@ -40,11 +40,11 @@ pub(crate) trait Passes: Send {
     ) -> Result<Option<usize>, Error>;
 }
 
-/// Passes over a dataset by index, in an order that is drawn.
+/// Passes over a dataset by index, in a drawn order.
 pub(crate) struct Orders<L> {
-    /// The dataset's length.
+    /// Returns the dataset's length.
     pub(crate) len: L,
-    /// Rows of a batch, at most.
+    /// The maximum rows of a batch.
     pub(crate) rows: usize,
     pub(crate) draw: IndexSource,
     pub(crate) plan_cell: Arc<PlanCell>,
@@ -68,7 +68,7 @@ impl<L: Fn() -> usize + Send> Passes for Orders<L> {
     }
 
     fn positions(&self) -> Option<usize> {
-        // SAFETY: only `begin` calls `draft`, and it has this borrowed.
+        // SAFETY: only `begin` calls `draft`, and that needs an exclusive borrow of `self`, which is borrowed here.
         let plan = unsafe { self.plan_cell.plan() };
         plan.feed.is_none().then_some(plan.positions)
     }
@@ -80,8 +80,9 @@ impl<L: Fn() -> usize + Send> Passes for Orders<L> {
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
         let len = (self.len)();
-        // SAFETY: the loader draws a pass when the one before has been taken whole and no claim or request is out, and the next
-        // one begins later. What else looks at the plan is the loader's, which is borrowed: so no sampler can have it do so.
+        // SAFETY: the loader draws a pass only when the previous one has been taken completely and no claim or request
+        // is out, and the next pass begins later. Everything else that reads the plan belongs to the loader, which is
+        // exclusively borrowed, so a sampler cannot cause a read.
         let mut plan = unsafe { self.plan_cell.draft() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
         plan.tickets.start(from);

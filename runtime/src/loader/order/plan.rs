@@ -1,11 +1,12 @@
-//! Which sample goes into which row: the order of a pass, or a feed of indices that is drawn as the pass goes.
+//! Decides which sample goes into which row: by the order of a pass, or by a feed of indices that is drawn during the
+//! pass.
 //!
-//! An [`Order`] is drawn when the pass begins and looked up by position. A user's own iterator has no positions: it is
-//! asked for the indices of a batch when a worker has claimed that batch and not before, so that it may be endless. Each
-//! slot of the ring has a list for them. Tickets are claimed in order but their claimers come to the feed in any order;
-//! whoever comes draws for the tickets before its own, too, into the lists of their slots. Nobody reads those lists yet:
-//! a ticket's readers come by the feed first, and the readers of the list's last ticket were done before the slot could be
-//! claimed again.
+//! An [`Order`] is drawn when the pass begins and looked up by position. A user's iterator has no positions: it is
+//! asked for the indices of a batch only when a worker has claimed that batch, so it may be endless. Each slot of the
+//! ring has a list for them. Tickets are claimed in order, but the threads that claimed them reach the feed in any
+//! order. The thread that comes first also draws for the tickets before its own, into the lists of their slots. No
+//! thread reads those lists yet: a ticket's readers come to the feed first, and the readers of the list's previous
+//! ticket were done before the slot could be claimed again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,26 +20,27 @@ use crate::loader::error::state::StateError;
 use crate::sampler::{Cipher, Order, Places};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
-/// One pass, as the workers need to know it.
+/// One pass, as the workers see it.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) order: Order,
-    /// Where its positions are in the pass of all replicas.
+    /// Maps its positions to those in the pass of all replicas.
     pub(crate) places: Places,
-    /// Positions that are delivered: the order's length, less what `drop_last` drops. Unused with a feed.
+    /// The number of positions that are delivered: the order's length, minus what `drop_last` drops. Unused with a
+    /// feed.
     pub(crate) positions: usize,
-    /// Samples of the dataset when the pass began.
+    /// The number of samples of the dataset when the pass began.
     pub(crate) samples: usize,
     /// The base seed.
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
-    /// Unused with a feed.
+    /// Maps tickets to batches. Unused with a feed.
     pub(crate) tickets: Tickets,
-    /// Instead of the order.
+    /// Used instead of the order.
     pub(crate) feed: Option<Feed>,
 }
 
-/// The indices of one batch, from its first row on, where they lie: one look for each row.
+/// The indices of one batch, starting with its first row, in place: one lookup for each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Indices<'a> {
     From(usize),
@@ -49,7 +51,7 @@ pub(crate) enum Indices<'a> {
 }
 
 impl<'a> Indices<'a> {
-    /// Those of an order from a position on, which must not be beyond its end.
+    /// Returns the indices of an order from a position on, which must not be beyond its end.
     #[inline]
     pub(crate) fn from(order: &'a Order, first: usize) -> Self {
         match order {
@@ -60,7 +62,7 @@ impl<'a> Indices<'a> {
         }
     }
 
-    /// The index of row `row`, which the batch must have.
+    /// Returns the index of row `row`, which must be within the batch.
     #[inline(always)]
     pub(crate) fn at(&self, row: usize) -> usize {
         match self {
@@ -73,13 +75,13 @@ impl<'a> Indices<'a> {
     }
 }
 
-/// Gives the indices of batch after batch.
+/// Returns the indices of one batch after another.
 pub(crate) trait Batches: Send {
     /// Puts the next batch's indices into the empty `list`; `false` after the last one.
     fn next(&mut self, list: &mut Vec<usize>) -> bool;
 }
 
-/// A user's indices in batches.
+/// Divides a user's indices into batches.
 pub(crate) struct Chunks<I> {
     pub(crate) indices: I,
     pub(crate) batch_size: usize,
@@ -105,12 +107,12 @@ impl<I: Iterator<Item: AsRef<[usize]>> + Send> Batches for Lists<I> {
     }
 }
 
-/// Draws batches as the pass goes.
+/// Draws batches during the pass.
 pub(crate) struct Feed {
     source: Mutex<FeedState>,
-    /// By slot.
+    /// The lists, by slot.
     lists: Box<[RwLock<List>]>,
-    /// The most indices in a list.
+    /// The maximum number of indices in a list.
     most: usize,
     in_order: bool,
 }
@@ -118,22 +120,22 @@ pub(crate) struct Feed {
 struct FeedState {
     /// `None` before the first pass and after the end of one.
     batches: Option<Box<dyn Batches>>,
-    /// Tickets drawn for.
+    /// The number of tickets that were drawn for.
     drawn: usize,
-    /// Batches drawn.
+    /// The number of batches drawn.
     number: usize,
-    /// Positions drawn.
+    /// The number of positions drawn.
     position: usize,
-    /// After a resumption, the batches that come first: those that were passed over.
+    /// After a resume, the batches that come first: those that were passed over.
     kept: VecDeque<List>,
 }
 
-/// What was drawn for a slot.
+/// The batch that was drawn for a slot.
 #[derive(Debug)]
 pub(crate) struct List {
     ticket: Option<usize>,
-    /// The batch's number: the ticket, unless batches come as they are finished. Then it does not matter which ticket comes
-    /// here first, and the number is the one that the batch has among the user's.
+    /// The batch's number: the ticket, unless batches come as they finish. In that case any ticket may come first, and
+    /// this is the batch's number in the user's sequence.
     pub(crate) number: usize,
     /// The position of the first index.
     pub(crate) first: usize,
@@ -144,23 +146,23 @@ pub(crate) struct List {
 #[derive(Debug)]
 pub(crate) enum Drawn {
     Batch,
-    /// There was no batch left.
+    /// No batch was left.
     End,
     /// The sampler failed.
     Failed(String),
-    /// More indices than the batch sampler had said.
+    /// The batch sampler returned more indices than announced.
     TooLong(usize),
 }
 
 impl Feed {
-    /// Lists for so many slots, of at most so many indices.
+    /// Makes lists for this many slots, of at most this many indices.
     pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Self {
         let list = |_| RwLock::new(List::new(most));
         let source = Mutex::new(FeedState { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
         Self { source, lists: (0..slots).map(list).collect(), most, in_order }
     }
 
-    /// Bytes of the lists for so many slots, of at most so many indices; `usize::MAX` if it is even more.
+    /// Returns the bytes of the lists for this many slots, of at most this many indices; `usize::MAX` on overflow.
     pub(crate) fn memory(slots: usize, most: usize) -> usize {
         let list = most.saturating_mul(size_of::<usize>()).saturating_add(size_of::<RwLock<List>>());
         slots.saturating_mul(list)
@@ -177,14 +179,14 @@ impl Feed {
         dispose(before);
     }
 
-    /// Draws what a state says was delivered of the pass, and keeps of it what was not.
+    /// Draws the part of the pass that a state says was delivered, and keeps the batches in it that were not.
     pub(crate) fn skip(&mut self, state: &State) -> Result<(), StateError> {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut list = List::new(self.most);
         for number in 0..state.next() {
             source.draw(&mut list, self.most);
             if let Drawn::End = list.outcome {
-                return Err(StateError::malformed("batches", state.next(), format!("the sampler gives {number}")));
+                return Err(StateError::malformed("batches", state.next(), format!("the sampler only has {number}")));
             }
             if state.missing.binary_search(&number).is_ok() {
                 source.kept.push_back(std::mem::replace(&mut list, List::new(self.most)));
@@ -193,7 +195,7 @@ impl Feed {
         Ok(())
     }
 
-    /// The list of a claimed ticket in its slot, drawn if need be.
+    /// Returns the list of a claimed ticket in its slot, and draws it if necessary.
     pub(crate) fn list(&self, slot: usize, ticket: usize) -> RwLockReadGuard<'_, List> {
         let list = self.peek(slot);
         if list.ticket == Some(ticket) {
@@ -216,7 +218,7 @@ impl Feed {
         self.peek(slot)
     }
 
-    /// The list of a slot as it is.
+    /// Returns the list of a slot as it is.
     pub(crate) fn peek(&self, slot: usize) -> RwLockReadGuard<'_, List> {
         self.lists[slot].read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,7 +242,7 @@ impl List {
 }
 
 impl FeedState {
-    /// Draws the next batch, of at most so many indices.
+    /// Draws the next batch, of at most `most` indices.
     fn draw(&mut self, list: &mut List, most: usize) {
         (list.number, list.first) = (self.number, self.position);
         list.indices.clear();
@@ -254,12 +256,12 @@ impl FeedState {
             Ok(true) => Drawn::Batch,
             Ok(false) => Drawn::End,
             Err(Cause::Panic(message)) => Drawn::Failed(message),
-            Err(_) => unreachable!("an iterator has no errors but panics"),
+            Err(_) => unreachable!("an iterator fails only by a panic"),
         };
         self.position += list.indices.len();
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
-            // A list that was too long keeps no more than was counted with.
+            // Shrink a list that was too long to the counted size.
             list.indices.shrink_to(most);
         }
         if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {

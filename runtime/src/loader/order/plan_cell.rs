@@ -1,16 +1,17 @@
-//! Where the plan of the pass is, for all threads to read.
+//! Shares the plan of the pass between threads.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::loader::order::plan::{Feed, Plan};
 
-/// Where the plan of a pass is: written by the loader between two passes, read by the threads that have a claim.
+/// Holds the plan of a pass: written by the loader between two passes, read by the threads that have a claim.
 #[derive(Debug, Default)]
 pub(crate) struct PlanCell(UnsafeCell<Plan>);
 
-// SAFETY: the plan is reached through `plan` and `draft` only, whose callers see to it that nobody reads it while it is written;
-// the rings order the two. Readers share it, and writers send it from thread to thread, which is checked below.
+// SAFETY: the plan is accessed only through `plan` and `draft`, whose callers ensure that no thread reads it while it
+// is written; the rings order the two. Readers share it, and writers send it between threads; that `Plan` allows both
+// is checked below.
 unsafe impl Sync for PlanCell {}
 
 const _: () = {
@@ -18,8 +19,8 @@ const _: () = {
     is_shared::<Plan>();
 };
 
-/// A plan in the making. It is taken off the plan_cell and put back when this is dropped: drawing a plan runs code of the
-/// user's, which may do anything, and so no reference into the plan_cell is alive meanwhile.
+/// A plan that is being drawn. It is taken out of the `PlanCell` and put back when this is dropped: drawing a plan runs
+/// user code, which may do anything, so no reference into the `PlanCell` may exist meanwhile.
 pub(crate) struct Draft<'b> {
     plan: Plan,
     to: &'b PlanCell,
@@ -41,36 +42,38 @@ impl DerefMut for Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // SAFETY: as long as there is a draft nobody reads the plan or takes another draft (see `PlanCell::draft`). What comes
-        // back is the empty plan that was left there, and dropping that runs no code of the user's.
+        // SAFETY: while a draft exists, no thread reads the plan or takes another draft (see `PlanCell::draft`). The
+        // value that comes back is the empty plan that was left there, and dropping it runs no user code.
         unsafe { std::ptr::swap(self.to.0.get(), &mut self.plan) };
     }
 }
 
 impl PlanCell {
-    /// A plan_cell with a plan that has this feed.
+    /// Makes a `PlanCell` whose plan has this feed.
     pub(crate) fn new(feed: Option<Feed>) -> Self {
         Self(UnsafeCell::new(Plan { feed, ..Plan::default() }))
     }
 
-    /// The plan, to be made that of the next pass.
+    /// Takes the plan out, to draw the next pass into it.
     ///
     /// # Safety
     ///
-    /// As long as the draft is there no claim may be out and none be had, and nobody may call this or [`plan`](Self::plan).
+    /// While the draft exists, no claim may be out and none may be made, and no one may call this or
+    /// [`plan`](Self::plan).
     pub(crate) unsafe fn draft(&self) -> Draft<'_> {
-        // SAFETY: nobody else has a reference to the plan (the caller's word), and this one ends here.
+        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends here.
         let plan = unsafe { std::mem::take(&mut *self.0.get()) };
         Draft { plan, to: self }
     }
 
-    /// The plan of this pass.
+    /// Returns the plan of this pass.
     ///
     /// # Safety
     ///
-    /// While it is used, a claim must be out, or the caller be the only one who may call `draft`.
+    /// While the reference is used, either a claim must be out, or the caller must be the only one who may call
+    /// `draft`, and must not do so.
     pub(crate) unsafe fn plan(&self) -> &Plan {
-        // SAFETY: nobody writes the plan now (the caller's word).
+        // SAFETY: the caller upholds that no thread writes the plan now.
         unsafe { &*self.0.get() }
     }
 }

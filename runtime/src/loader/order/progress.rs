@@ -1,41 +1,41 @@
-//! How far a pass is.
+//! Tracks how far a pass is.
 
 use crate::BoxError;
 
 /// How far the current pass is.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Its number.
+    /// The number of the pass.
     pub(crate) epoch: u32,
-    /// How many batches it has; `None` as long as that is not known.
+    /// The number of batches; `None` as long as it is not known.
     pub(crate) tasks: Option<usize>,
-    /// How many samples it has, if `tasks` is known.
+    /// The number of samples, if `tasks` is known.
     pub(crate) positions: usize,
     pub(crate) delivered: usize,
-    /// Samples in what was delivered, of an iterable dataset.
+    /// Samples in the delivered part, for an iterable dataset.
     pub(crate) samples: usize,
-    /// How many samples an iterable dataset says that there are, until there were more.
-    pub(crate) said: Option<usize>,
-    /// Batches that were thrown away, since nobody wanted the rest of the pass.
-    pub(crate) thrown_away: usize,
-    /// Whether batches have the numbers that they were asked for by; else they are counted as they come.
+    /// The length of an iterable dataset, until it was exceeded.
+    pub(crate) declared_len: Option<usize>,
+    /// Batches that were discarded because the rest of the pass was not wanted.
+    pub(crate) discarded: usize,
+    /// Whether batches have the numbers that they were asked for with; otherwise they are counted as they come.
     pub(crate) numbered: bool,
-    /// Whether batches are not delivered just one after the other, so that there is more to note than their number.
+    /// Whether batches may be delivered out of sequence, so that more than their number must be recorded.
     pub(crate) gaps: bool,
-    /// Whether it has begun, and its end was not seen yet.
+    /// Whether the pass has begun and its end has not been seen yet.
     pub(crate) running: bool,
-    /// Whether there is more for the user to take.
+    /// Whether the user can take more of it.
     pub(crate) open: bool,
-    /// Workers that could not begin, the first one last.
+    /// Workers that could not begin, in reverse order.
     pub(crate) failures: Vec<(usize, BoxError)>,
-    /// Whether these are all that could load.
-    pub(crate) nobody_left: bool,
+    /// Whether no worker is left that could load.
+    pub(crate) no_worker_left: bool,
 }
 
 impl Progress {
     /// Whether there may be batches to come.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
-        self.running && self.tasks != Some(self.delivered + self.thrown_away)
+        self.running && self.tasks != Some(self.delivered + self.discarded)
     }
 }

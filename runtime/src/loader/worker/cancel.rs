@@ -1,13 +1,13 @@
-//! How a pass is given up, and a loader stopped.
+//! Abandons a pass, and stops a loader.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 
-/// Stops a loader, from whatever thread: see [`Loader::stopper`](crate::loader::Loader::stopper).
+/// Stops a loader from any thread: see [`Loader::stopper`](crate::loader::Loader::stopper).
 ///
-/// It does not keep the loader: of one that is dropped it stops nothing.
+/// It does not keep the loader alive, and has no effect on one that was dropped.
 #[derive(Clone)]
 pub struct Stopper(Arc<dyn Fn() + Send + Sync>);
 
@@ -16,14 +16,15 @@ impl Stopper {
         Self(Arc::new(stop))
     }
 
-    /// Stops the loader, for ever, and returns at once.
+    /// Stops the loader permanently, and returns at once.
     ///
-    /// A `next` that waits says [`Error::Stopped`](crate::loader::Error::Stopped) at once, and so does every later one of this pass, but
-    /// that after the first the pass is over; so does `epoch`. Workers, and a calling thread that loads, stop at their
-    /// current sample: code of the dataset's is not interrupted. Batches in hand stay good. What was made ahead is not
-    /// delivered, so that [`state`](crate::loader::Loader::state) says what was, and another loader can go on from there.
+    /// A waiting `next` returns [`Error::Stopped`](crate::loader::Error::Stopped) at once, and so does the next call of
+    /// `next` in this pass; after the first such error the pass has ended. Every later `epoch` returns it, too.
+    /// Workers, and a calling thread that loads, stop after their current sample: code of the dataset is not
+    /// interrupted. Batches already delivered stay valid. Batches made ahead are not delivered, so
+    /// [`state`](crate::loader::Loader::state) returns what was delivered, and another loader can resume from it.
     ///
-    /// What was done before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
+    /// Everything before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
     /// call returns; then this thread may be the one that drops the dataset and the memory of batches.
     pub fn stop(&self) {
         (self.0)();
@@ -36,17 +37,17 @@ impl fmt::Debug for Stopper {
     }
 }
 
-/// Whether a pass is given up: whatever is still being filled will be thrown away.
+/// Whether a pass is abandoned, so that all rows still being filled will be discarded.
 ///
-/// One word for both reasons: a thread that sees it and leaves rows out publishes them after that, so that whoever takes
-/// these rows sees it, too.
+/// Both reasons share one word: a thread that sees it and leaves rows out publishes them after that, so the thread that
+/// takes these rows sees it, too.
 #[derive(Debug, Default)]
 pub(crate) struct CancelFlag(AtomicU8);
 
-/// The consumer wants no more of this pass.
-const GIVEN_UP: u8 = 1;
+/// The consumer abandoned this pass.
+const ABANDONED: u8 = 1;
 
-/// The loader was stopped, for ever.
+/// The loader was stopped permanently.
 const STOPPED: u8 = 1 << 1;
 
 impl CancelFlag {
@@ -55,16 +56,16 @@ impl CancelFlag {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives the pass up, or begins one.
+    /// Abandons the pass, or resets the flag for the next one.
     pub(crate) fn set(&self, cancel: bool) {
         if cancel {
-            self.0.fetch_or(GIVEN_UP, Ordering::Relaxed);
+            self.0.fetch_or(ABANDONED, Ordering::Relaxed);
         } else {
-            self.0.fetch_and(!GIVEN_UP, Ordering::Relaxed);
+            self.0.fetch_and(!ABANDONED, Ordering::Relaxed);
         }
     }
 
-    /// Gives up this pass and all that could come after it. Whoever is told of it sees what was before it.
+    /// Stops this pass and all later ones. A thread that sees the flag also sees everything before this call.
     pub(crate) fn stop(&self) {
         self.0.fetch_or(STOPPED, Ordering::Release);
     }

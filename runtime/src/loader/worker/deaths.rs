@@ -1,25 +1,26 @@
-//! Workers that ended before they were sent home.
+//! Workers that ended with a panic.
 //!
-//! What a worker does with a claim or a request is guarded, and a panic there is the error of that batch. Only a panic in the
-//! loop around it ends the worker: a defect of this crate, or a system that takes back what it had granted (see `membarrier` in
-//! [the table](super)). Nobody must wait for such a worker, so it says here that it ends before anything of it is gone.
+//! The work on a claim or a request is guarded, and a panic there is the error of that batch. Only a panic in the loop
+//! around it ends the worker: a defect of slotline, or a system that takes back what it had granted (see `membarrier`
+//! in [the table](super)). No thread may wait for such a worker, so the worker records its end here before it drops
+//! anything.
 
 use std::sync::PoisonError;
 
 use crate::loader::error::run::Error;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What became of a loader's workers.
+/// Tracks which of a loader's workers are alive.
 #[derive(Debug)]
 pub(crate) struct Deaths(Mutex<Living>);
 
 #[derive(Debug)]
 struct Living {
-    /// Workers that live.
+    /// The number of living workers.
     alive: usize,
-    /// Those of them that take part in the pass.
+    /// The number of living workers that take part in the pass.
     active: usize,
-    /// The first one that ended, and what it said.
+    /// The first worker that ended, and the message of its panic.
     first: Option<(usize, String)>,
 }
 
@@ -28,7 +29,7 @@ impl Deaths {
         Self(Mutex::new(Living { alive: workers, active: workers, first: None }))
     }
 
-    /// Notes that a worker ends with a panic; whether nobody is left who takes part in the pass.
+    /// Records that a worker ends with a panic. Returns whether no worker is left that takes part in the pass.
     #[cold]
     pub(crate) fn ends(&self, worker: usize, message: String) -> bool {
         let mut state = self.lock();
@@ -38,14 +39,14 @@ impl Deaths {
         state.active == 0
     }
 
-    /// Begins a pass in which so many of the workers that live take no part; whether nobody is left who does.
+    /// Begins a pass in which `idle` of the living workers take no part. Returns whether no worker is left that does.
     pub(crate) fn begin(&self, idle: usize) -> bool {
         let mut state = self.lock();
         state.active = state.alive.saturating_sub(idle);
         state.active == 0
     }
 
-    /// The error for it, if a worker has ended.
+    /// Returns the error, if a worker has ended.
     #[cold]
     pub(crate) fn error(&self) -> Option<Error> {
         let first = self.lock().first.clone();

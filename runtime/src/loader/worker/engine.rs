@@ -1,5 +1,5 @@
-//! What the consumer and the workers share, and the one piece of work they all do: fill some rows of a batch with samples
-//! that are had by index.
+//! The state that the consumer and the workers share, and the work that all of them do: fill rows of a batch with
+//! samples that are read by index.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,22 +24,22 @@ use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::SkipJob;
 
-/// What the threads of one loader share.
+/// The state that the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) dataset: D,
     pub(crate) collate: C,
     /// Rows of a whole batch, at least 1.
     pub(crate) rows: usize,
-    /// Positions from one batch to the next: the batch size as the user said it, of which there may be fewer rows.
+    /// Positions from one batch to the next: the batch size that the user set, which may be greater than the rows.
     pub(crate) stride: usize,
-    /// Whether there are no batches, but samples by themselves.
+    /// Whether there are single samples instead of batches.
     pub(crate) single: bool,
-    /// Indices that each thread keeps for [`Dataset::get_many`]; 0 if batches are not read by it.
+    /// The number of indices that each thread keeps for [`Dataset::get_many`]; 0 if it is not used.
     bulk: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: Arc<CancelFlag>,
     on_error: OnError,
-    /// What each worker does, and last the consumer.
+    /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Task<'a> {
     pub(crate) indices: Indices<'a>,
 }
 
-/// Where the reading of some rows came to a stop.
+/// Where reading some rows stopped.
 struct Stopped {
     /// The row.
     at: usize,
@@ -78,23 +78,23 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, activities }
     }
 
-    /// With bad samples treated so.
+    /// Sets how bad samples are handled.
     pub(crate) fn on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
     }
 
-    /// The reader of a worker, or of the consumer.
+    /// Makes the reader of a worker, or of the consumer.
     pub(crate) fn reader(&self, worker: Option<usize>, sizer: ClaimSizer) -> Reader {
         Reader::new(worker.unwrap_or(self.workers()), worker, sizer, self.bulk)
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.activities.len() - 1
     }
 
-    /// Gives up some rows of a batch because of a panic outside of the code that is guarded sample by sample: the batch fails,
-    /// at the sample that this thread was reading, if it was one of them, or else at the first one.
+    /// Fails some rows of a batch because of a panic outside of the code that is guarded sample by sample. The failure
+    /// is at the sample that this thread was reading if it was one of these rows, and otherwise at the first row.
     #[cold]
     #[inline(never)]
     pub(crate) fn spoil(
@@ -113,8 +113,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED`: the reader times the samples.
-    #[inline(always)] // As `Shared::fill_claim`.
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED` means that the reader times the
+    /// samples.
+    #[inline(always)] // See `Filler::fill_claim`.
     pub(crate) fn fill<const TIMED: bool>(
         &self,
         work: &SlotState<C::Payload>,
@@ -124,7 +125,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) {
         let activity = &*self.activities[reader.place];
-        // A short batch may have no rows for this claim, and then no index to name.
+        // A short batch may have no rows for this claim, and then there is no index.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start));
         activity.counters.claimed(rows.len());
@@ -155,7 +156,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.fill_rows::<true, TIMED>(work, plan, task, rows, reader, activity);
     }
 
-    /// Fills rows by bulk reads or one by one. Apart: bulk reads need the job in memory, else it lives in registers.
+    /// Fills rows by bulk reads or one by one. These are separate instances: bulk reads need the job in memory, while
+    /// otherwise it lives in registers.
     #[inline(always)]
     fn fill_rows<const BULK: bool, const TIMED: bool>(
         &self,
@@ -177,13 +179,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             self.collate_good(work, &mut job, end, by)
         };
         if let Err(cause) = outcome {
-            // The job itself stays here, for its address must not be given away.
+            // The job itself stays here, since its address must not escape.
             let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
             self.failed::<TIMED>(work, plan, task, stopped, reader, cause);
         }
     }
 
-    /// The samples of some rows of a batch.
+    /// Makes the job for the samples of some rows of a batch.
     #[inline(always)]
     fn job<'a, const TIMED: bool>(
         &'a self,
@@ -217,7 +219,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         }
     }
 
-    /// Sees to rows that could not all be filled: goes on without the bad samples, or keeps the failure in the slot.
+    /// Handles rows that could not all be filled: continues without the bad samples, or keeps the failure in the slot.
     #[cold]
     #[inline(never)]
     fn failed<const TIMED: bool>(
@@ -236,7 +238,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             let activity = &*self.activities[reader.place];
             let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader, activity, self.bulk > 0);
             job.at = at;
-            // SAFETY: the claim behind the job has the row to itself, and will not write it any more.
+            // SAFETY: the row exists and belongs to the claim behind the job, which will not write it again.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
             let mut skipping = SkipJob::new(&mut job, end, self.replaces(), by, &leave_empty);
             while !skipping.gave_up
@@ -251,14 +253,14 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             at = job.at;
         }
         if let Err(cause) = outcome {
-            // After a bulk read it may be the end. There may be no rows, and then no index to name.
+            // After a bulk read, `at` may be the end. If there are no rows, there is no index.
             let row = at.min(end.saturating_sub(1));
             let index = if row < end { task.indices.at(row) } else { 0 };
             work.fail(Failure { position: task.first + row, index, by, cause });
         }
     }
 
-    /// Has a user's function make a batch of the samples that are not bad.
+    /// Makes a batch of the good samples with a user's function.
     #[inline(never)]
     fn collate_good<const TIMED: bool>(
         &self,
@@ -281,7 +283,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.note(skipping.bad);
         if nothing {
             dispose(outcome);
-            // A panic there is reported as any panic is.
+            // A panic here is reported only by the panic hook.
             quietly(|| work.payload.discard());
             return Ok(());
         }

@@ -1,8 +1,9 @@
-//! Where workers wait before each pass, until each has run the user's `worker_init`.
+//! The barrier at which workers wait before each pass, until each has run the user's `worker_init`.
 //!
-//! The consumer begins a pass at the barrier while the ring's run is over, so that every worker comes there; each runs its code
-//! and waits. When all have, the consumer opens the ring's run, and then the barrier. So nobody claims anything before its code
-//! has run. Without a `worker_init` there is no barrier: a worker begins when it is first needed.
+//! The consumer begins a pass at the barrier after the ring's run has ended, so every worker arrives there, runs the
+//! user's code and waits. When all have, the consumer opens the ring's run, and then the barrier. So no worker claims
+//! anything before it has run that code. Without a `worker_init` there is no barrier: a worker begins when it is first
+//! needed.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -13,16 +14,16 @@ use crate::loader::error::guard::{dispose_each, probe};
 use crate::sync::{Condvar, Mutex, MutexGuard, mishap, wait_while};
 use crate::wait::Until;
 
-/// The user's code that runs in each worker before it loads.
+/// The user's code that each worker runs before it loads.
 pub(crate) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
 
-/// That code, for one worker.
+/// The user's code, for one worker.
 #[derive(Clone)]
 pub(crate) struct InitHook {
     init: Arc<Init>,
-    /// Whether to run it once only, and not before each pass.
+    /// Whether to run it only once instead of before each pass.
     persistent: bool,
-    /// Whether it has run without a failure.
+    /// Whether it has run successfully.
     done: bool,
 }
 
@@ -31,7 +32,7 @@ impl InitHook {
         Self { init: Arc::new(init), persistent, done: false }
     }
 
-    /// Runs it, if it is to be run, in the worker's thread.
+    /// Runs the code if necessary, in the worker's thread.
     pub(crate) fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
         set_worker_info(Some(info));
         if self.persistent && self.done {
@@ -44,7 +45,7 @@ impl InitHook {
 }
 
 pub(crate) struct InitBarrier {
-    /// What each worker runs.
+    /// The code that each worker runs.
     start: InitHook,
     workers: usize,
     state: Mutex<Arrivals>,
@@ -55,15 +56,15 @@ pub(crate) struct InitBarrier {
 struct Arrivals {
     /// Passes begun.
     passes: u64,
-    /// The last pass that the barrier was opened for.
+    /// The last pass for which the barrier was opened.
     open: u64,
-    /// The base seed of the current one.
+    /// The base seed of the current pass.
     seed: u64,
-    /// Workers that are through, or gone.
+    /// Workers that have finished the code, or have ended.
     arrived: usize,
     /// Workers that ended before the barrier was closed.
-    gone: usize,
-    /// Workers that failed, and why.
+    ended: usize,
+    /// Workers that failed, and their errors.
     failures: Vec<(usize, BoxError)>,
     closed: bool,
 }
@@ -73,21 +74,21 @@ impl InitBarrier {
         Self { start, workers, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Begins a pass, waits until every worker has run its code, and gives the failures, by worker; `None` if that took too
-    /// long, or the barrier was closed.
+    /// Begins a pass, waits until every worker has run its code, and returns the failures, by worker; `None` if the
+    /// deadline passed first, or the barrier was closed.
     pub(crate) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         let mut state = self.lock();
-        // A pass that nobody waited for: its workers may still be in their code.
+        // If no one waited for the last pass, its workers may still be in their code.
         if state.passes > 0 {
             state = self.wait_for_all(state, deadline)?;
         }
         state.passes += 1;
-        (state.seed, state.arrived) = (seed, state.gone);
-        let unheard = std::mem::take(&mut state.failures);
+        (state.seed, state.arrived) = (seed, state.ended);
+        let unreported = std::mem::take(&mut state.failures);
         self.changed.notify_all();
-        // Not under the lock: these are the user's, who may do anything when they are dropped.
+        // Not under the lock: these are user values, whose `drop` may do anything.
         drop(state);
-        dispose_each(unheard);
+        dispose_each(unreported);
         let mut state = self.wait_for_all(self.lock(), deadline)?;
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
@@ -101,22 +102,22 @@ impl InitBarrier {
         self.changed.notify_all();
     }
 
-    /// Lets the workers go home.
+    /// Makes the workers end.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The barrier as one worker sees it.
+    /// Returns one worker's view of the barrier.
     pub(crate) fn visitor(&self, worker: usize) -> Visitor<'_> {
-        Visitor { barrier: self, worker, passes: 0, arrived: 0, gone: 0, ready: false, start: self.start.clone() }
+        Visitor { barrier: self, worker, passes: 0, arrived: 0, ended: 0, ready: false, start: self.start.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every worker is through; `None` if that took too long, or the barrier was closed.
+    /// Waits until every worker has arrived; `None` if the deadline passed first, or the barrier was closed.
     fn wait_for_all<'a>(
         &'a self,
         state: MutexGuard<'a, Arrivals>,
@@ -133,42 +134,43 @@ impl InitBarrier {
 pub(crate) struct Visitor<'a> {
     barrier: &'a InitBarrier,
     worker: usize,
-    /// Passes that it took part in.
+    /// Passes that the worker took part in.
     passes: u64,
-    /// The last one of them that it was counted in as through.
+    /// The last pass in which it was counted as arrived.
     arrived: u64,
-    /// How many workers it knows to have ended.
-    gone: usize,
+    /// The number of workers that it knows to have ended.
+    ended: usize,
     /// Whether it may take part in the pass.
     ready: bool,
     start: InitHook,
 }
 
-/// A worker that ends, in whatever way, is nobody to wait for.
+/// A worker that ends for any reason is no longer waited for.
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
         let mut state = self.barrier.lock();
-        state.gone += 1;
+        state.ended += 1;
         state.arrived += usize::from(self.arrived != state.passes);
         self.barrier.changed.notify_all();
     }
 }
 
 impl Visitor<'_> {
-    /// Waits for the next pass, runs the user's code, and waits until the barrier is open; whether the worker may take part, or
-    /// `None` if the loader is gone.
+    /// Waits for the next pass, runs the user's code, and waits until the barrier is open. Returns whether the worker
+    /// may take part, or `None` if the loader was closed.
     ///
-    /// If another worker ends meanwhile, the answer is that of the same pass: there may be something to claim again.
+    /// If another worker ends meanwhile, this returns the answer for the same pass again: there may be something to
+    /// claim.
     pub(crate) fn next_pass(&mut self) -> Option<bool> {
         let barrier = self.barrier;
         let mut state = barrier.lock();
-        while state.passes == self.passes && state.gone == self.gone && !state.closed {
+        while state.passes == self.passes && state.ended == self.ended && !state.closed {
             state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
             return None;
         }
-        self.gone = state.gone;
+        self.ended = state.ended;
         if state.passes == self.passes {
             return Some(self.ready);
         }
@@ -183,7 +185,7 @@ impl Visitor<'_> {
         state.arrived += 1;
         self.arrived = self.passes;
         barrier.changed.notify_all();
-        // The consumer may give the pass up before it opens the barrier, and begin another one.
+        // The consumer may abandon the pass before it opens the barrier, and begin another one.
         while state.open < self.passes && state.passes == self.passes && !state.closed {
             state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -1,4 +1,4 @@
-//! Samples that are had by index, read one after the other or many at once.
+//! Samples that are read by index, one by one or many at once.
 
 use std::ops::Range;
 
@@ -11,11 +11,12 @@ use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::cancel::CancelFlag;
 use crate::sync::atomic::Ordering;
 
-/// How many rows ahead a gather asks for its memory: a row from main memory takes as long as a few rows to copy.
+/// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
 const AHEAD: usize = 8;
 
-/// Rows of a batch whose samples are had by index. `TIMED`: of a claim whose samples are timed. It is a type of its own, so that the
-/// other one is inlined where it is used; as calls a row of one number took a tenth more instructions.
+/// Rows of a batch whose samples are read by index. `TIMED` means that the samples of its claim are timed. Timed jobs
+/// are a separate type, so that the untimed one is inlined where it is used; as calls, a row of one number took a tenth
+/// more instructions.
 #[derive(Debug)]
 pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) dataset: &'a D,
@@ -23,8 +24,8 @@ pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) indices: Indices<'a>,
     /// Rows still to be read, within the batch.
     pub(crate) rows: Range<usize>,
-    /// Rows whose indices are known and which this thread will read: those of the job, or with nobody else to read them the
-    /// ones of later batches, too.
+    /// The end of the rows whose indices are known and which this thread will read: those of the job, or if no other
+    /// thread reads any, also those of later batches.
     pub(crate) known: usize,
     /// The position of the batch's row 0 in the pass.
     pub(crate) first: usize,
@@ -36,9 +37,9 @@ pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) cancel: &'a CancelFlag,
     /// The row that is being read; after a bulk read of all rows, the end.
     pub(crate) at: usize,
-    /// Whether the dataset reads many at once.
+    /// Whether the dataset reads many samples at once.
     pub(crate) bulk: bool,
-    /// Whether it is a sample by itself.
+    /// Whether this is a single sample instead of a batch.
     pub(crate) single: bool,
 }
 
@@ -49,8 +50,8 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
         if TIMED { self.laps } else { None }
     }
 
-    /// Asks for the memory of the first rows, unless the job before did.
-    #[inline(always)] // As `next`: a job whose address is not given away lives in registers.
+    /// Prefetches the first rows, unless the previous job did.
+    #[inline(always)] // See `next`: a job whose address does not escape lives in registers.
     pub(crate) fn prefetch_first(&self) {
         if self.known > self.rows.end && self.first > 0 {
             return;
@@ -60,7 +61,7 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
         }
     }
 
-    /// Begins to read what is at an index into a row.
+    /// Prepares to read the sample at an index into a row.
     #[inline(always)]
     pub(crate) fn begin(&mut self, row: usize, index: usize) {
         self.activity.index.store(index, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         if row >= self.rows.end {
             return Ok(None);
         }
-        // First of all: whoever finds that it failed can tell a hint from a sample.
+        // Set this first: if a call fails, the caller can then tell a hint from a sample.
         self.at = row;
         if row + AHEAD < self.known {
             self.dataset.prefetch(self.indices.at(row + AHEAD));
@@ -92,7 +93,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         Ok(Some(Read { row, index, sample }))
     }
 
-    #[inline(always)] // As `next`.
+    #[inline(always)] // See `next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         next_timed!(self.laps(), self.activity, self.next())
     }
@@ -150,11 +151,11 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     }
 }
 
-/// A bulk read that did not keep to its request.
+/// A bulk read that did not return the requested number of samples.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManyError {
-    #[error("get_many was asked for {wanted} samples and put only {given}")]
+    #[error("get_many was asked for {wanted} samples but put only {given}")]
     Fewer { wanted: usize, given: usize },
-    #[error("get_many was asked for {wanted} samples and put more")]
+    #[error("get_many was asked for {wanted} samples but put more")]
     More { wanted: usize },
 }

@@ -1,4 +1,4 @@
-//! The threads that fill batches, and what each does with what it has claimed.
+//! The threads that fill batches, and how each processes its claims.
 
 pub(crate) mod backoff;
 pub(crate) mod cancel;

@@ -13,13 +13,13 @@ use crate::wait::Until;
 #[derive(Debug, Default)]
 pub(crate) struct WorkerPool {
     threads: Threads,
-    /// Whether the memory of the batches is this process's only.
+    /// Whether the memory of the batches exists only in this process.
     in_given_memory: bool,
 }
 
 impl WorkerPool {
-    /// Starts a thread for each of these lives, on its core if there are any, and waits until they run. If one cannot be
-    /// started, `close` must let those that run come to their end.
+    /// Starts a thread for each of `lives`, on its core if there are any, and waits until they run. If one cannot be
+    /// started, `close` must make those that run end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(
         lives: impl ExactSizeIterator<Item = F>,
         cores: &[CoreId],
@@ -32,7 +32,7 @@ impl WorkerPool {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
             let life = move || {
                 if let Some(core) = core {
-                    // Nobody listens if the builder gave up meanwhile.
+                    // The builder may have given up meanwhile and no longer receive.
                     let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
                 }
                 drop(bound);
@@ -45,19 +45,19 @@ impl WorkerPool {
             }
         }
         drop(bound);
-        // Ends once every worker has let go of its end, and so runs: the system and std allocate when a thread starts,
+        // Ends once every worker has dropped its sender, and so runs: the system and std allocate when a thread starts,
         // which must not happen in the middle of a pass.
         let not_bound = refused.iter().filter(|&(_, _, done)| !done);
         warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotBound { worker, core }));
         Ok(pool)
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Notes what memory batches are written into.
+    /// Records which memory batches are written into.
     pub(crate) fn writes_into(self, block: Option<&Block>) -> Self {
         Self { in_given_memory: block.is_some_and(Block::is_given), ..self }
     }
@@ -68,13 +68,13 @@ impl WorkerPool {
         !self.threads.is_here() && (self.in_given_memory || self.threads.len() > 0)
     }
 
-    /// Whether this process was forked from the one with the memory of the batches: then none can be delivered.
+    /// Whether this process was forked from the one with the memory of the batches, so that none can be delivered.
     #[inline]
     pub(crate) fn has_lost_memory(&self) -> bool {
         self.in_given_memory && !self.threads.is_here()
     }
 
-    /// Leaves threads alone that were lost.
+    /// Leaks the handles of threads that were lost in a fork.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.threads.forget();
@@ -86,7 +86,7 @@ impl WorkerPool {
     }
 }
 
-/// The end of the time that a loader's threads have to end.
+/// Returns the deadline by which a loader's threads must end.
 pub(crate) fn grace() -> Until {
     Until::after(Some(GRACE))
 }

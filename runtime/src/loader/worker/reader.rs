@@ -1,27 +1,27 @@
-//! What each thread that fills batches has of its own.
+//! The state of each thread that fills batches.
 
 use crate::dataset::Context;
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::Watch;
 use crate::loader::worker::claim_size::ClaimSizer;
 
-/// One thread that fills batches.
+/// The state of one thread that fills batches.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Its place among the activities: the worker's number, or the last one for the consumer.
+    /// The thread's place in the activities: the worker's number, or the last place for the consumer.
     pub(crate) place: usize,
     pub(crate) worker: Option<usize>,
     pub(crate) cx: Context,
     pub(crate) sizer: ClaimSizer,
     /// The indices of a bulk read.
     pub(crate) scratch: Vec<usize>,
-    /// The base seed that the thread's worker information was made from.
+    /// The base seed from which the thread's worker information was made.
     pub(crate) seed: Option<u64>,
     pub(crate) watch: Watch,
 }
 
 impl Reader {
-    /// With memory for the indices of a bulk read.
+    /// Makes a reader with memory for the indices of a bulk read.
     pub(crate) fn new(place: usize, worker: Option<usize>, sizer: ClaimSizer, bulk: usize) -> Self {
         Self {
             place,

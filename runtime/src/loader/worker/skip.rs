@@ -1,4 +1,4 @@
-//! Samples of some rows where bad ones are passed over, or others taken in their place.
+//! Reads the samples of some rows while skipping or replacing bad ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -6,24 +6,24 @@ use crate::BoxError;
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
-use crate::loader::error::guard::{guarded, last_words};
+use crate::loader::error::guard::{guarded, take_message};
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::next_timed;
 use crate::loader::worker::map_job::{ManyError, MapJob};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
 
-/// How many substitutes are tried for a sample.
+/// The maximum number of substitutes that are tried for a sample.
 const ATTEMPTS: u64 = 8;
 
-/// Asks `read` until it gives something, or `pass_over` gives up.
+/// Calls `read` until it succeeds, or `pass_over` returns an error.
 ///
-/// What is read borrows from the job, and the compiler does not see yet that the loop ends with it. So each round borrows the
-/// job through a pointer.
+/// The sample borrows from the job, and the compiler cannot see yet that the loop ends with it. So each round borrows
+/// the job through a pointer.
 ///
 /// # Safety
 ///
-/// When `read` fails, it must keep nothing of what it was given.
+/// When `read` fails, it must not keep anything that borrows from its argument.
 #[inline(always)]
 pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
     job: &'j mut J,
@@ -32,8 +32,9 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ) -> Result<Option<Read<'j, D>>, E> {
     let job: *mut J = job;
     loop {
-        // SAFETY: the job is borrowed for `'j`. A round that goes on has got an error, which is `'static` and so borrows nothing,
-        // and nothing else was kept (the caller's word): so the reference is the only one in each round. A panic leaves the loop.
+        // SAFETY: the job is borrowed for `'j`. The loop continues only after an error, which is `'static` and so
+        // borrows nothing, and the caller upholds that `read` keeps nothing else when it fails. So this is the only
+        // reference in each round. A panic leaves the loop.
         match read(unsafe { &mut *job }) {
             Ok(read) => return Ok(read),
             // SAFETY: as above.
@@ -44,22 +45,22 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 
 /// A [`MapJob`] that does not stop at a bad sample.
 ///
-/// What a bad sample is, is whatever fails between asking for it and having it. What is done with it then may fail as well:
-/// who calls the job knows whether that is the sample's fault and says so by [`pass_over`](Self::pass_over).
+/// A sample is bad if anything fails between asking for it and having it. What is done with it afterwards may also
+/// fail: the caller of the job knows whether that is the sample's fault, and then calls [`pass_over`](Self::pass_over).
 pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     job: &'t mut MapJob<'a, D, TIMED>,
     /// The end of the job's rows.
     end: usize,
     replaces: bool,
     by: By,
-    /// Makes a row that nothing will be written into an empty one.
+    /// Marks a row that will not be written as empty.
     leave_empty: &'t dyn Fn(usize),
-    /// Substitutes so far for the row that is being read, the last one, and whether it is still to be read.
+    /// The number of substitutes so far for the current row, the last one, and whether it must still be read.
     attempts: u64,
     substitute: usize,
     pending: bool,
     pub(crate) bad: Vec<Skipped>,
-    /// Whether the batch has to be given up.
+    /// Whether the batch must be given up.
     pub(crate) gave_up: bool,
 }
 
@@ -75,26 +76,26 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
         Self { job, end, replaces, by, leave_empty, attempts, substitute, pending, bad: Vec::new(), gave_up: false }
     }
 
-    /// Notes that the sample of the job's row is bad, and sees to what comes in its place. Fails if nothing can, or if it is
-    /// not the sample that is bad.
+    /// Records that the sample of the job's row is bad, and prepares what replaces it. Fails if nothing can, or if the
+    /// failure is not a sample's.
     pub(crate) fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
         let (row, job) = (self.job.at, &mut *self.job);
         if self.attempts == 0 && job.rows.start == row && !job.rows.is_empty() {
-            // It was not asked for yet: a hint panicked. They are no duty.
+            // The sample was not asked for yet: a hint panicked. Hints are optional.
             job.known = 0;
             return Ok(());
         }
         if self.attempts == 0 && job.bulk && (row == self.end || cause.is::<ManyError>()) {
-            // A bulk read that failed after its last sample, or did not give what it was asked for.
+            // A bulk read that failed after its last sample, or returned the wrong number of samples.
             self.gave_up = true;
             return Err(cause);
         }
-        // A bulk read took them all.
+        // A bulk read took all rows.
         job.rows = row + 1..self.end;
         let index = if self.attempts > 0 { self.substitute } else { job.indices.at(row) };
         let cause = cause.at(Some(index), job.plan.samples);
         let position = job.first + row;
-        let last = if self.attempts == ATTEMPTS { cause.in_words() } else { String::new() };
+        let last = if self.attempts == ATTEMPTS { cause.to_text() } else { String::new() };
         let failure = Failure { position, index, by: self.by, cause };
         self.bad.push(Skipped { failure, row: Some(row).filter(|_| !self.replaces) });
         if !self.replaces {
@@ -129,10 +130,10 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
         })
     }
 
-    /// Reads all samples that are left by one call of the dataset, unless one is bad.
+    /// Reads all samples that are left with one call of the dataset, up to the first bad one.
     fn read_many(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
         self.attempts = 0;
-        // Whether it is what is done with the sample that fails.
+        // Whether a failure comes from processing the sample.
         let mut putting = false;
         let mut put = |read: Read<'_, D>| {
             putting = true;
@@ -145,7 +146,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
             Ok(Err(error)) if putting => return Err(error),
             Err(panic) if putting => resume_unwind(panic),
             Ok(Err(error)) => Cause::Error(error),
-            Err(panic) => Cause::Panic(last_words(panic)),
+            Err(panic) => Cause::Panic(take_message(panic)),
         };
         self.pass_over(cause).map_err(Cause::into_error)
     }
@@ -153,7 +154,7 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
 
 impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        // SAFETY: `attempt` keeps nothing but numbers.
+        // SAFETY: `attempt` keeps only numbers when it fails.
         unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
     }
 
@@ -174,7 +175,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     }
 
     fn index(&self) -> Option<usize> {
-        // Nobody knows which one will be good.
+        // It is not known which of the next samples are good.
         None
     }
 
@@ -195,17 +196,19 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
     }
 }
 
-/// A sample that nothing could be found for.
+/// No good substitute for a sample was found.
 #[derive(Debug, thiserror::Error)]
-#[error("{ATTEMPTS} others were tried in its place and are bad, too, the last one sample {index}: {last}")]
+#[error("{ATTEMPTS} substitutes were tried and are bad, too; the last one is sample {index}: {last}")]
 struct NoSubstitute {
     index: usize,
     last: String,
 }
 
-/// The index that is tried in the place of a bad one, of a dataset with so many samples; `attempt` were before it.
+/// Returns the index of a substitute for a bad sample of a dataset with `samples` samples, after `attempt` earlier
+/// ones.
 fn substitute(seed: u64, epoch: u32, place: u64, attempt: u64, samples: usize) -> usize {
-    // A key of its own, from a position that no pass is long enough to have: a sample's own random numbers are used already.
+    // A separate key, from a position that no pass is long enough to have, since a sample's own random numbers are in
+    // use.
     let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
     let mut rng = SampleRng::new(key, epoch, place);
     let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
@@ -217,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn substitutes_are_below_the_length_and_differ_by_all_that_they_are_a_function_of() {
+    fn substitutes_are_in_range_and_depend_on_every_input() {
         let draw = |seed, epoch, position, attempt| substitute(seed, epoch, position, attempt, 1 << 40);
         let all = [draw(1, 2, 3, 0), draw(2, 2, 3, 0), draw(1, 3, 3, 0), draw(1, 2, 4, 0), draw(1, 2, 3, 1)];
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());

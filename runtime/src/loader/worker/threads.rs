@@ -1,9 +1,9 @@
-//! The threads of a loader: how they start, and how they end, whatever thread ends them.
+//! The threads of a loader: how they start, and how they end.
 //!
-//! Whoever drops a loader waits for its threads, but at most so long, and never for itself: code of the user's that a worker
-//! runs may be what drops it. A thread counts as over when the system says so, since the destructors of thread-locals, which
-//! are the user's code as well, run when all of ours is done. One that is not over in time is left behind: it owns what it
-//! can still touch (by `Arc`s), and frees it when it ends.
+//! The thread that drops a loader waits for the loader's threads for a limited time, and never for itself: user code
+//! that a worker runs may be what drops the loader. A thread has ended when the system says so, since the destructors
+//! of thread-locals, which are also user code, run after all code of the loader. A thread that has not ended in time is
+//! left behind: it owns everything that it can still access (through `Arc`s), and frees it when it ends.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,16 +11,16 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::fork::Process;
-use crate::loader::error::guard::last_words;
+use crate::loader::error::guard::take_message;
 use crate::loader::spans;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
-/// How long a dropped loader waits, in all, for its threads to come out of user code and to end.
+/// The maximum time, in all, for which a dropped loader waits for its threads to leave user code and to end.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Threads that end together.
+/// Threads that are ended together.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<()>>,
@@ -28,7 +28,7 @@ pub(crate) struct Threads {
     process: Process,
 }
 
-/// Which threads are at their end, but for their thread-locals.
+/// Records which threads have ended, except for their thread-locals.
 #[derive(Debug, Default)]
 struct Roll {
     ended: Mutex<Vec<bool>>,
@@ -41,7 +41,7 @@ impl Roll {
     }
 }
 
-/// Signs the roll when its thread ends, in whatever way.
+/// Records the end of its thread in the roll when it is dropped.
 struct Signature(Arc<Roll>, usize);
 
 impl Drop for Signature {
@@ -52,33 +52,33 @@ impl Drop for Signature {
 }
 
 impl Threads {
-    /// Room for so many.
+    /// Makes a value with room for this many threads.
     pub(crate) fn with_capacity(threads: usize) -> Self {
         Self { threads: Vec::with_capacity(threads), ..Self::default() }
     }
 
-    /// Starts one more, unless one could not be started before.
+    /// Starts another thread. Must not be called again after a failure.
     pub(crate) fn start(&mut self, name: String, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let place = self.threads.len();
         self.roll.lock().push(false);
         let signature = Signature(self.roll.clone(), place);
         let life = move || {
             let _signature = signature;
-            // With all that it owns: of that the dataset and the like may panic when they are dropped.
+            // Guards dropping what the closure owns, too: the dataset, for example, may panic when it is dropped.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(life)) {
-                last_words(panic);
+                take_message(panic);
             }
         };
         self.threads.push(thread::Builder::new().name(name).spawn(life)?);
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of threads.
     pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether this is the process that they were started in, and none that was forked from it.
+    /// Whether this is the process in which the threads were started, not one that was forked from it.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_this()
@@ -89,19 +89,20 @@ impl Threads {
         !self.is_here() && !self.threads.is_empty()
     }
 
-    /// Leaves threads alone that were lost. Even to let go of them would not do: the system may have given their place to
-    /// other ones.
+    /// Leaks the handles of threads that were lost in a fork. Dropping the handles would not be safe: the system may
+    /// have given their IDs to other threads.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.threads.drain(..).for_each(std::mem::forget);
     }
 
-    /// Waits until the threads are over, but for the calling one, and leaves behind those that are not by the deadline.
+    /// Waits until all threads except the calling one have ended, and leaves behind those that have not by the
+    /// deadline.
     pub(crate) fn end(&mut self, deadline: &Until) {
         if self.is_lost() {
             return self.forget();
         }
-        // Some may nap.
+        // Some of them may be napping.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let own = self.threads.iter().position(is_current);
         let others = |ended: &[bool]| {
@@ -122,7 +123,7 @@ impl Threads {
     }
 }
 
-/// Waits until a thread that has signed the roll is over; whether it was by the deadline.
+/// Waits for the end of a thread that has signed the roll. Returns whether it ended by the deadline.
 #[cfg(all(target_os = "linux", not(shuttle)))]
 fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {
     use std::os::unix::thread::JoinHandleExt;
@@ -132,44 +133,44 @@ fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {
 
     let (thread, mut looks) = (thread.into_pthread_t(), 0_u32);
     loop {
-        // SAFETY: the handle was the only one, and so the thread is neither joined nor detached yet.
+        // SAFETY: this was the only handle, so the thread is neither joined nor detached yet.
         match unsafe { libc::pthread_tryjoin_np(thread, std::ptr::null_mut()) } {
             0 => return true,
             libc::EBUSY if !deadline.remaining().is_zero() => {}
             _ => break,
         }
-        // It takes some tens of microseconds, unless there are thread-locals that take their time.
+        // This takes some tens of microseconds, unless the destructors of thread-locals are slow.
         match looks {
             0..64 => thread::yield_now(),
             _ => thread::sleep(Duration::from_micros(100)),
         }
         looks += 1;
     }
-    // SAFETY: as above.
+    // SAFETY: as above, and the thread was not joined.
     unsafe { libc::pthread_detach(thread) };
     false
 }
 
-/// Under shuttle there are no thread-locals that could take their time.
+/// Under shuttle there are no thread-locals with slow destructors.
 #[cfg(shuttle)]
 fn join(thread: JoinHandle<()>, _: &Until) -> bool {
     thread.join().is_ok()
 }
 
-/// Other systems have no way to wait for a thread's very end that can be given up. So it is left to come to that by itself, with
-/// nothing of the loader's in its hands.
+/// Other systems have no way to wait for the very end of a thread with a timeout. So the thread is left to end by
+/// itself; it no longer owns anything of the loader.
 #[cfg(not(any(target_os = "linux", shuttle)))]
 fn join(thread: JoinHandle<()>, _: &Until) -> bool {
     drop(thread);
     true
 }
 
-/// Whether it is the calling thread. (std cannot say which one that is once its own thread-locals are gone.)
+/// Whether this is the calling thread. (std cannot tell once its own thread-locals are destroyed.)
 #[cfg(all(unix, not(shuttle)))]
 fn is_current(thread: &JoinHandle<()>) -> bool {
     use std::os::unix::thread::JoinHandleExt;
 
-    // SAFETY: the thread is neither joined nor detached, so that its id is its own.
+    // SAFETY: the thread is neither joined nor detached, so its ID is not used for another one.
     unsafe { libc::pthread_equal(libc::pthread_self(), thread.as_pthread_t()) != 0 }
 }
 

@@ -1,4 +1,4 @@
-//! Claims that are timed.
+//! Times claims.
 
 use crate::loader::error::failure::Cause;
 use crate::loader::metrics::activity::Activity;
@@ -9,8 +9,9 @@ use crate::loader::spans::Entered;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
-/// Fills a claim of so many parts and sees what it takes. For claims that the
-/// reader's sizer does [not let go](crate::loader::worker::claim_size::ClaimSizer::lets_go). Fails if a subscriber panicked: it is filled all the same.
+/// Fills a claim of `parts` parts and records how long it takes. For claims that the reader's sizer
+/// [wants measured](crate::loader::worker::claim_size::ClaimSizer::skips_timing). Fails if a subscriber panicked; the
+/// claim is filled nevertheless.
 #[inline(never)]
 pub(crate) fn timed(
     reader: &mut Reader,
@@ -27,41 +28,41 @@ pub(crate) fn timed(
 #[derive(Debug)]
 pub(crate) struct Timing {
     span: Option<Entered>,
-    /// What became of the span so far.
-    told: Result<(), Cause>,
+    /// The outcome of the span so far.
+    traced: Result<(), Cause>,
     started: Instant,
-    /// Samples that the thread had taken on before.
+    /// The number of samples that the thread had started before.
     samples: u64,
 }
 
 impl Timing {
     pub(crate) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
-        let (span, told) = match spans::wanted() {
+        let (span, traced) = match spans::wanted() {
             true => {
-                let (span, told) = spans::fill(task);
-                (Some(span), told)
+                let (span, traced) = spans::fill(task);
+                (Some(span), traced)
             }
             false => (None, Ok(())),
         };
         let samples = activity.counters.samples();
         let started = reader.watch.start();
-        Self { span, told, started, samples }
+        Self { span, traced, started, samples }
     }
 
-    /// It had so many parts. Fails if a subscriber panicked.
+    /// Ends the timing of a claim that had `parts` parts. Fails if a subscriber panicked.
     pub(crate) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
-        let Self { span, told, started, samples } = self;
+        let Self { span, traced, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.counters.samples() - samples;
-        // Who listens to spans wants them all.
+        // If a subscriber listens to the spans, time all claims.
         let took = ended.saturating_duration_since(started);
         let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
         let always = listened_to || nanos(took) >= LONG * look();
-        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.sizer.let_go(), always);
+        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.sizer.untimed(), always);
         reader.sizer.measured(took, parts, always, passed);
-        let Some(mut span) = span else { return told };
+        let Some(mut span) = span else { return traced };
         let filled = span.filled(samples);
-        told.and(filled).and(span.leave())
+        traced.and(filled).and(span.leave())
     }
 }
 
@@ -73,7 +74,7 @@ mod tests {
     use crate::loader::worker::claim_size::ClaimSizer;
 
     #[test]
-    fn a_slow_first_sample_is_not_laid_on_the_quick_ones_after_it() {
+    fn a_slow_first_sample_does_not_count_for_later_ones() {
         let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0), Activity::default());
         timed(&mut reader, &activity, (0, 1), |_| {
             activity.counters.claimed(1);
@@ -82,7 +83,7 @@ mod tests {
         .unwrap();
         let took = activity.counters.busy_time();
         assert!(!took.is_zero());
-        // These have no time of their own yet.
+        // These have no measured time yet.
         activity.counters.claimed(29);
         assert_eq!(activity.counters.busy_time(), took);
     }

@@ -1,4 +1,4 @@
-//! The watchdog: says which samples threads are stuck at, and stops nothing.
+//! The watchdog: reports samples that threads are stuck at, but stops nothing.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::loader::worker::threads::Threads;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
-/// How often it looks in the time that it grants.
+/// How often it checks within the time limit.
 const LOOKS: u32 = 4;
-/// It looks no more often than this.
+/// The minimum time between two checks.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// A thread that looks after the others. It holds nothing but what they say of themselves, and ends with this.
+/// A thread that watches the others. It holds only their activities, and ends when this is dropped.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     threads: Threads,
@@ -35,22 +35,22 @@ struct Shared {
 }
 
 impl Watchdog {
-    /// Starts the thread, which says what takes longer than `patience`.
+    /// Starts the thread, which reports samples that take longer than `patience`.
     pub(crate) fn start(patience: Duration, activities: Arc<[CachePadded<Activity>]>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let looking = shared.clone();
-        let life = move || looking.look_after(&activities, patience);
+        let watching = shared.clone();
+        let life = move || watching.watch(&activities, patience);
         let mut threads = Threads::default();
         threads.start("slotline-watch".to_owned(), life)?;
         Ok(Self { shared, threads })
     }
 
-    /// What it reports.
+    /// The samples that were reported.
     pub(crate) fn stuck(&self) -> &Arc<StuckSamples> {
         &self.shared.stuck
     }
 
-    /// Ends the thread, and waits for that until the deadline.
+    /// Makes the thread end, and waits for that until the deadline.
     pub(crate) fn end(&mut self, deadline: &Until) {
         if self.threads.is_lost() {
             return self.threads.forget();
@@ -72,7 +72,7 @@ impl Shared {
         self.is_closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look_after(&self, activities: &[CachePadded<Activity>], patience: Duration) {
+    fn watch(&self, activities: &[CachePadded<Activity>], patience: Duration) {
         let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
         loop {
             let pause = Until::after(Some((patience / LOOKS).max(LEAST)));
@@ -87,7 +87,7 @@ impl Shared {
                     tracing::warn!(
                         index = at.index,
                         batch = at.task,
-                        "{by} has been at sample {} of batch {} for {time:.1?}",
+                        "{by} has been working on sample {} of batch {} for {time:.1?}",
                         at.index,
                         at.task
                     );
@@ -98,25 +98,25 @@ impl Shared {
     }
 }
 
-/// What a thread was seen at.
+/// What a thread was last seen working on.
 #[derive(Debug, Default)]
 struct Sight {
     at: Option<(At, Instant)>,
-    told: bool,
+    reported: bool,
 }
 
 impl Sight {
-    /// What to report of a thread that is at `at` now, and for how long it has been: once for each occasion.
+    /// Returns the sample and time to report for a thread that works on `at` now, once for each occasion.
     fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {
             (Some((before, since)), Some(at)) if before == at => {
                 let time = now.saturating_duration_since(since);
-                let report = !self.told && time >= patience;
-                self.told |= report;
+                let report = !self.reported && time >= patience;
+                self.reported |= report;
                 report.then_some((at, time))
             }
             (_, at) => {
-                *self = Self { at: at.map(|at| (at, now)), told: false };
+                *self = Self { at: at.map(|at| (at, now)), reported: false };
                 None
             }
         }
@@ -134,21 +134,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_told_once_for_each_time_that_it_takes_too_long() {
+    fn a_slow_sample_is_reported_once_per_occasion() {
         let (start, patience) = (Instant::now(), Duration::from_secs(4));
         let at = |taken_on, row| Some(At { task: 7, row, index: 3, taken_on });
         let mut sight = Sight::default();
         let mut look = |at, second| sight.look(at, start + Duration::from_secs(second), patience).map(|(_, time)| time);
-        let told = Some(patience);
+        let reported = Some(patience);
         for (at, second, want) in [
             (at(1, 0), 0, None),
             (at(1, 0), 3, None),
-            (at(1, 0), 4, told),
+            (at(1, 0), 4, reported),
             (at(1, 0), 9, None),
             // The same index in another row, and in the same row of another pass.
             (at(1, 1), 10, None),
             (at(2, 1), 14, None),
-            (at(2, 1), 18, told),
+            (at(2, 1), 18, reported),
             (None, 19, None),
             (at(2, 1), 20, None),
             (None, 30, None),

@@ -82,7 +82,7 @@ fn after_eight_bad_substitutes_the_batch_is_an_error_that_names_the_sample() {
                 assert_eq!(pass.len(), good.len());
                 for (task, (got, good)) in pass.iter().zip(good).enumerate() {
                     let said = got.as_ref().unwrap_err();
-                    let start = format!("sample {} at {} of {task}: 8 others were tried", good[0].index, task * BATCH);
+                    let start = format!("sample {} at {} of {task}: 8 substitutes were tried", good[0].index, task * BATCH);
                     assert!(said.starts_with(&start), "{said}");
                 }
             }
@@ -117,7 +117,7 @@ fn what_is_no_samples_fault_raises() {
             if self.0 { Ok(()) } else { Err("too late".into()) }
         }
     }
-    for (few, why) in [(true, "was asked for 8 samples and put only 7"), (false, "too late")] {
+    for (few, why) in [(true, "was asked for 8 samples but put only 7"), (false, "too late")] {
         for on_error in [SKIP, REPLACE] {
             let mut loader = Loader::builder(Odd(few)).batch_size(8).on_error(on_error).build().unwrap();
             let errors: Vec<_> = loader.epoch().unwrap().map(|batch| said(&batch.unwrap_err())).collect();

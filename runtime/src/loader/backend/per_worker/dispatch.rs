@@ -1,4 +1,4 @@
-//! The consumer's ends of all links: who is asked for what, and whose answer comes next.
+//! The consumer's ends of all links: which worker is asked for which batch, and whose reply comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::wait::{Until, Waiter};
 pub(crate) struct WorkerLink<P> {
     pub(crate) requests: spsc::Producer<Arc<Ring<Request>>>,
     pub(crate) replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
-    /// Requests that are not answered yet.
+    /// Requests without a reply so far.
     outstanding: usize,
     /// Whether the worker has more to give in this pass.
     alive: bool,
-    /// Whether there is nobody to ask any more.
-    gone: bool,
-    /// How far it was, in what was delivered.
+    /// Whether the worker has ended, so that it cannot be asked any more.
+    ended: bool,
+    /// How far the worker was, in the delivered part of the pass.
     pub(crate) mark: Mark,
 }
 
@@ -35,15 +35,16 @@ impl<P> WorkerLink<P> {
         requests: spsc::Producer<Arc<Ring<Request>>>,
         replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
     ) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false, gone: false, mark: Mark::new() }
+        Self { requests, replies, outstanding: 0, alive: false, ended: false, mark: Mark::new() }
     }
 
     fn ask(&mut self, request: Request) {
-        // There are as many slots as requests can be outstanding; a ring that is closed has nobody to answer.
+        // There are as many slots as requests can be outstanding, so a push fails only on a closed ring, whose worker
+        // has ended.
         if self.requests.try_push(request).is_ok() {
             self.outstanding += 1;
         } else {
-            (self.alive, self.gone) = (false, true);
+            (self.alive, self.ended) = (false, true);
         }
     }
 }
@@ -51,23 +52,23 @@ impl<P> WorkerLink<P> {
 /// All links.
 pub(crate) struct Dispatch<P> {
     pub(crate) links: Vec<WorkerLink<P>>,
-    /// Where the consumer waits for a free cell.
+    /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
-    /// Said to all workers.
+    /// The flag that all workers check.
     pub(crate) cancel: Arc<CancelFlag>,
-    /// Where the consumer waits for any of them, if it takes batches as they are finished.
+    /// The waiter for a reply of any worker, if batches are taken as they finish.
     pub(crate) any: Option<Arc<Waiter>>,
-    /// Requests that a link may have outstanding.
+    /// The maximum number of outstanding requests of a link.
     prefetch: usize,
-    /// In order: the links that were asked, in turn.
+    /// In order: the links that were asked, in sequence.
     asked: VecDeque<usize>,
     /// The link to ask next.
     turn: usize,
-    /// The link after that of the last batch.
+    /// The link after the one of the last batch.
     pub(crate) after: usize,
     /// Where the search for a finished batch begins.
     look: usize,
-    /// Batches asked for, which they are, and how many there are, if that is known.
+    /// The number of batches asked for, which ones they are, and how many there are in all, if that is known.
     asks: usize,
     tickets: Tickets,
     tasks: Option<usize>,
@@ -75,7 +76,7 @@ pub(crate) struct Dispatch<P> {
 }
 
 impl<P> Dispatch<P> {
-    /// Bytes of what there is for each batch that a link may be asked for.
+    /// The bytes for each batch that a link may be asked for.
     pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply<P>>, usize)>();
 
     pub(crate) fn new(
@@ -104,8 +105,8 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// Has all workers run their `worker_init`, and gives the failures, by worker; `None` if the deadline passed first, or one
-    /// is gone.
+    /// Makes all workers run their `worker_init`, and returns the failures, by worker; `None` if the deadline passed
+    /// first, or a worker has ended.
     pub(crate) fn init(&mut self, request: Request, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         for link in &mut self.links {
             link.ask(request);
@@ -121,15 +122,16 @@ impl<P> Dispatch<P> {
                         failures.push((worker, error));
                     }
                 }
-                // Late, or gone.
+                // Late, or ended.
                 Err(_) => return None,
             }
         }
         Some(failures)
     }
 
-    /// Begins a pass with so many batches to come (or until all workers are at their end), with `request` as the form of
-    /// each request. After [`init`](Self::init) only with the workers that it left. `from` says what was delivered before.
+    /// Begins a pass with `tasks` batches to come (or until all workers are at their end), with `request` as the
+    /// template of each request. After [`init`](Self::init) it uses only the workers that succeeded there. `from` says
+    /// what was already delivered.
     pub(crate) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool, from: Option<&State>) {
         if !after_init {
             self.links.iter_mut().for_each(|link| link.alive = true);
@@ -146,8 +148,8 @@ impl<P> Dispatch<P> {
         self.ask();
     }
 
-    /// Asks for as much as may be outstanding: the links in turn, those at their end left out; in order each in its turn
-    /// only, however much another one could take.
+    /// Sends as many requests as may be outstanding, to the links in turn, except those at their end. In order, each
+    /// link is asked only in its turn, even if another one has room.
     fn ask(&mut self) {
         let count = self.links.len();
         while self.tasks != Some(self.asks) {
@@ -162,14 +164,14 @@ impl<P> Dispatch<P> {
             if self.links[link].alive {
                 self.asks += 1;
             }
-            // One that is gone, too: that is found out when its turn comes, and not before.
+            // Also if the worker has ended: that must be noticed when its turn comes, and not before.
             if self.any.is_none() {
                 self.asked.push_back(link);
             }
         }
     }
 
-    /// The link whose answer comes next, if it is there.
+    /// Returns the link whose reply comes next, if it is ready.
     fn ready(&mut self) -> Result<usize, Nothing> {
         if self.any.is_none() {
             return self.asked.front().copied().ok_or(Nothing::End);
@@ -186,22 +188,22 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// The next batch or failure, if it is there.
+    /// Returns the next batch or failure, if it is ready.
     pub(crate) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
         loop {
             let index = match self.ready() {
                 Ok(link) => link,
-                // Nobody is asked any more.
+                // No worker is asked any more.
                 Err(_) if self.cancel.is_stopped() => return Err(Nothing::Closed),
-                // What the others could take of its work, they have.
-                Err(Nothing::End) if self.links.iter().any(|link| link.gone) => return Err(Nothing::Closed),
+                // The other workers have done what they could take over of its work.
+                Err(Nothing::End) if self.links.iter().any(|link| link.ended) => return Err(Nothing::Closed),
                 Err(nothing) => return Err(nothing),
             };
             let link = &mut self.links[index];
             let next = match link.replies.peek() {
                 Err(NextError::Empty) => return Err(Nothing::Empty),
                 _ if self.cancel.is_stopped() => return Err(Nothing::Closed),
-                // Whatever it was asked for will not be answered.
+                // Its requests will not be answered.
                 Err(_) => return Err(Nothing::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
@@ -215,7 +217,7 @@ impl<P> Dispatch<P> {
                         let mut reply = link
                             .replies
                             .try_next()
-                            .expect("a reply that was peeked at is there, also once it is closed");
+                            .expect("a reply that was peeked at stays available, even after the ring is closed");
                         let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut link.mark);
                         drop(reply);
@@ -239,17 +241,18 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// The batch that was asked for after so many of the pass, those delivered before it went on among them.
+    /// Returns the batch that was asked for after `delivered` batches of the pass, including those delivered before it
+    /// was resumed.
     pub(crate) fn task(&self, delivered: usize) -> usize {
         self.tickets.task(delivered.saturating_sub(self.tickets.done))
     }
 
-    /// How many answers are there.
+    /// The number of replies that are ready.
     pub(crate) fn ready_count(&self) -> usize {
         self.links.iter().map(|link| link.replies.ready()).sum()
     }
 
-    /// Whether the answer that is to be taken next is there.
+    /// Whether the reply to take next is ready.
     pub(crate) fn is_ready(&self) -> bool {
         match self.asked.front() {
             Some(&link) if self.any.is_none() => self.links[link].replies.ready() > 0,
@@ -257,7 +260,7 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would say `Empty`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`; `false` if the deadline passed first.
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
         match &self.any {
             Some(any) => any.wait_until(deadline, || {
@@ -271,18 +274,19 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// Takes all answers that are still to come, and throws them away by `discard`; `false` if the deadline passed first.
+    /// Takes all replies that are still to come, and discards them with `discard`; `false` if the deadline passed
+    /// first.
     pub(crate) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
         for link in &mut self.links {
             while link.outstanding > 0 {
                 match link.replies.next_until(deadline) {
                     Ok(mut reply) => {
-                        // First: what is thrown away is the user's, and may panic.
+                        // Count first: user values are dropped below, and may panic.
                         link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = reply.cell.work();
                         dispose(outcome);
-                        drop(work.take_errors()); // Does not panic, whatever is in it.
+                        drop(work.take_errors()); // Never panics.
                         discard(&work.payload);
                     }
                     Err(NextError::Empty) => return false,
@@ -294,7 +298,7 @@ impl<P> Dispatch<P> {
         true
     }
 
-    /// What stops the loader. It keeps none of its memory.
+    /// Returns a function that stops the loader. It keeps none of the loader's memory.
     pub(crate) fn stop(&self) -> impl Fn() + Send + Sync + use<P>
     where
         P: Send + Sync + 'static,
@@ -303,7 +307,7 @@ impl<P> Dispatch<P> {
         let rings: Vec<_> = self.links.iter().map(weak).collect();
         let (cancel, released) = (self.cancel.clone(), self.released.clone());
         move || {
-            // First: who finds a ring closed must know why.
+            // Set the flag first: a thread that finds a ring closed must know why.
             cancel.stop();
             for (requests, replies) in &rings {
                 requests.upgrade().inspect(|ring| ring.close());
@@ -313,7 +317,7 @@ impl<P> Dispatch<P> {
         }
     }
 
-    /// Sends the workers home.
+    /// Makes the workers end.
     pub(crate) fn close(&self) {
         for link in &self.links {
             link.requests.close();

@@ -1,4 +1,4 @@
-//! Batches of an iterable dataset, which each worker reads from its own start.
+//! Batches of an iterable dataset, of which each worker reads its own part.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -28,23 +28,23 @@ use crate::rng::SharedGenerator;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, Mutex};
 
-/// What the workers share.
+/// The state that the workers share.
 pub(crate) struct Streaming<D, C> {
     pub(crate) dataset: Iterable<D>,
     pub(crate) collate: C,
     pub(crate) batching: Batching,
-    /// Whether bad samples are passed over.
+    /// Whether bad samples are skipped.
     pub(crate) skipping: bool,
     pub(crate) cancel: Arc<CancelFlag>,
-    /// What each worker does, and last the consumer.
+    /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
-    /// Where the workers begin the pass, if that is not its start.
+    /// Where the workers resume the pass; empty at its start.
     pub(crate) resume: Mutex<Vec<Stream>>,
 }
 
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
-    /// Stacks the rest of a batch when a sample could not be written into its row. (What cannot be read, the job itself passes
-    /// over, all but a panic.)
+    /// Stacks the rest of a batch after a sample could not be written into its row. (The job itself skips samples that
+    /// cannot be read, except after a panic.)
     #[cold]
     #[inline(never)]
     fn stack_on<'a, const TIMED: bool>(
@@ -55,7 +55,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     ) -> (StreamJob<'a, D, TIMED>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
-            // It was read, but not written.
+            // The sample was read, but not written.
             job.row -= 1;
             if job.bads.note(job.number - 1, cause) {
                 job.rows = job.row;
@@ -66,7 +66,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     }
 }
 
-/// Passes that nothing has to be drawn for.
+/// Passes for which nothing has to be drawn.
 pub(crate) struct StreamPasses<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
 impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
@@ -103,10 +103,10 @@ impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
     }
 }
 
-/// How many rows a batch has; none at the end of the stream.
+/// The number of rows of a batch; `None` at the end of the stream.
 type Rows = Option<usize>;
 
-/// One worker's way through the dataset.
+/// One worker's progress through the dataset.
 pub(crate) struct StreamReader<D: IterableDataset, C> {
     engine: Arc<Streaming<D, C>>,
     reader: Reader,
@@ -114,7 +114,7 @@ pub(crate) struct StreamReader<D: IterableDataset, C> {
     cursor: Option<D::Cursor>,
     /// The pass that the cursor belongs to.
     pass: Option<u64>,
-    /// Samples read in it.
+    /// The number of samples read in this pass.
     number: usize,
     bads: Bads,
 }
@@ -125,13 +125,13 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         Self { engine, reader, cursor: None, pass: None, number: 0, bads }
     }
 
-    /// Which worker it is in the request's pass, if it is one.
+    /// The worker's information for the pass of a request, if this is a worker.
     fn info(&self, request: Request) -> Option<WorkerInfo> {
         let workers = self.engine.activities.len() - 1;
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
-    /// Says how far it is.
+    /// Writes how far the stream is into `mark`.
     #[inline]
     fn note(&self, mark: &mut Mark) {
         (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
@@ -141,7 +141,8 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         });
     }
 
-    /// Begins a pass; the outcome of its first batch if that fails. It is timed by itself: no claim of the pass is like it.
+    /// Begins a pass. If that fails, returns the outcome of its first batch. The time is recorded separately, since no
+    /// claim of the pass is comparable.
     #[cold]
     fn start<P>(&mut self, request: Request, task: usize, work: &SlotState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
@@ -149,25 +150,25 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
             return Some(None);
         }
         let activity = &*engine.activities[self.reader.place];
-        let ((mut span, told), started) = (spans::fill(task), Instant::now());
+        let ((mut span, traced), started) = (spans::fill(task), Instant::now());
         activity.begin(task, 0);
         let begun = self.begin(request);
         activity.end();
         activity.counters.started(started.elapsed());
-        let told = told.and(span.leave());
-        let cause = begun.map_err(Cause::Start).and(told).err()?;
+        let traced = traced.and(span.leave());
+        let cause = begun.map_err(Cause::Start).and(traced).err()?;
         self.fail(work, cause);
         Some(Some(0))
     }
 
-    /// Has a batch fail where the worker is in what it reads.
+    /// Fails a batch at the worker's current place in the stream.
     #[cold]
     fn fail<P>(&self, work: &SlotState<P>, cause: Cause) {
         let (number, by) = (self.number, self.reader.by());
         work.fail(Failure { position: number, index: number, by, cause });
     }
 
-    /// Ends the stream after a panic that nothing in it has caught: nobody knows how far it is.
+    /// Ends the stream after a panic that no guard inside has caught: its position is unknown.
     #[cold]
     fn give_up(&mut self, request: Request) {
         self.engine.activities[self.reader.place].end();
@@ -199,7 +200,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         Ok(())
     }
 
-    /// Reads so many samples for nobody.
+    /// Reads this many samples and discards them.
     fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
@@ -242,7 +243,7 @@ where
             {
                 return outcome;
             }
-            if self.reader.sizer.lets_go() {
+            if self.reader.sizer.skips_timing() {
                 return self.fill_batch::<false>(request, task, work);
             }
             self.fill_timed(request, task, work)
@@ -269,12 +270,12 @@ where
         let outcome = self.fill_batch::<true>(request, task, work);
         match timing.end(&mut self.reader, activity, 1) {
             Ok(()) => outcome,
-            // The stream goes on after it.
+            // The stream continues after this batch.
             Err(cause) => self.spoil(work, cause),
         }
     }
 
-    /// Gives up a batch that may have been made.
+    /// Fails a batch that may have been made.
     #[cold]
     fn spoil(&self, work: &SlotState<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
@@ -282,7 +283,7 @@ where
         Some(0)
     }
 
-    /// Fills a batch. `TIMED`: the reader times it.
+    /// Fills a batch. `TIMED` means that the reader times it.
     #[inline(always)]
     fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
@@ -317,12 +318,12 @@ where
         };
         let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
         if C::STACKS && outcome.is_err() && engine.skipping {
-            // There and back, for its address must not be given away.
+            // Passed by value and returned, since the job's address must not escape.
             (job, outcome) = engine.stack_on(work, job, outcome);
         }
         let mut last = job.number;
         if job.answer == Answer::Fine {
-            // What was not wanted of the batch, or not fitting: the next one begins with the samples after it all the same.
+            // Read the samples that were not taken, or did not fit: the next batch begins after them in any case.
             let rest = guarded(|| {
                 while job.next()?.is_some() {}
                 Ok(())
@@ -340,22 +341,22 @@ where
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
-        // The end was asked for as well.
+        // Asking for the end was counted, too.
         activity.counters.claimed(number - self.number - usize::from(ended));
         self.number = number;
         if ended || answer == Answer::Panic {
-            // A cursor that panicked has nothing more to say.
+            // A cursor that panicked must not be used again.
             dispose(self.cursor.take());
         }
         let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
-            // A panic there is reported as any panic is, and must not end the worker.
+            // A panic here is reported only by the panic hook, and must not end the worker.
             quietly(|| work.payload.discard());
         }
         match outcome {
-            said if nothing => {
-                dispose(said);
-                // The consumer must know of the bad ones, and asks again.
+            outcome if nothing => {
+                dispose(outcome);
+                // The consumer must count the bad samples, and then asks again.
                 if all_good { None } else { Some(0) }
             }
             Ok(()) => Some(row),
@@ -364,7 +365,7 @@ where
     }
 }
 
-/// The samples of one batch. `TIMED`: of one that is timed.
+/// The samples of one batch. `TIMED` means that they are timed.
 struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
@@ -377,9 +378,9 @@ struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
     cancel: &'a CancelFlag,
     rows: usize,
     single: bool,
-    /// Samples so far.
+    /// The number of samples so far.
     row: usize,
-    /// Samples of the pass so far, those that failed among them.
+    /// The number of samples of the pass so far, including those that failed.
     number: usize,
     answer: Answer,
     /// Whether the dataset is at its end.
@@ -387,10 +388,10 @@ struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
     bads: &'a mut Bads,
 }
 
-/// What the dataset said to the last request for a sample.
+/// The dataset's answer to the last request for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// A sample, or that there are no more; or it was not asked yet.
+    /// A sample, or the end; also if it was not asked yet.
     Fine,
     Error,
     Panic,
@@ -408,7 +409,7 @@ impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
         self.cx.start_pass(self.pass.0, self.pass.1);
         self.cx.start_sample(index as u64);
         self.number += 1;
-        // Until it returns.
+        // The value in case the call panics.
         self.answer = Answer::Panic;
         let sample = self.dataset.next(self.cursor, self.cx);
         self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
@@ -424,9 +425,9 @@ impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
         }
     }
 
-    /// Goes on after an error of the dataset's, if the loader has it so.
+    /// Continues after an error of the dataset, if bad samples are skipped.
     #[inline(always)]
-    fn go_on(&mut self, error: BoxError) -> Result<(), BoxError> {
+    fn resume_after(&mut self, error: BoxError) -> Result<(), BoxError> {
         if self.bads.note_error(self.number - 1, error)? {
             self.rows = self.row;
         }
@@ -434,24 +435,26 @@ impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
     }
 }
 
-/// Skipped samples that were passed over. Not in the job: one whose address is not given away lives in registers.
+/// Bad samples that were skipped. They are not part of the job, whose address would escape otherwise, so that it can
+/// live in registers.
 struct Bads {
     by: By,
-    /// How many the pass may have; `None`: the first one raises.
+    /// How many the pass may have; `None` if the first one raises.
     budget: Option<usize>,
     list: Vec<Skipped>,
 }
 
 impl Bads {
-    /// Notes that the sample of this number is bad; `true` if there are more of them in this batch than there may be in all
-    /// of the pass. Then the batch must end: a dataset that has nothing but errors must not keep the thread for ever.
+    /// Records that the sample with this number is bad. Returns `true` if this batch has more bad samples than the
+    /// whole pass may have. Then the batch must end: a dataset that returns only errors must not keep the thread
+    /// forever.
     #[cold]
     fn note(&mut self, number: usize, cause: Cause) -> bool {
         self.list.push(Skipped { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
         self.budget.is_some_and(|budget| self.list.len() > budget)
     }
 
-    /// As [`note`](Self::note); gives the error back if it is to raise.
+    /// Works like [`note`](Self::note), but returns the error if bad samples raise.
     #[cold]
     #[inline(never)]
     fn note_error(&mut self, number: usize, error: BoxError) -> Result<bool, BoxError> {
@@ -463,10 +466,10 @@ impl Bads {
 }
 
 impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D, TIMED> {
-    #[inline(always)] // As `MapJob::next`.
+    #[inline(always)] // See `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        // SAFETY: `read` keeps nothing but numbers when it fails.
-        unsafe { lend(self, Self::read, Self::go_on) }
+        // SAFETY: `read` keeps only numbers when it fails.
+        unsafe { lend(self, Self::read, Self::resume_after) }
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {

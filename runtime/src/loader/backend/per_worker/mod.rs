@@ -1,24 +1,25 @@
-//! Workers that each have a ring of their own: of an [iterable dataset](crate::loader::Loader::iterable), or of a dataset by index whose
-//! batches are [dealt out](crate::loader::Builder::round_robin) as torch does.
+//! Workers that each have separate rings: for an [iterable dataset](crate::loader::Loader::iterable), or for a dataset
+//! by index whose batches are [dealt out](crate::loader::Builder::round_robin) as torch does.
 //!
-//! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker can say what comes next. So
-//! each has a link, two SPSC rings of `prefetch_factor` slots: one for requests, from the consumer to the worker, and one for
-//! the replies. The consumer asks the workers in turn, and takes the replies in the order in which it asked; a worker that is
-//! at its end says so and is asked no more. That is torch's protocol, without the dict that puts results in order: each
-//! ring is in order already, and the order of asking is a queue of at most `prefetch_factor × num_workers` link numbers.
-//! With `in_order(false)` the consumer takes whatever reply is there, and asks whoever has room.
+//! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker knows what comes next.
+//! So each worker has a link, which consists of two SPSC rings of `prefetch_factor` slots: one for requests from the
+//! consumer to the worker, and one for the replies. The consumer asks the workers in turn, and takes the replies in the
+//! order in which it asked; a worker that is at its end replies so and is asked no more. That is torch's protocol,
+//! without the dict that puts results in order: each ring is in order already, and the order of asking is a queue of at
+//! most `prefetch_factor × num_workers` link numbers. With `in_order(false)` the consumer takes any reply that is
+//! ready, and asks any worker that has room.
 //!
-//! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not carry the
-//! batch but refers to the cell of memory that it is in ([`Slab`](crate::loader::collate::slab::Slab)), and the consumer leaves a free cell in
-//! its place, which the worker fills one lap later. Nothing is copied, and nothing allocated.
+//! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not
+//! carry the batch but refers to the memory cell that it is in ([`Slab`](crate::loader::collate::slab::Slab)), and the
+//! consumer leaves a free cell in its place, which the worker fills one lap later. Nothing is copied or allocated.
 //!
-//! Datasets by index can be loaded in this way too, for those who want just what torch does: batch `i` is made by worker
-//! `i mod num_workers`, in order, and a slow worker keeps the requests that it was given.
+//! Datasets by index can be loaded in this way, too, to match torch exactly: worker `i mod num_workers` makes batch
+//! `i`, in order, and a slow worker keeps its requests.
 //!
-//! The memory of a cell, and the plan of a pass, are used by one thread at a time, since each hand-over is a hand-over of a
-//! slot of an SPSC ring (whose module proves that one) or of the cell's `free` flag: the consumer writes the plan and gives
-//! cells away before it publishes a request or releases a reply, the worker fills a cell before it publishes the reply, and a
-//! batch that is dropped sets the flag with release, which the consumer reads with acquire.
+//! The memory of a cell, and the plan of a pass, are used by one thread at a time, since each hand-over is a hand-over
+//! of a slot of an SPSC ring (proved in that module) or of the cell's `free` flag. The consumer writes the plan and
+//! gives cells away before it publishes a request or releases a reply; the worker fills a cell before it publishes the
+//! reply; and a batch that is dropped sets the flag with release, which the consumer reads with acquire.
 
 pub(crate) mod dispatch;
 pub(crate) mod iterable;
@@ -36,25 +37,25 @@ use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
 use crate::wait::Until;
 
-/// The consumer's ends of all workers' rings; or without workers, what makes batches in its own thread.
+/// The consumer's ends of all workers' rings, or without workers, the calling thread's batch maker.
 pub(crate) struct PerWorker<P> {
     pub(crate) links: Dispatch<P>,
     pub(crate) own: Option<Own<P>>,
     pub(crate) has_init: bool,
 }
 
-/// The calling thread's own maker.
+/// The calling thread's batch maker.
 pub(crate) struct Own<P> {
     maker: Box<dyn MakeBatch<P>>,
     request: Request,
-    /// Batches made, which they are, and how many there are, if known.
+    /// The number of batches made, which ones they are, and how many there are in all, if known.
     made: usize,
     tickets: Tickets,
     tasks: Option<usize>,
-    /// Whether the pass is over.
+    /// Whether the pass has ended.
     over: bool,
     mark: Mark,
-    /// Where the mark of the batch in the making goes, until it is one to be delivered.
+    /// The mark of the batch that is being made, until it is known to be delivered.
     next_mark: Mark,
 }
 
@@ -64,7 +65,7 @@ impl<P> Own<P> {
         Self { maker, request, made: 0, tickets, tasks: None, over: true, mark: Mark::new(), next_mark: Mark::new() }
     }
 
-    /// Begins a pass with so many batches to come; `from` says what was delivered before.
+    /// Begins a pass with `tasks` batches to come; `from` says what was already delivered.
     fn begin(&mut self, request: Request, tasks: Option<usize>, from: Option<&State>) {
         (self.request, self.made, self.tasks) = (request, 0, tasks);
         self.tickets.start(from);
@@ -123,8 +124,8 @@ impl<P: Storage> PerWorker<P> {
                 self.links.begin(request, left, self.has_init, from);
             }
         }
-        // Who could not begin is asked for nothing, and so it is at its end.
-        Ok(Begun { failures, nobody_left: false })
+        // A worker that could not begin is asked for nothing, as if it were at its end.
+        Ok(Begun { failures, no_worker_left: false })
     }
 
     pub(crate) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
@@ -162,7 +163,8 @@ impl<P: Storage> PerWorker<P> {
         self.links.task(pass.delivered)
     }
 
-    /// How far the workers of an iterable dataset are, after so many samples; or without these at the start of a pass.
+    /// Returns how far the workers of an iterable dataset are, after `samples` samples; or at the start of a pass if
+    /// that is `None`.
     pub(crate) fn streams(&self, num_workers: usize, samples: Option<usize>) -> Streams {
         let marks = self.links.links.iter().map(|link| &link.mark).chain(self.own.iter().map(|own| &own.mark));
         let stream = |mark: &Mark| if samples.is_some() { mark.stream() } else { Stream::default() };

@@ -12,7 +12,7 @@ use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 
-/// Makes the batches that one worker is dealt.
+/// Makes the batches that are dealt to one worker.
 pub(crate) struct RoundRobin<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) reader: Reader,
@@ -21,14 +21,14 @@ pub(crate) struct RoundRobin<D: Dataset, C: Collate<D>> {
 impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for RoundRobin<D, C> {
     fn fill(&mut self, _: Request, task: usize, work: &SlotState<C::Payload>, _: &mut Mark) -> Outcome {
         let engine = &*self.engine;
-        // SAFETY: a request is not answered yet, and the plan is written only when all are.
+        // SAFETY: this request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan_cell.plan() };
         let first = task * engine.stride;
         let rows = engine.rows.min(plan.positions - first);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         let activity = &*engine.activities[self.reader.place];
         let reader = &mut self.reader;
-        let outcome = if reader.sizer.lets_go() {
+        let outcome = if reader.sizer.skips_timing() {
             caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
         } else {
             let of = (task.number, 1);
@@ -42,7 +42,7 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for RoundRobin<D, C> {
         };
         if let Err(cause) = outcome {
             engine.spoil(work, task, 0..rows, reader, cause);
-            // It may have been made all the same.
+            // The batch may have been made nevertheless.
             quietly(|| work.payload.discard());
         }
         Outcome::Batch(rows)

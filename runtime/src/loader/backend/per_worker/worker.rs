@@ -11,7 +11,7 @@ use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::Stream;
 use crate::loader::collate::slab::Cell;
 use crate::loader::collate::slot_state::SlotState;
-use crate::loader::error::guard::last_words;
+use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
 use crate::loader::worker::deaths::Deaths;
@@ -22,23 +22,23 @@ use crate::wait::Waiter;
 /// A ring of a link, in either direction.
 pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 
-/// What a worker is asked for.
+/// A request to a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request {
-    /// The batch; `None`: to run the user's `worker_init`.
+    /// The batch; `None` means to run the user's `worker_init`.
     pub(crate) task: Option<usize>,
     /// The pass, by its number and base seed.
     pub(crate) epoch: u32,
     pub(crate) seed: u64,
-    /// Counts passes, those among them that are begun again from a state.
+    /// A count of passes, in which each resumed pass counts again.
     pub(crate) pass: u64,
     /// How many bad samples the pass may have.
     pub(crate) budget: usize,
 }
 
-/// What it answers.
+/// A worker's reply.
 pub(crate) struct Reply<P> {
-    /// What a batch was written into, or is to be.
+    /// The memory that a batch was, or will be, written into.
     pub(crate) cell: Arc<Cell<P>>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
@@ -57,12 +57,12 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// With room for what most cursors save.
+    /// Makes a mark with room for what most cursors save.
     pub(crate) fn new() -> Self {
         Self { saved: String::with_capacity(64), ..Self::default() }
     }
 
-    /// Goes to where a state has the worker, or to the start.
+    /// Sets the mark to the worker's place in a state, or to the start.
     pub(crate) fn start(&mut self, stream: Option<&Stream>) {
         self.saved.clear();
         (self.samples, self.ended, self.saves) = (0, false, false);
@@ -72,20 +72,20 @@ impl Mark {
         }
     }
 
-    /// As a state has it.
+    /// Returns the mark as it is saved in a state.
     pub(crate) fn stream(&self) -> Stream {
         let saved = (self.saves && !self.ended).then(|| self.saved.clone());
         Stream { samples: self.samples, ended: self.ended, saved }
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Default)]
 pub(crate) enum Outcome {
-    /// Nothing, and there will be nothing more in this pass.
+    /// No batch, and no more of them in this pass.
     #[default]
     End,
-    /// A batch of so many rows, or a failure in the cell.
+    /// A batch of this many rows, or a failure in the cell.
     Batch(usize),
     /// The `worker_init` was run.
     Ready(Result<(), BoxError>),
@@ -93,7 +93,7 @@ pub(crate) enum Outcome {
 
 /// Fills the batches that a worker is asked for.
 pub(crate) trait MakeBatch<P>: Send {
-    /// Fills one; does not panic, whatever the user's code does.
+    /// Fills a batch; never panics, even if user code does.
     fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome;
 }
 
@@ -105,21 +105,21 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) replies: spsc::Producer<Arc<Ring<Reply<P>>>>,
     pub(crate) start: Option<InitHook>,
     pub(crate) maker: H,
-    /// All threads', this worker's and, last, the consumer's among them.
+    /// The activities of all threads: of the workers, and last of the consumer.
     pub(crate) activities: Arc<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
 }
 
 impl<P, H: MakeBatch<P>> RingWorker<P, H> {
-    /// A worker's whole life.
+    /// Runs the worker until its rings are closed.
     pub(crate) fn work(&mut self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
-            // Before the ends of the rings are gone, which tells the consumer to look for this.
-            self.deaths.ends(self.id, last_words(panic));
+            // Recorded before the ends of the rings are dropped, which makes the consumer check for it.
+            self.deaths.ends(self.id, take_message(panic));
         }
     }
 
-    /// Answers every request, until the rings are closed.
+    /// Answers all requests until the rings are closed.
     fn answer(&mut self) {
         while let Some(request) = self.next_request() {
             mishap();
@@ -138,7 +138,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
         }
     }
 
-    /// The next request; times the wait for it, if there is one.
+    /// Returns the next request, and times the wait for it, if there is one.
     fn next_request(&mut self) -> Option<Request> {
         match self.requests.try_next() {
             Ok(request) => return Some(*request),
@@ -149,7 +149,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
         let begun = Instant::now();
         let request = self.requests.next().map(|request| *request);
         drop(span);
-        // What comes before the pass is no waiting for a slot.
+        // Time before the pass does not count as waiting for a slot.
         let pass = self.activities.last().and_then(|consumer| consumer.counters.pass_begun());
         let wait = begun.max(pass.unwrap_or(begun)).elapsed();
         self.activities[self.id].counters.waited(wait);

@@ -1,8 +1,9 @@
 //! The consumer's end of the ring that all workers share.
 //!
-//! A slot refers to a cell (see [`slab`](crate::loader::collate::slab)). The consumer takes a finished cell out, leaves a free one, and gives the
-//! slot back. If none is free the slot stays taken, and its cell is the user's: the ring goes on with one slot less, until the next
-//! batch is asked for. So there need be no cell more than those of the slots and those that may be held.
+//! A slot refers to a cell (see [`slab`](crate::loader::collate::slab)). The consumer takes a finished cell out, leaves
+//! a free one, and releases the slot. If no cell is free, the slot stays taken and the user gets its cell: the ring
+//! continues with one slot less until the next batch is asked for. So no more cells are needed than those of the slots
+//! and those that may be held.
 
 pub(crate) mod worker;
 
@@ -26,15 +27,15 @@ use crate::wait::Until;
 pub(crate) struct SharedRing<P> {
     pub(crate) shared: Arc<Shared<P>>,
     pub(crate) consumer: Consumer<Arc<Ring<P>>>,
-    /// The slot that the last batch was in, if there was no free cell to leave in it: its cell is the user's, too.
+    /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
     pub(crate) empty: Option<ordered::Lease<Arc<Ring<P>>>>,
-    /// For what nobody claimed of a pass that is given up.
+    /// Takes what no worker claimed of a pass that is abandoned.
     pub(crate) sweeper: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
-    /// Rows of a whole batch, and positions from one to the next.
+    /// Rows of a whole batch, and positions from one batch to the next.
     pub(crate) rows: usize,
     pub(crate) stride: usize,
-    /// Makes batches in the consumer's own thread.
+    /// Makes batches in the consumer's thread.
     pub(crate) helper: Box<dyn Help>,
     pub(crate) helps: bool,
 }
@@ -44,14 +45,14 @@ impl<P: Storage> SharedRing<P> {
         loop {
             match self.consumer.try_next() {
                 Ok(lease) => {
-                    pass.thrown_away += 1;
+                    pass.discarded += 1;
                     let work = lease.work();
-                    drop(work.take_errors()); // Does not panic, whatever is in it.
+                    drop(work.take_errors()); // Never panics.
                     work.payload.discard();
                 }
-                Err(NextError::Failed { .. }) => pass.thrown_away += 1,
-                // What nobody claimed of a batch already begun is thrown away, too. It is published, not failed, so
-                // that the batch comes by here with the failures that its other parts may have left in the slot.
+                Err(NextError::Failed { .. }) => pass.discarded += 1,
+                // Parts of a started batch that no worker claimed are discarded, too. They are published, not failed,
+                // so that the batch comes by here with the failures that its other parts may have left in the slot.
                 Err(NextError::Empty) => match self.sweeper.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(deadline) => {}
@@ -80,8 +81,8 @@ impl<P: Storage> SharedRing<P> {
         if let Some(barrier) = &self.shared.barrier {
             barrier.open();
         }
-        let nobody_left = self.shared.deaths.begin(failures.len()) && !self.helps;
-        Ok(Begun { failures, nobody_left })
+        let no_worker_left = self.shared.deaths.begin(failures.len()) && !self.helps;
+        Ok(Begun { failures, no_worker_left })
     }
 
     #[inline(always)]
@@ -98,11 +99,11 @@ impl<P: Storage> SharedRing<P> {
             return Err(nothing);
         }
         let helped = self.helps && !self.consumer.is_ready() && !pool.is_lost() && self.help();
-        // SAFETY: only the loader calls `draft`, and not while this is borrowed.
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         let plan = unsafe { self.plan_cell.plan() };
         let mut slot = match self.consumer.try_next_here() {
             Ok(slot) => slot,
-            // What was made comes later, or was a part.
+            // The batch just made comes later, or only a part of one was made.
             Err(NextError::Empty) if helped => return Err(Nothing::Again),
             Err(NextError::Failed { ticket }) => return Err(Nothing::Lost { task: task(plan, ticket) }),
             Err(error) => return Err(nothing(error)),
@@ -112,13 +113,13 @@ impl<P: Storage> SharedRing<P> {
         }
         let (task, rows) = match pass.tasks {
             Some(_) => {
-                // Without gaps they come one after the other.
+                // Without gaps, batches come in sequence.
                 let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
                 (task, self.rows.min(pass.positions - task * self.stride))
             }
             None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,
-                // Claimed beyond the end of the user's iterator.
+                // The ticket was claimed beyond the end of the user's iterator.
                 None => return Err(Nothing::Again),
             },
         };
@@ -130,7 +131,8 @@ impl<P: Storage> SharedRing<P> {
         Ok(Got { lease, task, rows })
     }
 
-    /// Gives the slot of the last batch back with a free cell in it. If there is none: what comes instead of the next batch.
+    /// Releases the slot of the last batch with a free cell in it. If there is none, returns what comes instead of the
+    /// next batch.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, slab: &mut Slab<P>, cancel: &CancelFlag) -> Option<Nothing> {
@@ -140,22 +142,22 @@ impl<P: Storage> SharedRing<P> {
             return None;
         }
         Some(match self.ended() {
-            // What is ready stays where it is.
+            // Batches that are ready stay in their slots.
             _ if cancel.is_stopped() => Nothing::Closed,
             Some(end) => end,
             None => Nothing::Held,
         })
     }
 
-    /// Whether there is nothing more to come, of this pass or at all.
+    /// Returns the reason if no more batches come, in this pass or at all.
     fn ended(&self) -> Option<Nothing> {
         self.consumer.peek().err().map(nothing).filter(|end| matches!(end, Nothing::End | Nothing::Closed))
     }
 
-    /// Fills some rows in the consumer's own thread, if any are to be claimed.
+    /// Fills some rows in the consumer's thread, if any can be claimed.
     #[inline]
     fn help(&mut self) -> bool {
-        // Whoever waits for the workers must see that they are awake.
+        // Workers must be awake when the caller later waits for them.
         self.consumer.call_workers();
         self.helper.help()
     }
@@ -192,7 +194,7 @@ impl<P: Storage> SharedRing<P> {
     pub(crate) fn stopper(&self) -> Stopper {
         let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
         Stopper::new(move || {
-            // Workers that were lost cannot be stopped, and may have held the barrier's lock.
+            // Workers that were lost in a fork cannot be stopped, and may have held the barrier's lock.
             let stoppable = |shared: &Arc<Shared<P>>| shared.barrier.is_none() || process.is_this();
             shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
         })
@@ -200,35 +202,35 @@ impl<P: Storage> SharedRing<P> {
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {
         let tickets = &self.plan().tickets;
-        tickets.task((pass.delivered + pass.thrown_away).saturating_sub(tickets.done))
+        tickets.task((pass.delivered + pass.discarded).saturating_sub(tickets.done))
     }
 
     /// The plan of the pass.
     #[inline]
     fn plan(&self) -> &Plan {
-        // SAFETY: only the loader calls `draft`, and not while this is borrowed.
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         unsafe { self.plan_cell.plan() }
     }
 }
 
-/// What it means that there is no lease.
+/// Converts the reason for having no lease.
 #[inline]
 fn nothing(error: NextError) -> Nothing {
     match error {
-        // No lease is kept, but for that of one slot, which is given back before the next one is asked for.
+        // No lease is kept except that of one slot, which is released before the next one is asked for.
         NextError::Empty | NextError::Held | NextError::Failed { .. } => Nothing::Empty,
         NextError::Closed => Nothing::Closed,
         NextError::Ended => Nothing::End,
     }
 }
 
-/// The number of a ticket's batch.
+/// Returns the number of a ticket's batch.
 #[inline(never)]
 fn task(plan: &Plan, ticket: usize) -> usize {
     plan.tickets.task(ticket)
 }
 
-/// The number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had come to its end.
+/// Returns the number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had ended.
 fn fed(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
     let list = plan.feed.as_ref()?.peek(slot);
     (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))

@@ -1,4 +1,4 @@
-//! The workers of one ring that they all share: whoever is free claims rows of the next batch.
+//! The workers of a ring that all of them share: any free worker claims rows of the next batch.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::slab::Cell;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::error::guard::{caught, last_words};
+use crate::loader::error::guard::{caught, take_message};
 use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
 use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
@@ -29,35 +29,35 @@ use crate::wait::Waiter;
 /// The ring of a loader whose batches are written into `P`.
 pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Arc<Cell<P>>>]>, Waiter>;
 
-/// What the threads at one ring share, whatever their dataset.
+/// The state that the threads at one ring share, independent of the dataset.
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
     pub(crate) cancel: Arc<CancelFlag>,
     /// Rows of a part, at least 1.
     pub(crate) part_rows: usize,
-    /// Where workers run the user's code before each pass.
+    /// The barrier at which workers run the user's code before each pass.
     pub(crate) barrier: Option<InitBarrier>,
-    /// Whether the consumer makes batches, too, so that workers can leave them to it.
+    /// Whether the consumer makes batches, too, so that workers can leave batches to it.
     pub(crate) shares: bool,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) untouched: Option<Untouched>,
-    /// Where the consumer waits for a cell.
+    /// The waiter on which the consumer waits for a cell.
     pub(crate) released: Arc<Waiter>,
 }
 
-/// What fills the slots of a ring.
+/// Fills the slots of a ring.
 pub(crate) struct Filler<D: Loadable, C: Collate<D>> {
     pub(crate) engine: Engine<D, C>,
     pub(crate) shared: Arc<Shared<C::Payload>>,
 }
 
-/// The consumer's own hands.
+/// Fills rows in the consumer's thread.
 pub(crate) trait Help: Send {
-    /// Fills some rows, if any are to be claimed.
+    /// Fills some rows, if any can be claimed.
     fn help(&mut self) -> bool;
 }
 
-/// A consumer that does a worker's work.
+/// A consumer that does the work of a worker.
 pub(crate) struct Helper<D: Loadable, C: Collate<D>> {
     pub(crate) filler: Arc<Filler<D, C>>,
     pub(crate) worker: Worker<Arc<Ring<C::Payload>>>,
@@ -78,14 +78,14 @@ impl<D: Dataset, C: Collate<D>> Help for Helper<D, C> {
 }
 
 impl<P> Shared<P> {
-    /// Stops the loader, from whatever thread.
+    /// Stops the loader, from any thread.
     pub(crate) fn stop(&self) {
-        // First: who finds the ring closed must know why.
+        // Set the flag first: a thread that finds the ring closed must know why.
         self.cancel.stop();
         self.close();
     }
 
-    /// Sends the workers home.
+    /// Makes the workers end.
     pub(crate) fn close(&self) {
         self.ring.close();
         if let Some(barrier) = &self.barrier {
@@ -96,17 +96,18 @@ impl<P> Shared<P> {
 }
 
 impl<D: Dataset, C: Collate<D>> Filler<D, C> {
-    /// A worker's whole life.
+    /// Runs a worker until the ring is closed.
     pub(crate) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
         let (place, mut visit) =
             (reader.place, self.shared.barrier.as_ref().map(|barrier| barrier.visitor(reader.place)));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
         let Err(panic) = outcome else { return };
-        // A consumer that loads, too, needs no workers. Any other one must not wait for what nobody will make.
-        if self.shared.deaths.ends(place, last_words(panic)) && !self.shared.shares {
+        // A consumer that loads does not need workers. Any other consumer must not wait for batches that no thread will
+        // make.
+        if self.shared.deaths.ends(place, take_message(panic)) && !self.shared.shares {
             self.shared.close();
         }
-        // Somebody else takes what it had begun of a batch.
+        // Another thread takes over the part of a batch that it had started.
         self.shared.ring.wake_all();
     }
 
@@ -140,7 +141,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         }
     }
 
-    /// A worker's next claim; times the wait for it, if there is one.
+    /// Returns a worker's next claim, and times the wait for it, if there is one.
     fn claim<'w>(
         &self,
         worker: &'w Worker<Arc<Ring<C::Payload>>>,
@@ -150,7 +151,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             Err(ClaimError::Full) => {}
             outcome => return outcome,
         }
-        // Leaves without a panic: a claim must not be dropped.
+        // Leaving the span never panics: a claim must not be dropped.
         let _span = spans::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.sizer.parts());
@@ -158,11 +159,11 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         outcome
     }
 
-    /// Fills the rows of a claim and publishes them, come what may: so the consumer comes by every slot of every lap, and
-    /// takes with it what went wrong there.
+    /// Fills the rows of a claim and publishes them in any case. So the consumer sees every slot of every lap, and
+    /// takes its errors.
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        let outcome = if reader.sizer.lets_go() {
+        let outcome = if reader.sizer.skips_timing() {
             caught(|| self.fill_claim::<false>(&claim, reader))
         } else {
             let (activity, claim) = (&*self.engine.activities[reader.place], &claim);
@@ -181,11 +182,11 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         claim.publish();
     }
 
-    /// Gives up the rows of a claim because of a panic that no sample's guard has caught.
+    /// Fails the rows of a claim because of a panic that no sample's guard has caught.
     #[cold]
     #[inline(never)]
     fn spoil(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, cause: Cause) {
-        // SAFETY: a claim is out.
+        // SAFETY: a claim is out, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let Some(feed) = &plan.feed else {
             let task = self.task(claim, plan);
@@ -198,22 +199,22 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             let rows = self.rows(claim, list.indices.len());
             self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         } else {
-            // There is no batch that it could be the error of, or it has one already.
+            // There is no batch to fail, or it has an error already.
             drop(list);
             self.fill_from::<false>(feed, claim, plan, reader);
         }
     }
 
-    /// As [`fill_claim`](Self::fill_claim) without samples to time, where not the last instruction matters.
+    /// Works like [`fill_claim`](Self::fill_claim) without samples to time, where the last instruction does not matter.
     #[inline(never)]
     fn fill_apart(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         self.fill_claim::<false>(claim, reader);
     }
 
-    /// Fills the rows of a claim. `TIMED`: the reader times its samples.
-    #[inline(always)] // As without `fill_apart`, where it would be by itself.
+    /// Fills the rows of a claim. `TIMED` means that the reader times its samples.
+    #[inline(always)] // As it would be without `fill_apart`.
     fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        // SAFETY: a claim is out.
+        // SAFETY: a claim is out, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
         match &plan.feed {
             None => {
@@ -224,7 +225,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         }
     }
 
-    /// The batch that a claim is of, without a feed.
+    /// Returns the batch of a claim, without a feed.
     #[inline(always)]
     fn task<'p>(&self, claim: &Claim<'_, Ring<C::Payload>>, plan: &'p Plan) -> Task<'p> {
         let number = plan.tickets.task(claim.ticket());
@@ -232,7 +233,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         Task { number, first, indices: Indices::from(&plan.order, first) }
     }
 
-    /// What a claim has of a batch with so many rows, or at most the whole one.
+    /// Returns the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.
     #[inline(always)]
     fn rows(&self, claim: &Claim<'_, Ring<C::Payload>>, rows: usize) -> Range<usize> {
         let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
@@ -240,7 +241,8 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         begin..parts.end.saturating_mul(self.shared.part_rows).min(rows)
     }
 
-    /// Fills a claim whose indices come from a feed. Apart, so that it costs the other way nothing.
+    /// Fills a claim whose indices come from a feed. A separate function, so that it costs claims without a feed
+    /// nothing.
     #[inline(never)]
     fn fill_from<const TIMED: bool>(
         &self,
@@ -258,7 +260,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
                 return self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
             }
-            // The consumer passes over tickets that were claimed beyond the end.
+            // The consumer skips tickets that were claimed beyond the end.
             Drawn::End => return self.shared.ring.seal(),
             Drawn::Failed(message) => Cause::Sampler(message.clone()),
             Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
@@ -266,7 +268,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
     }
 
-    /// Fills what a claim has of a batch with so many rows, or at most the whole one.
+    /// Fills the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.
     #[inline(always)]
     fn fill_task<const TIMED: bool>(
         &self,
