@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use slotline::array::Array;
-use slotline::dataset::{
-    ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, from_fn,
-    random_split,
-};
+use slotline::dataset::{ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, random_split};
 use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Dataset, Error, Loader};
-use crate::support::{Item, dawdle, items, pixels};
+use crate::support::{Item, dawdle, from_fn, items, pixels};
 
 /// Has every batch of shuffled passes looked at, by no worker and by several, and checks that each index came once.
 #[track_caller]

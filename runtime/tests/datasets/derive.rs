@@ -5,13 +5,13 @@
 
 use std::fmt::Debug;
 
-use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::dataset::{Context, Dataset};
 use slotline::dtype::Element;
 use slotline::loader::BatchOf;
 use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
 use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
-use crate::support::DatasetOf;
+use crate::support::{DatasetOf, from_fn};
 
 const LEN: usize = 11;
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use slotline::array::Array;
-use slotline::dataset::{Context, Dataset, IterableDataset, TensorDataset, from_fn};
+use slotline::dataset::{Context, Dataset, IterableDataset, TensorDataset};
 use slotline::loader::{Budget, OnError};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Text;
 use slotline::{BoxError, Error, Loader};
-use crate::support::{OneByOne, dawdle};
+use crate::support::{OneByOne, dawdle, from_fn};
 
 /// Of each sample its index, a number that the dataset drew, and two that mapped functions drew.
 fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotline::arena::{ALIGN, Memory, Pages};
-use slotline::dataset::from_fn;
 use slotline::loader::{Batch, BuildError, Overflow};
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
-use crate::support::OneByOne;
+use crate::support::{OneByOne, from_fn};
 
 /// Memory from the heap, which counts how often it is there.
 #[derive(Debug)]

@@ -242,14 +242,14 @@ fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
         ),
     ];
     for (write, expected) in cases {
-        let dataset = slotline::dataset::from_fn(1, move |_, _| Ok(Odd(write)));
+        let dataset = crate::support::from_fn(1, move |_, _| Ok(Odd(write)));
         let mut loader = Loader::builder(dataset).build().unwrap();
         let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
     // Read as what it is not, a field is a panic.
     let good: Write = |row| (PackedText::new("abc", 3), Text::new("", 3), [1_u8; 3]).write(row);
-    let mut loader = Loader::builder(slotline::dataset::from_fn(1, move |_, _| Ok(Odd(good)))).build().unwrap();
+    let mut loader = Loader::builder(crate::support::from_fn(1, move |_, _| Ok(Odd(good)))).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     let takes = |take: fn(&mut Columns<'_>)| catch_unwind(AssertUnwindSafe(|| take(&mut batch.columns()))).is_ok();
     assert!(takes(|columns| drop(columns.take_packed::<u8>())));

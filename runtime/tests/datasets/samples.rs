@@ -3,12 +3,14 @@
 use std::fmt::Debug;
 
 use slotline::array::{AnyArray, Array};
-use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset, from_fn};
+use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset};
 use slotline::dtype::{DType, Element};
 use slotline::loader::{BatchOf, BuildError};
 use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, Ragged, Row, Sample, Schema, Text};
 use slotline::tensor::{AnyTensorView, TensorView};
 use slotline::{Batch, BoxError, Loader};
+
+use crate::support::from_fn;
 
 const LEN: usize = 11;
 const BATCH: usize = 4;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use slotline::Dataset;
-use slotline::dataset::{from_fn, random_split};
+use slotline::dataset::random_split;
 use slotline::rng::Generator;
+
+use crate::support::from_fn;
 
 #[test]
 fn the_parts_share_the_dataset_and_their_samples_are_its() {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotline::Loader;
-use slotline::dataset::{Context, from_fn, iter_fn};
+use slotline::dataset::{Context, iter_fn};
 use slotline::loader::Stopper;
 
 use crate::child;
-use crate::support::{Gone, Latch, Telltale};
+use crate::support::{Gone, Latch, Telltale, from_fn};
 use crate::warnings::Warnings;
 
 /// A loader that whoever comes by drops.

@@ -8,14 +8,14 @@ use std::sync::mpsc;
 
 use slotline::arena::{Memory, Pages};
 use slotline::array::{AnyArray, Array};
-use slotline::dataset::{Dataset, from_fn};
+use slotline::dataset::Dataset;
 use slotline::loader::{Builder, Overflow};
 use slotline::rng::{Generator, SharedGenerator, default_generator};
 use slotline::sample::{Apart, Fields, Packed, Sample};
 use slotline::{Batch, Error, Loader};
 
 use crate::child;
-use crate::support::{LONG, OneByOne, Run, dawdling, items};
+use crate::support::{LONG, OneByOne, Run, dawdling, from_fn, items};
 
 const RUN: Run = Run { len: 150, batch_size: 7, drop_last: false, shuffle: false, seed: 13 };
 const PASSES: usize = 30;

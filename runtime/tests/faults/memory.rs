@@ -1,13 +1,12 @@
 //! Memory that the system refuses.
 
-use slotline::dataset::from_fn;
 use slotline::loader::{BuildError, Overflow};
 use slotline::sample::Packed;
 use slotline::source::read_npy;
 use slotline::{Dataset, Error, Loader};
 
 use crate::child;
-use crate::support::{Run, items, pass};
+use crate::support::{Run, from_fn, items, pass};
 use crate::system::{allow_memory, limit, mapped};
 
 const SAMPLE: usize = 100_000;

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use slotline::Loader;
-use slotline::dataset::from_fn;
 use slotline::loader::{Affinity, BuildError};
 
 use crate::child::{self, not_provoked};
-use crate::support::{LONG, items, pass};
+use crate::support::{LONG, from_fn, items, pass};
 use crate::system::{limit, refuse, threads};
 
 /// Builds a loader of either kind with so many workers; which worker could not be started.

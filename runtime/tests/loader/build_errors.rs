@@ -3,11 +3,11 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use slotline::dataset::{TensorDataset, from_fn};
+use slotline::dataset::TensorDataset;
 use slotline::loader::{Affinity, BuildError, Builder, Error, Warning};
 use slotline::sampler::{SamplerError, SequentialSampler};
 use slotline::{Dataset, Loader};
-use crate::support::items;
+use crate::support::{from_fn, items};
 
 fn ten() -> Builder<impl Dataset> {
     Loader::builder(items(10, |_, _| Ok(())))

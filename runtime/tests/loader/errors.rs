@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
 use slotline::sample::{Fields, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Loader};
-use crate::support::{Got, Run, items};
+use crate::support::{Got, Run, from_fn, items};
 
 const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
 

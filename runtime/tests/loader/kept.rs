@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotline::arena::Pages;
-use slotline::dataset::{from_fn, iter_fn};
+use slotline::dataset::iter_fn;
 use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
 use slotline::sample::{Dynamic, Packed, Ragged};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
+
+use crate::support::from_fn;
 
 /// Bytes of a sample, and samples of a batch: 1 MiB.
 const BYTES: usize = 64 << 10;

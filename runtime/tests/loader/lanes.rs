@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use slotline::dataset::{Context, IterableDataset, from_fn, iter_fn};
+use slotline::dataset::{Context, IterableDataset, iter_fn};
 use slotline::loader::{Collated, OnHeld};
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Loader, WorkerInfo};
-use crate::support::prefetch;
+use crate::support::{from_fn, prefetch};
 
 #[test]
 fn batches_are_numbered_as_they_come_however_many_requests_were_in_vain() {

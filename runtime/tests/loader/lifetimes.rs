@@ -4,10 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
-use slotline::dataset::from_fn;
 use slotline::loader::{Error, OnHeld};
 use slotline::{Batch, Dataset, Loader};
-use crate::support::{Got, How, Run, dawdle, items, pass, prefetch};
+use crate::support::{Got, How, Run, dawdle, from_fn, items, pass, prefetch};
 
 const RUN: Run = Run { len: 45, batch_size: 4, drop_last: false, shuffle: true, seed: 11 };
 

@@ -1,9 +1,9 @@
 //! Law 4: what a loader takes can be limited, and what would fit below the limit is said.
 
-use slotline::dataset::{Context, Dataset, from_fn, iter_fn};
+use slotline::dataset::{Context, Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
 use slotline::{BoxError, Loader};
-use crate::support::OneByOne;
+use crate::support::{OneByOne, from_fn};
 
 /// What the options of a loader are, as far as they decide how much memory it takes.
 #[derive(Clone, Copy, Debug)]

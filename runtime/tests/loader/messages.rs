@@ -1,10 +1,12 @@
 //! What errors, warnings and figures say where users often go wrong: the thing at fault, and the way out.
 
-use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, from_fn, iter_fn};
+use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, iter_fn};
 use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
 use slotline::rng::Generator;
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Error, Loader};
+
+use crate::support::from_fn;
 
 /// The only error of a pass.
 #[track_caller]

@@ -247,7 +247,7 @@ impl slotline::sampler::Sampler for Nested {
         _: &mut slotline::rng::Generator,
         order: &mut slotline::sampler::Order,
     ) -> Result<(), slotline::sampler::SamplerError> {
-        let numbers = slotline::dataset::from_fn(self.0, |index, _| Ok(index as i64));
+        let numbers = crate::support::from_fn(self.0, |index, _| Ok(index as i64));
         let mut inner = Loader::builder(numbers).shuffle(true).build().unwrap();
         let indices = inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32);
         order.u32_table().extend(indices);
@@ -257,7 +257,7 @@ impl slotline::sampler::Sampler for Nested {
 
 #[test]
 fn a_sampler_may_run_a_loader_of_its_own() {
-    let numbers = slotline::dataset::from_fn(10, |index, _| Ok(index as i64));
+    let numbers = crate::support::from_fn(10, |index, _| Ok(index as i64));
     let mut loader = Loader::builder(numbers).sampler(Nested(10)).build().unwrap();
     let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
     seen.sort_unstable();
@@ -267,7 +267,7 @@ fn a_sampler_may_run_a_loader_of_its_own() {
 #[test]
 fn a_dataset_that_takes_its_context_away_disturbs_no_other_sample() {
     let taking = || {
-        slotline::dataset::from_fn(64, |_, cx| {
+        crate::support::from_fn(64, |_, cx| {
             let drawn = slotline::rng::rand_core::Rng::next_u64(cx.rng());
             let _ = std::mem::take(cx);
             Ok(drawn)

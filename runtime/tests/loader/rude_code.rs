@@ -18,13 +18,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use slotline::dataset::{Context, Dataset, from_fn};
+use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, BuildError, Error};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Loader};
-use crate::support::OneByOne;
+use crate::support::{OneByOne, from_fn};
 
 const LEN: usize = 12;
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use slotline::dataset::{Dataset, from_fn, iter_fn};
+use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
 use slotline::{BoxError, Loader};
-use crate::support::{LONG, Latch, items};
+use crate::support::{LONG, Latch, from_fn, items};
 
 /// Bytes of a sample of `items`.
 const ITEM: u64 = 8 + 6 + 8;

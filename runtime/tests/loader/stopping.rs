@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use slotline::Loader;
-use slotline::dataset::{Dataset, from_fn};
+use slotline::dataset::Dataset;
 use slotline::loader::{Error, OnHeld, Stopper};
-use crate::support::{DatasetOf, Gone, Item, Latch, OneByOne, items};
+use crate::support::{DatasetOf, Gone, Item, Latch, OneByOne, from_fn, items};
 
 /// Runs the same with a loader of each kind: a shared ring, batches dealt out, an iterable dataset. Each has a latch of its own.
 macro_rules! each_kind {

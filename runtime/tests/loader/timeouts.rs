@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use slotline::Loader;
-use slotline::dataset::from_fn;
 use slotline::loader::{Batch, Builder, Error};
-use crate::support::{Gone, Latch, OneByOne, items};
+use crate::support::{Gone, Latch, OneByOne, from_fn, items};
 
 #[test]
 fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {

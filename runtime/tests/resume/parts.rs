@@ -96,7 +96,7 @@ fn batches_of_a_collate_function_and_held_ones_are_delivered_like_any_other() {
 fn held_slots_and_timeouts_are_not_deliveries() {
     let latch = crate::support::Latch::default();
     let gate = latch.clone();
-    let dataset = slotline::dataset::from_fn(8, move |index, _| {
+    let dataset = crate::support::from_fn(8, move |index, _| {
         if index == 5 {
             gate.wait();
         }
@@ -119,7 +119,7 @@ fn a_timeout_names_the_batch_that_was_passed_over() {
     for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
         let latch = crate::support::Latch::default();
         let gate = latch.clone();
-        let dataset = slotline::dataset::from_fn(20, move |index, _| {
+        let dataset = crate::support::from_fn(20, move |index, _| {
             if index == 3 {
                 gate.wait();
             }

@@ -3,11 +3,12 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slotline::dataset::from_fn;
 use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
 use slotline::sampler::DistributedSampler;
 use slotline::{Batch, Loader};
+
+use crate::support::from_fn;
 
 #[derive(Clone, Debug)]
 struct What {

@@ -253,7 +253,7 @@ fn another_number_of_workers_is_refused() {
 fn a_state_of_the_other_kind_of_dataset_is_refused() {
     let what = thirty(0);
     let (mut streams, _) = build(&what, 1);
-    let mut indexed = Loader::builder(slotline::dataset::from_fn(30, |i, _| Ok(i as i64))).seed(3).build().unwrap();
+    let mut indexed = Loader::builder(crate::support::from_fn(30, |i, _| Ok(i as i64))).seed(3).build().unwrap();
     assert_eq!(streams.load_state(&indexed.state()).unwrap_err().field(), "kind");
     assert_eq!(indexed.load_state(&streams.state()).unwrap_err().field(), "kind");
 }

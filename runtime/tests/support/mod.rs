@@ -9,10 +9,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use slotline::BoxError;
-use slotline::dataset::{Context, Dataset, IterableDataset, from_fn};
+use slotline::dataset::{Context, Dataset, FnDataset, IterableDataset};
 use slotline::loader::{Affinity, Batch, Builder};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
+use slotline::sample::Sample;
 use slotline::{Loader, WaitStrategy, WorkerInfo};
 
 /// Long enough for any machine: what takes longer hangs.
@@ -25,6 +26,25 @@ pub(crate) type Item = (i64, [[u8; 3]; 2], u64);
 pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
     let byte = |i: usize| (index.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8;
     [[byte(0), byte(1), byte(2)], [byte(3), byte(4), byte(5)]]
+}
+
+/// What computes a sample from its index.
+pub(crate) type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
+
+/// As [`slotline::dataset::from_fn`], but of one type for each type of samples, so that the loaders of all tests with such samples are
+/// compiled once.
+pub(crate) fn from_fn<S: Sample + 'static>(
+    len: usize,
+    get: impl Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
+) -> FnDataset<impl Fn(usize, &mut Context) -> Result<S, BoxError> + Clone + Send + Sync + 'static> {
+    erased(len, Arc::new(get))
+}
+
+fn erased<S: Sample + 'static>(
+    len: usize,
+    get: Arc<Get<S>>,
+) -> FnDataset<impl Fn(usize, &mut Context) -> Result<S, BoxError> + Clone + Send + Sync + 'static> {
+    slotline::dataset::from_fn(len, move |index, cx| get(index, cx))
 }
 
 /// `len` samples; `work` is called before each.

@@ -24,9 +24,11 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::dataset::{IterableDataset, from_fn, iter_fn};
+use slotline::dataset::{IterableDataset, iter_fn};
 use slotline::loader::{Builder, OnHeld, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
+
+use crate::support::from_fn;
 
 /// The kinds of loaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

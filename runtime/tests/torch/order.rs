@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use slotline::array::Array;
-use slotline::dataset::{Context, TensorDataset, from_fn, iter_fn};
+use slotline::dataset::{Context, TensorDataset, iter_fn};
 use slotline::rng::Generator;
 use slotline::{BoxError, Dataset, Error, worker_info};
 
-use crate::support::{self, Run};
+use crate::support::{self, Run, from_fn};
 use crate::{KINDS, Loader, Options, Passes, both, in_turn, nothing, numbers, shares, stream, values};
 
 #[test]

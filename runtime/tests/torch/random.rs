@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use slotline::dataset::{Context, IterableDataset, from_fn};
+use slotline::dataset::{Context, IterableDataset};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::{BoxError, WorkerInfo};
+
+use crate::support::from_fn;
 
 use crate::{KINDS, Kind, Loader, Options, Passes};
 

@@ -325,14 +325,14 @@ fn an_index_that_the_dataset_lacks_is_its_batchs_error_whoever_gave_it() {
 fn what_an_iterator_gave_its_samples_keep_their_own_random_numbers_by_their_place_in_the_pass() {
     use slotline::rng::rand_core::Rng;
     let drawn = |workers| -> Vec<i64> {
-        let dataset = slotline::dataset::from_fn(5, |_, cx| Ok(cx.rng().next_u64() as i64));
+        let dataset = crate::support::from_fn(5, |_, cx| Ok(cx.rng().next_u64() as i64));
         let builder = Loader::builder(dataset).seed(2).num_workers(workers);
         let mut loader =
             builder.batch_sampler_iter(3, || [vec![0, 1], vec![], vec![2, 3, 4], vec![0]]).build().unwrap();
         loader.epoch().unwrap().flat_map(|batch| values(&batch.unwrap())).collect()
     };
     let plain: Vec<i64> = {
-        let dataset = slotline::dataset::from_fn(6, |_, cx| Ok(cx.rng().next_u64() as i64));
+        let dataset = crate::support::from_fn(6, |_, cx| Ok(cx.rng().next_u64() as i64));
         let mut loader = Loader::builder(dataset).seed(2).build().unwrap();
         loader.epoch().unwrap().map(|batch| values(&batch.unwrap())[0]).collect()
     };

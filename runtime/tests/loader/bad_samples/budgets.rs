@@ -1,8 +1,10 @@
 //! How many bad samples a pass may have, what is said of them, and options that do not go together.
 
-use slotline::dataset::{from_fn, iter_fn};
+use slotline::dataset::iter_fn;
 use slotline::loader::BuildError;
 use slotline::sampler::DistributedSampler;
+
+use crate::support::from_fn;
 
 use super::*;
 

@@ -1,7 +1,8 @@
 //! Batches that are stacked, without the bad samples or with others in their place.
 
-use slotline::dataset::from_fn;
 use slotline::loader::OnHeld;
+
+use crate::support::from_fn;
 
 use super::*;
 

@@ -2,8 +2,10 @@
 
 use std::thread::{self, ThreadId};
 
-use slotline::dataset::{Loadable, from_fn, iter_fn};
+use slotline::dataset::{Loadable, iter_fn};
 use slotline::loader::Samples;
+
+use crate::support::from_fn;
 
 use super::*;
 
