@@ -1,4 +1,4 @@
-//! A dataset of your own: windows of a long recording, and the value that comes next.
+//! A custom dataset: windows of a long recording, each with the value that comes next.
 //!
 //! `cargo run --example custom_dataset`
 
@@ -6,15 +6,15 @@ use slotline::dataset::{Context, Dataset};
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, BoxError, Loader, Sample};
 
-/// Hours in a window.
+/// The number of hours in a window.
 const HOURS: usize = 24;
 
-/// Temperatures, hour by hour.
+/// A series of hourly temperatures.
 struct Weather {
     temperatures: Vec<f32>,
 }
 
-/// One sample. The derive makes a `WindowBatch` of it, with a tensor for each field.
+/// One sample. The derive macro also generates `WindowBatch`, which has a tensor for each field.
 #[derive(Sample)]
 struct Window<'a> {
     hours: &'a [f32],
@@ -29,11 +29,11 @@ impl Dataset for Weather {
         self.temperatures.len() - HOURS
     }
 
-    // Workers call this at the same time; whatever an error says arrives in the place of the batch.
+    // Workers call this concurrently. An error fails the batch, and the caller gets it instead.
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Window<'a>, BoxError> {
-        // Augmentation: the same for this sample of this epoch, whichever worker draws it.
+        // Augmentation: depends on the sample and the epoch, and not on the worker that draws it.
         let shift = cx.rng().next_u32() as f32 / u32::MAX as f32 - 0.5;
-        // Memory of the thread's own, allocated once.
+        // A buffer of this thread, allocated once.
         let hours = cx.buffer(HOURS);
         for (hour, temperature) in hours.iter_mut().zip(&self.temperatures[index..]) {
             *hour = temperature + shift;
@@ -42,7 +42,7 @@ impl Dataset for Weather {
     }
 }
 
-/// Put your training step here. This one forecasts that tomorrow is as today, and returns the sum of its errors.
+/// Put your training step here. This one forecasts the temperature of 24 hours ago, and returns the sum of the errors.
 fn step(batch: &Batch<Window<'static>>) -> f32 {
     let WindowBatch { hours, next, start } = batch.tensors();
     assert_eq!(hours.shape(), [batch.len(), HOURS]);

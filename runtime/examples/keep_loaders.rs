@@ -1,7 +1,7 @@
-//! Loaders in structs, in vectors, out of functions; batches through channels; code for any loader.
+//! Loaders in structs and vectors, and returned from functions; batches sent through channels; code that is generic over loaders.
 //!
-//! A loader's type says what a batch looks like, and nothing of the dataset: `Loader<Batch<(u8, i64)>>` has bytes and an `i64`
-//! in each sample.
+//! The type of a loader names the samples in a batch, but not the dataset: a sample of a `Loader<Batch<(u8, i64)>>` has bytes and
+//! an `i64`.
 //!
 //! `cargo run --example keep_loaders`
 
@@ -12,10 +12,10 @@ use slotline::dataset::{Subset, TensorDataset, from_fn};
 use slotline::loader::Output;
 use slotline::{Batch, BoxError, Dataset, Loader};
 
-/// What a sample of images with labels is in a batch.
+/// The element types of a sample: an image of bytes, and a label.
 type Labelled = (u8, i64);
 
-/// A struct that keeps loaders. Both fields have one type, though the datasets' types differ.
+/// A struct that stores loaders. Both fields have the same type, although the types of the datasets differ.
 struct Trainer {
     train: Loader<Batch<Labelled>>,
     check: Loader<Batch<Labelled>>,
@@ -23,13 +23,14 @@ struct Trainer {
 }
 
 impl Trainer {
-    /// One step. The trainer stays free for other calls between two of them, where a `for` loop would borrow its loader.
+    /// Runs one training step. Between two steps the trainer is not borrowed; a `for` loop would borrow its loader for a whole
+    /// epoch.
     fn step(&mut self) -> Result<(), BoxError> {
         let batch = match self.train.next_batch() {
             Some(batch) => batch?,
             None => {
                 self.train.begin_epoch()?;
-                self.train.next_batch().ok_or("there is nothing to train with")??
+                self.train.next_batch().ok_or("the dataset has no batches")??
             }
         };
         self.learn(&batch);
@@ -43,19 +44,19 @@ impl Trainer {
     }
 }
 
-/// A function that returns a loader; who calls it need not know the dataset.
+/// Returns a loader. Its callers do not need to know the type of the dataset.
 fn digits(shuffle: bool) -> Result<Loader<Batch<Labelled>>, BoxError> {
     let digits = TensorDataset::new(slotline::source::digits())?;
     Ok(Loader::builder(digits).batch_size(64).shuffle(shuffle).seed(42).num_workers(1).build()?)
 }
 
-/// Another one, with another dataset and the same batches.
+/// Returns a loader of the same type over another dataset.
 fn first_digits(count: usize) -> Result<Loader<Batch<Labelled>>, BoxError> {
     let digits = Subset::new(TensorDataset::new(slotline::source::digits())?, 0..count)?;
     Ok(Loader::builder(digits).batch_size(64).build()?)
 }
 
-/// A function for every loader; `B::Item` is its batch.
+/// Calls `step` for `steps` batches of any loader, over as many epochs as needed. `B::Item` is the batch type.
 fn for_steps<B: Output>(
     loader: &mut Loader<B>,
     steps: usize,
@@ -75,7 +76,7 @@ fn for_steps<B: Output>(
     Ok(())
 }
 
-/// A function for every dataset.
+/// Counts the samples of any dataset.
 fn count<D: Dataset>(dataset: D) -> Result<usize, BoxError> {
     let mut samples = 0;
     for batch in Loader::builder(dataset).batch_size(10).build()?.epoch()? {
@@ -87,25 +88,25 @@ fn count<D: Dataset>(dataset: D) -> Result<usize, BoxError> {
 fn main() -> Result<(), BoxError> {
     let mut trainer = Trainer { train: digits(true)?, check: first_digits(100)?, steps: 0 };
     for _ in 0..40 {
-        trainer.step()?; // More than the 29 of an epoch.
+        trainer.step()?; // More than the 29 steps of an epoch.
     }
     let mut checked = 0;
     for batch in &mut trainer.check {
         checked += batch?.len();
     }
-    println!("{} steps, in epoch {}; checked with {checked}", trainer.steps, trainer.train.next_epoch());
+    println!("{} steps, next epoch {}; checked with {checked} samples", trainer.steps, trainer.train.next_epoch());
     assert_eq!((trainer.steps, trainer.train.next_epoch(), checked), (40, 2, 100));
 
-    // Loaders of different samples in one vector: without the samples' types, read field by field.
+    // Loaders with different samples in one vector: their batches have no static sample type, and are read field by field.
     let numbers = Loader::builder(from_fn(10, |index, _| Ok(index as f32))).batch_size(5).build()?;
     let mut all: Vec<Loader> = vec![numbers.untyped(), digits(false)?.untyped()];
     for loader in &mut all {
-        let batch = loader.epoch()?.next().ok_or("it is empty")??;
+        let batch = loader.epoch()?.next().ok_or("the loader has no batches")??;
         println!("{:?}", batch.columns());
     }
 
-    // Batches to another thread. Each keeps its slot until it is dropped there, so the loader must have room for those on
-    // their way: `hold` is how many the program has at once.
+    // Sends batches to another thread. Each keeps its slot until it is dropped there, so the loader must have room for all batches
+    // in flight: `hold` is how many the program holds at once.
     let (sender, receiver) = sync_channel::<Batch<Labelled>>(2);
     let consumer = thread::spawn(move || receiver.into_iter().map(|batch| batch.len()).sum::<usize>());
     let dataset = TensorDataset::new(slotline::source::digits())?;
@@ -116,7 +117,7 @@ fn main() -> Result<(), BoxError> {
     drop(sender);
     assert_eq!(consumer.join().expect("no panic"), 1797);
 
-    // Code for any loader, and for any dataset.
+    // Code that is generic over loaders, and over datasets.
     let mut labels = 0;
     for_steps(&mut trainer.train, 100, |batch| {
         labels += batch.tensors().1.len();

@@ -1,4 +1,4 @@
-//! Training that is interrupted and goes on with exactly the next batch.
+//! Training that is interrupted and resumes with exactly the next batch.
 //!
 //! `cargo run --example resume --features serde`
 
@@ -9,10 +9,10 @@ use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, BoxError, Dataset, Loader};
 
-/// Digits with a random number each, to see that augmentation goes on, too.
+/// Digits, each with a random number, to check that augmentation resumes too.
 type Digits = Loader<Batch<(u8, i64, u32)>>;
 
-/// The same dataset, batch size, sampler and seed each time; the number of workers may differ.
+/// Builds a loader. The dataset, batch size, sampler and seed must be the same each time; the number of workers may differ.
 fn loader(num_workers: usize) -> Result<Digits, BoxError> {
     let (images, labels) = slotline::source::digits();
     let digits = TensorDataset::new((images, labels))?;
@@ -24,7 +24,7 @@ fn loader(num_workers: usize) -> Result<Digits, BoxError> {
     Ok(Loader::builder(augmented).batch_size(64).shuffle(true).seed(42).num_workers(num_workers).build()?)
 }
 
-/// What a training step gets, in a form that can be compared.
+/// Returns what a training step gets, in a form that can be compared.
 fn contents(batch: &Batch<(u8, i64, u32)>) -> (Vec<u8>, Vec<i64>, Vec<u32>) {
     let (images, labels, random) = batch.tensors();
     (images.as_slice().to_vec(), labels.as_slice().to_vec(), random.as_slice().to_vec())
@@ -34,7 +34,7 @@ fn main() -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("loader.json");
 
-    // Training that nobody interrupts, to compare with.
+    // Training without an interruption, to compare with.
     let mut expected = Vec::new();
     let mut whole = loader(0)?;
     for _epoch in 0..2 {
@@ -43,12 +43,12 @@ fn main() -> Result<(), BoxError> {
         }
     }
 
-    // The state is saved every five steps, beside the model's checkpoint.
+    // Saves the state every five steps, next to the model's checkpoint.
     let (mut found, mut saved) = (Vec::new(), 0);
     {
         let mut loader = loader(2)?;
         let mut pass = loader.epoch()?;
-        // Not `for`, which would borrow the pass that is asked for its state.
+        // Not a `for` loop, which would borrow the pass, whose state is needed.
         while let Some(batch) = pass.next() {
             found.push(contents(&batch?));
             if found.len() % 5 == 0 {
@@ -56,26 +56,26 @@ fn main() -> Result<(), BoxError> {
                 saved = found.len();
             }
             if found.len() == 12 {
-                break; // The process is killed here, say.
+                break; // Suppose that the process is killed here.
             }
         }
     }
-    // What came after the state is done again.
+    // The steps after the saved state will be repeated.
     found.truncate(saved);
 
     // A new process.
     let mut loader = loader(1)?;
     let state: State = serde_json::from_str(&fs::read_to_string(&file)?)?;
     loader.load_state(&state)?;
-    println!("going on in epoch {} after {} batches", loader.next_epoch(), state.batches());
+    println!("resuming in epoch {} after {} batches", loader.next_epoch(), state.batches());
     for _epoch in loader.next_epoch()..2 {
         for batch in loader.epoch()? {
             found.push(contents(&batch?));
         }
     }
-    assert!(found == expected, "bit for bit");
+    assert!(found == expected, "the batches are the same, bit for bit");
     println!(
-        "{} batches, as if nothing had happened; the state took {} bytes",
+        "{} batches, the same as without the interruption; the state takes {} bytes",
         found.len(),
         fs::metadata(&file)?.len()
     );

@@ -1,4 +1,4 @@
-//! Samples without an index: lines of files, which workers share among them.
+//! Samples without an index: lines of files, which are divided among the workers.
 //!
 //! `cargo run --example streaming`
 
@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use slotline::dataset::{Context, IterableDataset};
 use slotline::{BoxError, Loader, WorkerInfo};
 
-/// Measurements, a line each ("3 20.5" is sensor 3 at 20.5 degrees), in any number of files.
+/// Measurements in any number of files, one per line ("3 20.5" is sensor 3 at 20.5 degrees).
 struct Measurements {
     files: Vec<PathBuf>,
 }
 
-/// How far one worker has read.
+/// The position of one worker.
 struct Cursor {
-    /// Files to come, the next one last.
+    /// The files that are left, the next one last.
     files: Vec<PathBuf>,
     open: Option<Lines<BufReader<File>>>,
 }
@@ -25,15 +25,15 @@ impl IterableDataset for Measurements {
     type Sample<'a> = (i64, f32);
     type Cursor = Cursor;
 
-    // Called once in each worker at the start of a pass; without workers, with `None`.
+    // Called once in each worker at the start of a pass, or with `None` if there are no workers.
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
-        // Each worker gets other files. If all got all of them, each sample would come once for each worker.
+        // Each worker gets different files. If each worker got all of them, each sample would come once per worker.
         let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
         let files: Vec<_> = self.files.iter().skip(id).step_by(workers).rev().cloned().collect();
         Ok(Cursor { files, open: None })
     }
 
-    // `None` is the end of this worker's part.
+    // `None` ends this worker's samples.
     fn next<'a>(&'a self, cursor: &'a mut Cursor, _: &'a mut Context) -> Result<Option<(i64, f32)>, BoxError> {
         loop {
             if let Some(line) = cursor.open.as_mut().and_then(Iterator::next) {
@@ -46,7 +46,7 @@ impl IterableDataset for Measurements {
         }
     }
 
-    // With `save` and `resume`, too, a loader could go on in the middle of a file; without, it reads again from the start.
+    // With `save` and `resume`, a loader could resume in the middle of a file. Without them it reads again from the start.
 }
 
 fn main() -> Result<(), BoxError> {
@@ -69,7 +69,7 @@ fn main() -> Result<(), BoxError> {
             assert_eq!(sensors.len(), degrees.len());
             seen.extend_from_slice(sensors.as_slice());
         }
-        println!("{num_workers} workers: {} samples, of sensors {:?} first", seen.len(), &seen[..3]);
+        println!("{num_workers} workers: {} samples, the first from sensors {:?}", seen.len(), &seen[..3]);
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..500), "each line comes once");
     }

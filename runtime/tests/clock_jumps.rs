@@ -1,4 +1,4 @@
-//! Clocks that jump: alone in its process, as it puts a clock in the place of the system's.
+//! Clocks that jump. These tests have their own process, because they replace the system's clock.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -12,23 +12,22 @@ use slotline::loader::{Error, Stats};
 use slotline::{Loader, WaitStrategy};
 use support::{Got, Latch, Run, dawdling, items};
 
-/// By how many nanoseconds the clocks are off: the one that says how much time has passed, and the one that says what time
-/// it is; and how often they were asked.
+/// The offsets of the monotonic clock and of the wall clock in nanoseconds, and the number of times that the clocks were read.
 static MONOTONIC: AtomicI64 = AtomicI64::new(0);
 static REALTIME: AtomicI64 = AtomicI64::new(0);
-static ASKED: AtomicU64 = AtomicU64::new(0);
-/// All that they leapt ahead.
+static READS: AtomicU64 = AtomicU64::new(0);
+/// The sum of all forward jumps, in nanoseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
 
-/// What std asks for the time, as this program's functions come before those of the system's library.
+/// Replaces the function that std calls to read a clock, since symbols of the program come before those of the C library.
 ///
 /// # Safety
 ///
-/// As the system's: a place for the time.
+/// As for the system's function, `time` must be valid for writes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
-    ASKED.fetch_add(1, SeqCst);
-    // SAFETY: the caller's word.
+    READS.fetch_add(1, SeqCst);
+    // SAFETY: The caller upholds this function's safety contract: `time` is valid for writes. The system call initializes it.
     unsafe {
         let outcome = libc::syscall(libc::SYS_clock_gettime, clock, time);
         let off = if clock == libc::CLOCK_REALTIME { &REALTIME } else { &MONOTONIC }.load(SeqCst);
@@ -46,13 +45,12 @@ fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
 }
 
-/// Lets a clock jump to and fro, with passes of all kinds of loaders going on; gives what came of each with a timeout: how
-/// often it was late, and its figures.
+/// Runs passes of several loaders while a clock jumps. Returns the number of timeouts and the statistics of each loader.
 fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
-    let over = AtomicBool::new(false);
+    let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            for jump in jumps.iter().cycle().take_while(|_| !over.load(SeqCst)) {
+            for jump in jumps.iter().cycle().take_while(|_| !ended.load(SeqCst)) {
                 AHEAD.fetch_add((*jump).max(0), SeqCst);
                 clock.fetch_add(*jump, SeqCst);
                 thread::sleep(Duration::from_micros(300));
@@ -89,13 +87,13 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
             }
             look!(builder.round_robin(dealt).build())
         }
-        over.store(true, SeqCst);
+        ended.store(true, SeqCst);
         outcomes
     })
 }
 
-/// No figure is what a time that runs backwards would make of it.
-fn sane(stats: &Stats, most: Duration) {
+/// Checks that no figure shows the effect of a clock that runs backwards.
+fn check_figures(stats: &Stats, most: Duration) {
     assert_eq!((stats.batches, stats.samples), (10 * 43, 10 * 300));
     assert!(stats.elapsed <= most && stats.waiting <= most, "{stats:?}");
     for thread in stats.workers.iter().chain([&stats.consumer]) {
@@ -106,7 +104,7 @@ fn sane(stats: &Stats, most: Duration) {
     println!("{}", stats.verdict());
 }
 
-/// One test at a time, with the clock as it should be first.
+/// Waits until no other test runs. The guard resets the wall clock when the test ends.
 fn alone() -> impl Drop {
     struct Turn(#[expect(dead_code)] std::sync::MutexGuard<'static, ()>);
     impl Drop for Turn {
@@ -119,51 +117,51 @@ fn alone() -> impl Drop {
 }
 
 #[test]
-fn nothing_minds_what_time_it_is() {
+fn changes_of_the_wall_clock_have_no_effect() {
     let _alone = alone();
-    let (asked, begun) = (ASKED.load(SeqCst), Instant::now());
+    let (reads, begun) = (READS.load(SeqCst), Instant::now());
     let outcomes =
         passes_while(&REALTIME, &[HOUR, -5 * HOUR, 1, 4 * HOUR - 1, -20 * 365 * 24 * HOUR, 20 * 365 * 24 * HOUR]);
-    assert!(ASKED.load(SeqCst) > asked, "this program's clock is not asked");
+    assert!(READS.load(SeqCst) > reads, "the clock of this program was not read");
     REALTIME.store(-7 * HOUR, SeqCst);
     assert!(SystemTime::now() < SystemTime::now() + Duration::from_secs(1));
     for (late, stats) in &outcomes {
         assert_eq!(*late, 0);
-        sane(stats, begun.elapsed());
+        check_figures(stats, begun.elapsed());
         assert!(stats.stuck.is_empty());
     }
 }
 
 #[test]
-fn when_the_clock_leaps_ahead_nothing_but_timeouts_happens() {
+fn forward_clock_jumps_cause_only_timeouts() {
     let _alone = alone();
     let begun = Instant::now();
     let outcomes = passes_while(&MONOTONIC, &[HOUR]);
     for (_, stats) in &outcomes {
-        sane(stats, begun.elapsed());
+        check_figures(stats, begun.elapsed());
     }
     println!("timeouts: {:?}", outcomes.iter().map(|(late, _)| *late).collect::<Vec<_>>());
-    // How many timeouts there are is the schedule's; where there is none, none fires.
+    // The number of timeouts depends on the schedule. Loaders without a timeout must not report any.
     assert_eq!(outcomes[0].0 + outcomes[1].0, 0);
 }
 
 #[test]
-fn a_clock_that_goes_back_is_as_one_that_stands_still() {
+fn a_clock_that_runs_backwards_counts_as_standing_still() {
     let _alone = alone();
-    // Further ahead first, so that it never comes before where it was when the process began.
+    // First moves the clock forward, so that it is never before the time at which the process began.
     MONOTONIC.fetch_add(200 * HOUR, SeqCst);
     let (begun, ahead) = (Instant::now(), AHEAD.load(SeqCst));
     let outcomes = passes_while(&MONOTONIC, &[50_000_000, -50_000_000]);
-    // As if it had never gone back; and where it is now it may be behind by a leap.
+    // The time as if the clock had never gone back. In addition, the clock may now be one jump behind.
     let most = begun.elapsed() + Duration::from_nanos((AHEAD.load(SeqCst) - ahead) as u64 + 50_000_000);
     for (late, stats) in &outcomes {
         assert_eq!(*late, 0);
-        sane(stats, most);
+        check_figures(stats, most);
     }
 }
 
 #[test]
-fn a_timeout_that_the_clock_leapt_over_is_that_of_the_batch_that_was_waited_for() {
+fn a_timeout_that_a_jump_skips_names_the_awaited_batch() {
     let _alone = alone();
     let latch = Latch::default();
     let stuck = latch.clone();
@@ -178,7 +176,7 @@ fn a_timeout_that_the_clock_leapt_over_is_that_of_the_batch_that_was_waited_for(
     let mut pass = loader.epoch().unwrap();
     assert_eq!(pass.next().unwrap().unwrap().task(), 0);
     latch.until_waiting(1);
-    // As after a night's sleep, with nothing to wake anybody.
+    // As after the machine was suspended: the time passes without a wake-up.
     MONOTONIC.fetch_add(8 * HOUR, SeqCst);
     let error = pass.next().unwrap().err().unwrap();
     assert!(matches!(&error, Error::Timeout { task: 1, busy, .. } if busy[..] == [(0, 2)]), "{error}");

@@ -1,4 +1,4 @@
-//! Law 4: what a loader takes is what it says. Alone in its process, as it looks at the whole process's memory.
+//! Law 4: a loader takes the memory that it states. These tests have their own process, because they measure its memory.
 #![cfg(target_os = "linux")]
 
 #[path = "support/locks.rs"]
@@ -13,12 +13,12 @@ use slotline::array::{AnyArray, Array};
 use slotline::dataset::from_fn;
 use slotline::loader::Warning;
 
-/// What comes on top of the ceiling: the stacks of a few threads as far as they are used, code that is run for the
-/// first time, and what the allocator keeps.
+/// The memory allowed in addition to the ceiling, in bytes: the used part of a few stacks, code that runs for the first time, and
+/// what the allocator keeps.
 const ON_TOP: usize = 6 << 20;
 
 #[test]
-fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
+fn a_loader_takes_its_ceiling_at_once_and_no_more_later() {
     for (workers, timeout) in [(0, Duration::ZERO), (2, Duration::ZERO), (2, support::LONG)] {
         let dataset = from_fn(1_000, |index, _| Ok([index as f32; 25_000]));
         let before = status("VmRSS");
@@ -26,11 +26,11 @@ fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
         let mut loader = builder.timeout(timeout).build().unwrap();
         let ceiling = loader.memory_ceiling();
         assert!(ceiling >= loader.depth() * 80 * 100_000);
-        let there = || status("VmRSS") - before + ON_TOP >= ceiling;
-        // Workers touch the rest by themselves, but not while a timeout runs.
-        assert!(workers > 0 && timeout.is_zero() || there(), "all is there before the first batch");
+        let is_touched = || status("VmRSS") - before + ON_TOP >= ceiling;
+        // Workers touch the rest of the memory themselves, but not with a timeout.
+        assert!(workers > 0 && timeout.is_zero() || is_touched(), "not all memory was touched before the first batch");
         let begun = Instant::now();
-        while !there() {
+        while !is_touched() {
             assert!(begun.elapsed() < support::LONG, "not all of {ceiling} bytes was touched");
             std::thread::yield_now();
         }
@@ -47,7 +47,7 @@ fn a_loader_takes_what_it_says_at_once_and_no_more_later() {
 }
 
 #[test]
-#[ignore = "the next test runs it, in processes of their own"]
+#[ignore = "another test runs it in separate processes"]
 fn child() {
     let Some(limit) = limit_locks() else { return };
     let dataset = || from_fn(100, |index, _| Ok([index as f32; 1_000]));
@@ -70,7 +70,7 @@ fn child() {
     println!("{}", is_done(limit));
 }
 
-/// Two arrays of two pages each, so that a limit may allow for one of them.
+/// Pins two arrays of two pages each. A limit may allow only one of them.
 fn pin_arrays(limit: u64) {
     let arrays: [AnyArray; 2] = [
         Array::new(vec![1.0_f64; 1_000], &[1_000]).unwrap().into(),
@@ -95,6 +95,6 @@ fn pin_arrays(limit: u64) {
 }
 
 #[test]
-fn memory_that_cannot_be_locked_is_a_warning_that_names_the_limit() {
+fn memory_that_cannot_be_locked_gives_a_warning() {
     run_children([0, 8_192, 4 << 20]);
 }

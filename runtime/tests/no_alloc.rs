@@ -1,5 +1,5 @@
-//! Law 4: after the first lap of the ring a loader allocates nothing, on any thread. Alone in its process, as it counts
-//! every allocation there is.
+//! Law 4: after the first lap of the ring, a loader does not allocate on any thread. This test has its own process, because it
+//! counts all allocations.
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -14,7 +14,7 @@ use slotline::sampler::RandomSampler;
 use slotline::{BoxError, Loader};
 use support::{How, OneByOne, prefetch};
 
-/// Rows of one array, and numbers; the random ones show that those allocate nothing either.
+/// Rows of an array, the index, and a random number, which shows that random numbers do not allocate either.
 struct Data(Vec<[f32; 16]>);
 
 impl Dataset for Data {
@@ -31,7 +31,7 @@ impl Dataset for Data {
     }
 }
 
-/// Counts the allocations of a pass after its first `depth` batches, and those batches.
+/// Returns the number of allocations after the first `depth` batches of a pass, and the number of batches after them.
 fn allocations(depth: usize, mut pass: impl Iterator) -> (u64, usize) {
     assert_eq!(pass.by_ref().take(depth).count(), depth);
     let before = ALLOCATIONS.load(SeqCst);
@@ -55,9 +55,9 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
                     let (first, rest) = allocations(depth, pass);
                     assert_eq!(first, 0, "{how:?} in_order {in_order} shuffle {shuffle}");
                     let before = ALLOCATIONS.load(SeqCst);
-                    // From the first batch on: even the order is written into the memory of the last one.
+                    // Counts from the first batch on: even the order is written into the memory of the previous order.
                     let whole = loader.epoch().unwrap().map(|b| b.unwrap().tensors().0.len()).sum::<usize>();
-                    // One that is left half-way, and the next, which has to clear that up.
+                    // A pass that is dropped early, and the next one, which has to drain it.
                     assert_eq!(loader.epoch().unwrap().take(7).map(|b| b.unwrap().len()).sum::<usize>(), 7 * 16);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 500);
                     let later = ALLOCATIONS.load(SeqCst) - before;
@@ -80,20 +80,20 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
         assert_eq!((counted, rest), (0, 500 - depth), "collate with {workers} workers");
     }
     assert!(batches > 20_000);
-    lanes_and_feeds();
-    // The counter counts.
+    other_loaders();
+    // Checks the counter itself.
     let before = ALLOCATIONS.load(SeqCst);
     drop(std::hint::black_box(vec![1_u8; 100]));
     assert_eq!(ALLOCATIONS.load(SeqCst), before + 1);
 }
 
-/// The other kinds of loaders; called by the one test there is, as nothing else may run meanwhile.
-fn lanes_and_feeds() {
+/// Checks the other kinds of loaders. The only test of this program calls it, because nothing else may run at the same time.
+fn other_loaders() {
     let data = || Data((0..2_000).map(|i| [i as f32; 16]).collect());
     for (workers, in_order) in [(0, true), (1, true), (2, true), (2, false), (4, false)] {
         let map = || prefetch(Loader::builder(data()), workers, 2).in_order(in_order).seed(3);
-        /// Counts in a pass after the first lap, and then in whole ones, one after another that was left half-way. To begin a
-        /// pass, a user's iterator is boxed.
+        /// Counts in a pass after the first lap, and then in three passes, the second of which is dropped early. Beginning a pass
+        /// boxes a user's iterator.
         macro_rules! check {
             ($loader:expr, $batches:expr, $boxes:expr) => {{
                 let mut loader = $loader;

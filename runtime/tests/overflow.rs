@@ -1,5 +1,6 @@
-//! Packed samples that find no room in their batch, where that is no error: what becomes of them is right, counted and
-//! freed. Alone in its process, as it looks at every allocation there is.
+//! Packed samples that exceed the room of their batch and spill to the heap: they are delivered correctly, counted and freed.
+//!
+//! These tests have their own process, because they observe all allocations.
 
 mod support;
 #[path = "support/warnings.rs"]
@@ -17,15 +18,15 @@ use slotline::{Batch, BoxError, Loader, WorkerInfo};
 use support::dawdle;
 use warnings::Warnings;
 
-/// What tensors are aligned to, in slots and on the heap. Nothing else in these tests is aligned so.
+/// The alignment of tensors, in slots and on the heap, in bytes. Nothing else in these tests has this alignment.
 const ALIGN: usize = 256;
-/// Bytes on the heap that are aligned so, and whether there are any more to be had.
+/// The bytes on the heap with this alignment, and whether to refuse further allocations of them.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static REFUSE: AtomicBool = AtomicBool::new(false);
 
 struct Watched;
 
-// SAFETY: all is left to the system's allocator, or refused.
+// SAFETY: Each call is forwarded to the system's allocator, or fails by returning null, as `GlobalAlloc` permits.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() == ALIGN {
@@ -34,7 +35,7 @@ unsafe impl GlobalAlloc for Watched {
             }
             LIVE.fetch_add(layout.size(), SeqCst);
         }
-        // SAFETY: the caller's word.
+        // SAFETY: The caller upholds the contract of `GlobalAlloc::alloc`, which is also that of `System.alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -42,7 +43,7 @@ unsafe impl GlobalAlloc for Watched {
         if layout.align() == ALIGN {
             LIVE.fetch_sub(layout.size(), SeqCst);
         }
-        // SAFETY: the caller's word.
+        // SAFETY: The caller upholds the contract of `GlobalAlloc::dealloc`, and `System.alloc` allocated `place`.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -50,25 +51,25 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// One test at a time.
+/// Locked while a test runs, so that the tests run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a test alone, and sees that nothing is left of it.
+/// Runs a test while no other one runs, and checks that it frees all its memory.
 fn alone(test: impl FnOnce()) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(LIVE.load(SeqCst), 0);
     test();
-    assert_eq!(LIVE.load(SeqCst), 0, "all memory was freed");
+    assert_eq!(LIVE.load(SeqCst), 0, "not all memory was freed");
 }
 
-/// Runs of these lengths, in batches with this room for each; those of length 99 fail.
+/// A dataset of runs of these lengths, in batches with room for `room` items per run. Runs of length 99 fail.
 #[derive(Clone, Debug)]
 struct Runs {
     lengths: Vec<usize>,
     room: usize,
 }
 
-/// Numbers that say whose they are, pairs of them, a text, and what they are padded.
+/// A run of numbers, the index, a run of pairs, a text, and a ragged field, which is padded.
 type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f64>, PackedText<'a>, Ragged<'a, u8>);
 type Schema = Sample<'static>;
 
@@ -111,7 +112,7 @@ impl Runs {
         Ok((Packed::new(numbers, self.room), index as i64, pairs, text, Ragged::new(&[1, 2, 3][..index % 4], 3)))
     }
 
-    /// Bytes on the heap, and batches with some, of these batches, of at most `rows`.
+    /// Returns how many of these batches, of at most `rows` rows, spill, and the number of bytes that they spill.
     fn spilled<'a>(&self, batches: impl IntoIterator<Item = &'a [usize]>, rows: usize) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
         for batch in batches {
@@ -129,7 +130,7 @@ impl Runs {
         (count, bytes)
     }
 
-    /// Compares every field with what a plain loop makes of the batch's indices.
+    /// Compares every field with the data of the batch's indices.
     #[track_caller]
     fn check(&self, batch: &Batch<Schema>) {
         let (numbers, whose, pairs, texts, padded) = batch.tensors();
@@ -182,7 +183,7 @@ impl IterableDataset for Runs {
     }
 }
 
-/// A pass: the batches as they came, by the samples' indices; a batch that failed counts as none.
+/// Runs a pass, checks each batch, and returns the indices in each batch that did not fail, in the order of delivery.
 macro_rules! pass {
     ($loader:expr, $data:expr) => {{
         let data: &Runs = &$data;
@@ -202,14 +203,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_spills_is_delivered_as_any_other_batch_whoever_fills_it(
+    fn batches_that_spill_are_delivered_like_any_other(
         lengths in prop::collection::vec(prop_oneof![4 => 0_usize..12, 1 => 12_usize..60, 1 => Just(99)], 1..60),
         room in 0_usize..12,
         batch_size in 1_usize..9,
         workers in 0_usize..4,
     ) {
         let mut data = Runs { lengths, room };
-        // One that can be read shows the fields.
+        // The first sample must be good, since `build` reads it for the fields.
         data.lengths[0] %= 99;
         let rows = batch_size.min(data.lengths.len());
         alone(|| {
@@ -237,7 +238,7 @@ proptest! {
 }
 
 #[test]
-fn a_sample_that_is_not_batched_spills_too() {
+fn unbatched_samples_spill_too() {
     alone(|| {
         let data = Runs { lengths: vec![1, 5, 2, 50, 0, 3], room: 2 };
         let builder = Loader::builder(data.clone()).batch_size(None).on_overflow(Overflow::Spill);
@@ -253,9 +254,9 @@ fn a_sample_that_is_not_batched_spills_too() {
 }
 
 #[test]
-fn a_spill_lives_as_long_as_its_batch_or_until_its_slot_is_filled_again() {
+fn a_spill_lives_as_long_as_its_batch_or_until_a_refill() {
     alone(|| {
-        // Every second batch spills, and there are two slots: one of them always gets these.
+        // Every second batch spills, and there are two slots, so all of them go to the same slot.
         let data = Runs { lengths: (0..40).map(|i| if i % 20 < 10 { 1 } else { 30 }).collect(), room: 4 };
         let builder = Loader::builder(data.clone()).batch_size(10).on_overflow(Overflow::Spill);
         let mut loader = builder.build().unwrap();
@@ -266,7 +267,7 @@ fn a_spill_lives_as_long_as_its_batch_or_until_its_slot_is_filled_again() {
         drop(small);
         let large = pass.next().unwrap().unwrap();
         let live = LIVE.load(SeqCst);
-        // 300 numbers and 150 pairs, with less than half as many again to spare.
+        // 300 numbers and 150 pairs, with less than half as much spare capacity.
         assert!((3_600..3_600 * 3 / 2 + 3 * ALIGN).contains(&live), "{live}");
         assert_eq!(pass.next().unwrap().unwrap().len(), 10);
         drop(pass);
@@ -293,7 +294,7 @@ fn a_spill_lives_as_long_as_its_batch_or_until_its_slot_is_filled_again() {
 }
 
 #[test]
-fn without_being_asked_for_it_overflow_stays_an_error_and_nothing_comes_from_the_heap() {
+fn by_default_an_overflow_is_an_error_and_nothing_spills() {
     alone(|| {
         let data = Runs { lengths: vec![3, 9, 1, 1], room: 4 };
         let mut loader = Loader::builder(data).batch_size(2).build().unwrap();
@@ -307,7 +308,7 @@ fn without_being_asked_for_it_overflow_stays_an_error_and_nothing_comes_from_the
 }
 
 #[test]
-fn memory_that_is_not_to_be_had_is_an_error_of_the_sample_and_the_next_batch_comes() {
+fn a_failed_spill_allocation_fails_only_its_batch() {
     alone(|| {
         let data = Runs { lengths: vec![3, 9, 3, 10, 1, 2, 40, 1], room: 4 };
         let mut loader = Loader::builder(data.clone()).batch_size(2).on_overflow(Overflow::Spill).build().unwrap();
@@ -325,7 +326,7 @@ fn memory_that_is_not_to_be_had_is_an_error_of_the_sample_and_the_next_batch_com
 }
 
 #[test]
-fn a_pass_left_half_way_leaves_nothing_of_its_spills_behind() {
+fn a_pass_dropped_early_frees_its_spills() {
     alone(|| {
         for workers in [0, 2] {
             let data = Runs { lengths: (0..200).map(|i| i % 59).collect(), room: 3 };
@@ -341,10 +342,10 @@ fn a_pass_left_half_way_leaves_nothing_of_its_spills_behind() {
 }
 
 #[test]
-fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
+fn the_first_spill_is_logged_with_the_room_it_needed() {
     alone(|| {
-        let said = Warnings::default();
-        tracing::subscriber::with_default(said.clone(), || {
+        let logged = Warnings::default();
+        tracing::subscriber::with_default(logged.clone(), || {
             let tokens = from_fn(9, |index, _| Ok(Packed::new(&NUMBERS[..if index < 3 { 2 } else { 7 }], 4)));
             let mut loader = Loader::builder(tokens).batch_size(3).on_overflow(Overflow::Spill).build().unwrap();
             for _ in 0..2 {
@@ -352,8 +353,8 @@ fn the_first_spill_of_a_loader_is_said_with_the_room_it_would_have_taken() {
             }
             assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes), (4, 4 * 21 * 4));
         });
-        let said = said.take();
-        let [warning] = &said[..] else { panic!("{said:?}") };
+        let logged = logged.take();
+        let [warning] = &logged[..] else { panic!("{logged:?}") };
         let start = "field 0: u32 packed [4]: batch 1 has 21 items, more than it has room for";
         assert!(warning.starts_with(start) && warning.contains("declare room for 7 per sample"), "{warning}");
     });

@@ -1,5 +1,5 @@
-//! Law 4: what a loader keeps in memory over a long pass is what it says, and a stated constant. Each case runs in a process
-//! of its own, whose memory is nothing but the loader's.
+//! Law 4: over a long pass a loader keeps no more memory than it states, plus a documented constant. Each case runs in a separate
+//! process that contains only the loader.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -11,15 +11,15 @@ use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
 use support::OneByOne;
 
-/// What comes on top of the ceiling, as `Loader::memory_ceiling` says: of any loader, and for each worker.
+/// The memory in addition to the ceiling that `Loader::memory_ceiling` documents, in bytes: for each loader, and for each worker.
 const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
 
-/// Samples in the dataset, and in a batch.
+/// The number of samples in the dataset and in a batch.
 const LEN: usize = 30_000;
 const ROWS: usize = 64;
 
-/// Bytes of memory that this process has now, but for its code: the system maps up to 16 pages of that at a time, and how
-/// many they are in a debug build depends on where the linker put which function. The cheaper figures of
+/// Returns the anonymous memory of this process in bytes. This excludes the code, since the system maps up to 16 pages of code at a
+/// time, and in a debug build their number depends on where the linker put each function. The cheaper figures in
 /// `/proc/self/status` are off by some pages for each core.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
@@ -27,12 +27,12 @@ fn resident() -> usize {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
 }
 
-/// How long a sample is, up to 999: no two batches have as much.
+/// Returns the length of a sample, at most 999. Batches have different total lengths.
 fn length(index: usize) -> usize {
     index.wrapping_mul(2_654_435_761) % 1_000
 }
 
-/// What all samples are made of.
+/// The data of all samples.
 static NUMBERS: [f32; 1_000] = [0.5; 1_000];
 
 /// A dataset that takes no memory.
@@ -58,14 +58,14 @@ macro_rules! dataset {
 
 dataset!(Fixed, ([f32; 500], i64), |index| ([index as f32; 500], index as i64));
 dataset!(Padded, (Ragged<'a, f32>, i64), |index| (Ragged::new(&NUMBERS[..length(index)], 1_000), index as i64));
-// A batch has 500 per sample in the mean, and none as much as half more.
+// A batch has a mean of 500 items per sample, and never as many as 750.
 dataset!(PackedRuns, (Packed<'a, f32>, i64), |index| (Packed::new(&NUMBERS[..length(index)], 750), index as i64));
 
-/// Set in the child process: the case, the workers, and the limit or 0.
+/// The environment variable that is set in the child process: the case, the number of workers, and the memory limit or 0.
 const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
 const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
 
-/// Takes three passes, looks at the memory all the while, and prints the most that there was and the ceiling.
+/// Runs three passes, measures the memory during them, and prints the maximum and the ceiling.
 macro_rules! run {
     ($builder:expr, $workers:expr, $limit:expr) => {{
         let builder = $builder.batch_size(ROWS).num_workers($workers);
@@ -92,7 +92,7 @@ macro_rules! run {
 }
 
 #[test]
-#[ignore = "the next test runs it, in processes of their own"]
+#[ignore = "another test runs it in separate processes"]
 fn child() {
     let Ok(text) = std::env::var(CHILD) else { return };
     let [case, workers, limit] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
@@ -107,7 +107,7 @@ fn child() {
     }
 }
 
-/// What a loader took in a process of its own, and its ceiling.
+/// Runs a case in a separate process, and returns the memory that the loader took and its ceiling.
 fn took(case: &str, workers: usize, limit: usize) -> (usize, usize) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let command = command.args(["--exact", "child", "--ignored", "--nocapture"]);
@@ -120,17 +120,17 @@ fn took(case: &str, workers: usize, limit: usize) -> (usize, usize) {
 }
 
 #[test]
-fn over_long_passes_a_loader_keeps_below_its_ceiling_and_the_stated_constant() {
+fn long_passes_stay_within_the_ceiling_plus_a_constant() {
     for (case, workers) in CASES.into_iter().flat_map(|case| [(case, 0), (case, 3)]) {
         let free = took(case, workers, 0);
-        // Without workers there is nothing to be loaded less far ahead.
+        // Without workers there is no prefetching that a limit could reduce.
         let limit = if workers > 0 { free.1 / 4 * 3 } else { free.1 };
         let limited = took(case, workers, limit);
         assert!(limited.1 <= limit, "{case}: {limited:?} with a limit of {limit}");
         for (took, ceiling) in [free, limited] {
             let most = ceiling + ON_TOP[0] + workers * ON_TOP[1];
-            assert!(took <= most, "{case}, {workers} workers: {took}, and the ceiling is {ceiling}");
-            assert!(took > ceiling / 2, "{case}: only {took} of {ceiling} were seen");
+            assert!(took <= most, "{case}, {workers} workers: took {took} with a ceiling of {ceiling}");
+            assert!(took > ceiling / 2, "{case}: only {took} bytes of {ceiling} were measured");
         }
     }
 }

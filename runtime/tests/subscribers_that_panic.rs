@@ -1,11 +1,11 @@
-//! Law 5 for subscribers of `tracing`, which are code of the user's in every thread of a loader.
+//! Law 5 for subscribers of `tracing`, which are user code in every thread of a loader.
 //!
 //! | where it panics | outcome |
 //! |---|---|
-//! | at the span `fill`, in a worker or in a caller that loads | the batch is an error that says so, and the next one comes |
-//! | at the spans `wait` and `pass`, and at messages | nothing: the panic hook has said it |
+//! | at the span `fill`, in a worker or in a caller that loads | the batch is an error with the panic, and the next is delivered |
+//! | at the spans `wait` and `pass`, and at messages | nothing: the panic hook has reported it |
 //!
-//! The subscriber is that of the whole process, so each test has it to itself.
+//! The subscriber is global, so the tests run one at a time.
 
 mod support;
 
@@ -24,7 +24,7 @@ use support::{LONG, Latch, OneByOne, items};
 use tracing::span;
 use tracing::subscriber::Interest;
 
-/// What is asked of a subscriber.
+/// The calls of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Enabled,
@@ -36,18 +36,18 @@ enum Call {
     Event,
 }
 
-/// Where the subscriber panics, how often at most, and how often it has.
+/// The span or message and the call at which the subscriber panics, and how many panics are left.
 static TARGET: Mutex<Option<(&str, Call, usize)>> = Mutex::new(None);
 
 thread_local! {
-    /// Where it panics once, in this thread.
+    /// The span and the call at which the subscriber panics once in this thread.
     static HERE: Cell<Option<(&'static str, Call)>> = const { Cell::new(None) };
 }
 
-/// The names of spans, by their id.
+/// The names of the spans, by id.
 const SPANS: [&str; 4] = ["", "pass", "fill", "wait"];
 
-fn strike(at: &str, call: Call) {
+fn panic_at(at: &str, call: Call) {
     if HERE.get() == Some((at, call)) {
         HERE.set(None);
         resume_unwind(Box::new(format!("{call:?} of {at}, here")));
@@ -59,31 +59,31 @@ fn strike(at: &str, call: Call) {
     {
         *left -= 1;
         drop(target);
-        // Without a word to the panic hook.
+        // Does not call the panic hook.
         resume_unwind(Box::new(format!("{call:?} of {at}")));
     }
 }
 
-struct Rude;
+struct PanickingSubscriber;
 
-impl Rude {
+impl PanickingSubscriber {
     fn at(id: &span::Id, call: Call) {
-        strike(SPANS[id.into_u64() as usize], call);
+        panic_at(SPANS[id.into_u64() as usize], call);
     }
 }
 
-impl tracing::Subscriber for Rude {
+impl tracing::Subscriber for PanickingSubscriber {
     fn register_callsite(&self, _: &'static tracing::Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
 
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        strike(if metadata.is_event() { "message" } else { metadata.name() }, Call::Enabled);
+        panic_at(if metadata.is_event() { "message" } else { metadata.name() }, Call::Enabled);
         true
     }
 
     fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
-        strike(span.metadata().name(), Call::New);
+        panic_at(span.metadata().name(), Call::New);
         let id = SPANS.iter().position(|&name| name == span.metadata().name());
         span::Id::from_u64(id.unwrap_or(0).max(1) as u64)
     }
@@ -95,7 +95,7 @@ impl tracing::Subscriber for Rude {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
-        strike("message", Call::Event);
+        panic_at("message", Call::Event);
     }
 
     fn enter(&self, id: &span::Id) {
@@ -112,26 +112,26 @@ impl tracing::Subscriber for Rude {
     }
 }
 
-/// The subscriber, for one test at a time.
+/// Installs the subscriber, and gives one test at a time access to it.
 fn subscriber() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     static SET: OnceLock<()> = OnceLock::new();
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    SET.get_or_init(|| tracing::subscriber::set_global_default(Rude).unwrap());
+    SET.get_or_init(|| tracing::subscriber::set_global_default(PanickingSubscriber).unwrap());
     guard
 }
 
-/// Has the subscriber panic there so many times from now on; gives how often it has not.
+/// Sets where and how often the subscriber panics from now on. Returns how many panics of the previous target are left.
 fn aim(target: Option<(&'static str, Call, usize)>) -> usize {
     std::mem::replace(&mut *TARGET.lock().unwrap(), target).map_or(0, |(_, _, left)| left)
 }
 
-/// Runs it on a thread of its own, as it may hang.
+/// Runs a function on a separate thread, and panics if it hangs.
 fn within<T: Send + 'static>(what: String, run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (said, hear) = mpsc::channel();
-    let runner = std::thread::spawn(move || said.send(run()));
-    match hear.recv_timeout(LONG / 4) {
-        Ok(said) => said,
+    let (sender, results) = mpsc::channel();
+    let runner = std::thread::spawn(move || sender.send(run()));
+    match results.recv_timeout(LONG / 4) {
+        Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what} hangs"),
         Err(_) => panic!("{what} panicked: {:?}", runner.join().map(|_| ()).unwrap_err().downcast_ref::<String>()),
     }
@@ -140,15 +140,16 @@ fn within<T: Send + 'static>(what: String, run: impl FnOnce() -> T + Send + 'sta
 const LEN: usize = 12;
 const ROWS: usize = 3;
 
-/// The numbers of the samples of each batch of a pass, or its error.
+/// Returns the samples of each batch of a pass, or the batch's error.
 fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     let pass = loader.epoch().unwrap().map(|batch| batch.map(numbers));
-    // An endless pass is cut short.
+    // Limits a pass that would never end.
     pass.take(100).collect()
 }
 
-/// A pass with the subscriber aimed at `name`, and one without. What an error replaces is missing, and nothing else.
+/// Runs a pass while the subscriber panics at `target`, and one while it does not. Only samples of batches with an error may be
+/// missing.
 fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&'static str, Call, usize)) {
     aim(Some(target));
     let mut loader = build();
@@ -160,7 +161,7 @@ fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&
             Ok(indices) => assert!(!indices.is_empty() && indices.len() <= ROWS),
             Err(Error::Panic { index, position, task: of, by, message }) => {
                 assert_eq!(*message, format!("{:?} of {}", target.1, target.0));
-                assert_eq!((*of, *index), (task, *position), "in order, and no sample out of order");
+                assert_eq!((*of, *index), (task, *position), "the errors must be in order");
                 assert!(*by == By::Consumer || matches!(by, By::Worker(id) if *id < workers), "{by}");
                 errors += 1;
             }
@@ -168,7 +169,7 @@ fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&
         }
     }
     if target.0 == "fill" {
-        // A batch of parts, or a span that fails in two ways, is one error for several panics.
+        // Several panics in the parts of a batch, or in one span, are one error.
         assert!((1..=hits).contains(&errors), "{errors} errors of {hits} panics");
     } else {
         assert_eq!(errors, 0);
@@ -176,14 +177,14 @@ fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&
     let mut samples: Vec<_> = got.iter().flatten().flatten().copied().collect();
     samples.sort_unstable();
     samples.dedup();
-    assert!(samples.len() + errors * ROWS >= LEN, "nothing is missing without an error: {got:?}");
-    let mut calm: Vec<_> = pass(&mut loader).into_iter().flat_map(Result::unwrap).collect();
-    calm.sort_unstable();
-    assert!(calm.into_iter().eq(0..LEN as i64), "the next pass is whole");
+    assert!(samples.len() + errors * ROWS >= LEN, "samples are missing without an error: {got:?}");
+    let mut next_pass: Vec<_> = pass(&mut loader).into_iter().flat_map(Result::unwrap).collect();
+    next_pass.sort_unstable();
+    assert!(next_pass.into_iter().eq(0..LEN as i64), "the next pass must be whole");
 }
 
 #[test]
-fn a_subscriber_that_panics_at_a_span_fails_the_batch_that_it_was_filled_in_and_nothing_else() {
+fn a_panic_at_a_span_fails_at_most_the_batch_being_filled() {
     let _subscriber = subscriber();
     let data = || items(LEN, |_, _| Ok(()));
     for name in ["fill", "wait", "pass"] {
@@ -208,7 +209,7 @@ fn a_subscriber_that_panics_at_a_span_fails_the_batch_that_it_was_filled_in_and_
                         let builder = Loader::builder(data()).batch_size(ROWS).num_workers(workers);
                         check(|| builder.sampler_iter(|| 0..LEN).build().unwrap(), workers, target);
                     });
-                    within(format!("{what}, dealt"), move || {
+                    within(format!("{what}, round_robin"), move || {
                         let builder = Loader::builder(data()).batch_size(ROWS).num_workers(workers);
                         check(|| builder.round_robin(true).build().unwrap(), workers, target);
                     });
@@ -222,9 +223,9 @@ fn a_subscriber_that_panics_at_a_span_fails_the_batch_that_it_was_filled_in_and_
     }
 }
 
-/// The part of a batch that is bad already, and another part that a subscriber has fail, leave nothing behind in the slot.
+/// In one batch, a sample of one part fails, and the subscriber panics in another part. The slot must not keep either failure.
 #[test]
-fn a_slot_keeps_nothing_of_what_went_wrong_there_for_its_next_batch() {
+fn a_failed_slot_leaves_nothing_for_its_next_batch() {
     let _subscriber = subscriber();
     within("a slot".to_owned(), || {
         let done = AtomicBool::new(false);
@@ -232,7 +233,7 @@ fn a_slot_keeps_nothing_of_what_went_wrong_there_for_its_next_batch() {
             _ if cx.worker().is_none() => Ok(()),
             0 if !done.swap(true, SeqCst) => Err("zero".into()),
             1 => {
-                // The span of this very claim.
+                // Panics at the span of this claim.
                 HERE.set(Some(("fill", Call::Record)));
                 Ok(())
             }
@@ -247,7 +248,7 @@ fn a_slot_keeps_nothing_of_what_went_wrong_there_for_its_next_batch() {
 }
 
 #[test]
-fn a_subscriber_that_panics_at_messages_stops_nothing() {
+fn a_panic_at_a_message_has_no_effect() {
     let _subscriber = subscriber();
     for call in [Call::Enabled, Call::Event] {
         for workers in [0, 1, 99] {
@@ -255,19 +256,19 @@ fn a_subscriber_that_panics_at_messages_stops_nothing() {
                 aim(Some(("message", call, 1000)));
                 let bad = |index, _: &mut _| if index % 5 == 0 { Err("five".into()) } else { Ok(()) };
                 let skip = OnError::Skip(Budget::Samples(LEN));
-                // So many workers are warned of when the loader is built, and bad samples when they are met.
+                // There are messages about 99 workers when the loader is built, and about each bad sample.
                 let builder = Loader::builder(items(LEN, bad)).batch_size(ROWS).num_workers(workers).on_error(skip);
                 let mut loader = builder.build().unwrap();
                 let rows: usize = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum();
                 assert_eq!((rows, loader.stats().bad_samples), (LEN - 3, 3));
-                assert!(aim(None) < 1000, "there was a message");
+                assert!(aim(None) < 1000, "there was no message");
             });
         }
     }
 }
 
 #[test]
-fn a_sampler_whose_warning_panics_draws_the_same() {
+fn a_sampler_whose_warning_panics_draws_the_same_order() {
     let _subscriber = subscriber();
     let run = || {
         let sampler = DistributedSampler::new(LEN, 1, 0).unwrap();
@@ -283,12 +284,12 @@ fn a_sampler_whose_warning_panics_draws_the_same() {
         let expected = run();
         aim(Some(("message", Call::Event, 1000)));
         assert_eq!(run(), expected);
-        assert!(aim(None) < 1000, "there was a message");
+        assert!(aim(None) < 1000, "there was no message");
     });
 }
 
 #[test]
-fn a_watchdog_whose_messages_panic_goes_on() {
+fn a_watchdog_whose_messages_panic_continues() {
     let _subscriber = subscriber();
     within("the watchdog".to_owned(), || {
         let latches = [Latch::default(), Latch::default()];

@@ -1,4 +1,4 @@
-//! Verdicts on loops whose bottleneck was planted: each must name it. The bottlenecks take many times what all else takes.
+//! Verdicts on loops with a known bottleneck: each verdict must name it. A bottleneck takes many times as long as everything else.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{LONG, Latch};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A number that sleeps where it is told to.
+/// A number that sleeps while it is written, for `reads` inside of `reading` and then for `writes`.
 struct Sleepy {
     value: i64,
     writes: Duration,
@@ -40,7 +40,7 @@ impl Sample for Sleepy {
     }
 }
 
-/// `len` numbers; what `pause` says of an index passes before it is there.
+/// Returns a dataset of `len` numbers, in which reading an index takes the time that `pause` returns.
 fn numbers(len: usize, pause: impl Fn(usize) -> Duration + Send + Sync + 'static) -> impl Dataset {
     from_fn(len, move |index, _| {
         let pause = pause(index);
@@ -51,7 +51,7 @@ fn numbers(len: usize, pause: impl Fn(usize) -> Duration + Send + Sync + 'static
     })
 }
 
-/// A whole pass, in shared and in dealt batches, with nothing done between batches.
+/// Runs a pass with a shared ring and one with `round_robin`, without work between batches, and checks their statistics.
 fn passes(dataset: impl Fn() -> (usize, Box<dyn Fn(usize) -> Sleepy + Send + Sync>), check: impl Fn(&Stats)) {
     for workers in [0, 1, 2] {
         let build = || {
@@ -68,7 +68,7 @@ fn passes(dataset: impl Fn() -> (usize, Box<dyn Fn(usize) -> Sleepy + Send + Syn
 }
 
 #[test]
-fn a_slow_read_is_reading() {
+fn a_slow_read_gives_the_verdict_reading() {
     passes(
         || {
             let get = |index| {
@@ -82,7 +82,7 @@ fn a_slow_read_is_reading() {
 }
 
 #[test]
-fn a_slow_write_is_writing_unless_it_says_that_it_reads() {
+fn a_slow_write_gives_the_verdict_writing() {
     passes(
         || (48, Box::new(|i| Sleepy { value: i as i64, writes: 2 * MILLISECOND, reads: Duration::ZERO })),
         |stats| assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict()),
@@ -94,7 +94,7 @@ fn a_slow_write_is_writing_unless_it_says_that_it_reads() {
 }
 
 #[test]
-fn a_slow_collate_function_is_writing() {
+fn a_slow_collate_function_gives_the_verdict_writing() {
     for workers in [0, 2] {
         let builder = Loader::builder(from_fn(60, |index, _| Ok(index as i64))).batch_size(3).num_workers(workers);
         let builder = builder.collate(|samples| {
@@ -114,7 +114,7 @@ fn a_slow_collate_function_is_writing() {
 }
 
 #[test]
-fn a_slow_loop_is_the_loop() {
+fn a_slow_loop_gives_the_verdict_loop() {
     for workers in [0, 1, 2] {
         let mut loader =
             Loader::builder(numbers(320, |_| Duration::ZERO)).batch_size(8).num_workers(workers).build().unwrap();
@@ -125,7 +125,7 @@ fn a_slow_loop_is_the_loop() {
 }
 
 #[test]
-fn few_slow_samples_are_found_however_quick_the_others_are() {
+fn a_few_slow_samples_among_fast_ones_are_found() {
     for (workers, batch_size) in [(0, 1), (0, 8), (1, 1), (1, 8), (2, 1), (2, 8), (2, 64)] {
         let is_slow = |index: usize| index % 67 == 66;
         let pause = move |index| if is_slow(index) { 20 * MILLISECOND } else { Duration::ZERO };
@@ -137,14 +137,14 @@ fn few_slow_samples_are_found_however_quick_the_others_are() {
         assert!(matches!(verdict, Verdict::Reading(_) | Verdict::SlowSamples { .. }), "{verdict} {stats:?}");
         assert!(workers > 0 || matches!(verdict, Verdict::Reading(_)), "{verdict} {stats:?}");
         assert!(stats.slowest.iter().any(|slow| slow.samples == 1 && is_slow(slow.index)), "{stats:?}");
-        // All of them together take what they take.
+        // The sum of the times includes that of the slow samples.
         let busy: Duration = stats.workers.iter().chain([&stats.consumer]).map(|thread| thread.busy()).sum();
         assert!(busy >= 29 * 20 * MILLISECOND / 2, "{stats:?}");
     }
 }
 
 #[test]
-fn few_slow_samples_of_a_stream_are_found_too() {
+fn a_few_slow_samples_of_a_stream_are_found() {
     for workers in [0, 1] {
         let stream = iter_fn(|_| {
             Ok((0..2000_i64).map(|number| {
@@ -163,7 +163,7 @@ fn few_slow_samples_of_a_stream_are_found_too() {
 }
 
 #[test]
-fn a_single_slow_sample_is_among_the_slowest_alone_or_with_those_that_were_read_with_it() {
+fn a_single_slow_sample_or_its_claim_is_the_slowest() {
     for (workers, batch_size) in [(0, 1), (0, 64), (1, 1), (1, 64), (2, 64)] {
         let pause = |index| if index == 700 { 400 * MILLISECOND } else { Duration::ZERO };
         let mut loader =
@@ -172,7 +172,7 @@ fn a_single_slow_sample_is_among_the_slowest_alone_or_with_those_that_were_read_
         let stats = loader.stats();
         let slow = stats.slowest[0];
         assert!(slow.time >= 400 * MILLISECOND, "{stats:?}");
-        // The last one of its claim.
+        // A claim of several samples is timed as one.
         let place = 700 % batch_size;
         let claim = 700 - place..700 - place + batch_size;
         assert!(if slow.samples == 1 { slow.index == 700 } else { claim.contains(&slow.index) }, "{stats:?}");
@@ -181,7 +181,7 @@ fn a_single_slow_sample_is_among_the_slowest_alone_or_with_those_that_were_read_
 }
 
 #[test]
-fn a_worker_with_more_to_do_than_the_others_is_named() {
+fn an_overloaded_worker_is_named() {
     let pause = |index| if index % 2 == 1 { 5 * MILLISECOND } else { Duration::ZERO };
     let mut loader = Loader::builder(numbers(80, pause)).num_workers(2).round_robin(true).build().unwrap();
     loader.epoch().unwrap().for_each(drop);
@@ -203,10 +203,10 @@ fn a_worker_with_more_to_do_than_the_others_is_named() {
     assert!(matches!(stats.verdict(), Verdict::Uneven { worker: 0, .. }), "{} {stats:?}", stats.verdict());
 }
 
-/// A sampler whose order takes long to draw.
-struct Thorough(SequentialSampler);
+/// A sampler that is slow to draw an order.
+struct SlowSampler(SequentialSampler);
 
-impl Sampler for Thorough {
+impl Sampler for SlowSampler {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -226,10 +226,10 @@ impl Sampler for Thorough {
 }
 
 #[test]
-fn a_sampler_that_draws_for_long_is_found_before_the_pass_and_within_it() {
+fn a_slow_sampler_is_found_before_and_during_a_pass() {
     for workers in [0, 2] {
         let builder = Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
-        let mut loader = builder.sampler(Thorough(SequentialSampler::new(40))).build().unwrap();
+        let mut loader = builder.sampler(SlowSampler(SequentialSampler::new(40))).build().unwrap();
         loader.epoch().unwrap().for_each(drop);
         let stats = loader.stats();
         assert!(matches!(stats.verdict(), Verdict::Starting { .. }), "{} {stats:?}", stats.verdict());
@@ -243,24 +243,24 @@ fn a_sampler_that_draws_for_long_is_found_before_the_pass_and_within_it() {
     }
 }
 
-/// Waits until the figures are such.
+/// Waits until the statistics satisfy `is_reached`.
 #[track_caller]
-fn until(reader: &StatsReader, such: impl Fn(&Stats) -> bool) {
+fn until(reader: &StatsReader, is_reached: impl Fn(&Stats) -> bool) {
     let begun = std::time::Instant::now();
-    while !such(&reader.stats()) {
+    while !is_reached(&reader.stats()) {
         assert!(begun.elapsed() < LONG, "{:?}", reader.stats());
         sleep(MILLISECOND);
     }
 }
 
 #[test]
-fn any_thread_can_read_the_figures_while_a_pass_waits_and_after_the_loader_is_gone() {
+fn any_thread_can_read_statistics_during_and_after_a_pass() {
     fn check(reader: StatsReader, latch: &Latch, iterate: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(iterate);
             latch.until_waiting(1);
             let clone = reader.clone();
-            // The loop is inside `next`, and time passes there.
+            // The loop waits in `next`, and the statistics include that time.
             until(&clone, |stats| stats.batches == 2 && stats.waiting >= 5 * MILLISECOND);
             let stats = clone.stats();
             assert!(stats.elapsed >= 5 * MILLISECOND && stats.samples == 4, "{stats:?}");
@@ -268,7 +268,7 @@ fn any_thread_can_read_the_figures_while_a_pass_waits_and_after_the_loader_is_go
         });
         let stats = reader.stats();
         assert_eq!((stats.batches, stats.samples), (6, 12));
-        assert_eq!(stats.elapsed, reader.stats().elapsed, "the pass is over");
+        assert_eq!(stats.elapsed, reader.stats().elapsed, "elapsed changed after the pass");
     }
     let dataset = |latch: &Latch| {
         let stuck = latch.clone();

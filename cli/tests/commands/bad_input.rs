@@ -62,7 +62,10 @@ fn bad_files_are_named() {
     fails(&format!("feed idx:{path}/cut"), 1, &["/cut", "expected 11 bytes", "only 9"]);
     fails(&format!("feed idx:{path}/three,{path}/two"), 1, &["/three,", "the first has 3 rows, number 2 has 2"]);
     fails(&format!("order npy:{path}"), 1, &["is a directory"]);
-    assert_eq!(crate::program::stdout(&format!("order idx:{path}/two")), "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n");
+    assert_eq!(
+        crate::program::stdout(&format!("order idx:{path}/two")),
+        "{\"epoch\":0,\"batch\":0,\"indices\":[0,1]}\n"
+    );
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::thread;
 
+use crate::support::datasets::{Drops, field, map, map_loader};
+use crate::support::{Loader, call, options};
 use slotline_ffi::batch::*;
 use slotline_ffi::dlpack::*;
 use slotline_ffi::dtype::*;
@@ -11,8 +13,6 @@ use slotline_ffi::field::SLOTLINE_FIXED;
 use slotline_ffi::options::SLOTLINE_ON_HELD_FAIL;
 use slotline_ffi::sample::*;
 use slotline_ffi::status::*;
-use crate::support::datasets::{Drops, field, map, map_loader};
-use crate::support::{Loader, call, options};
 
 /// A versioned tensor, deleted on drop as an importer would delete it.
 struct Versioned(*mut DLManagedTensorVersioned);

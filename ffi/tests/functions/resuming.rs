@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{Loader, bytes, call, options};
 use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::SLOTLINE_I64;
 use slotline_ffi::field::*;
@@ -16,7 +17,6 @@ use slotline_ffi::sample::*;
 use slotline_ffi::state::*;
 use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
-use crate::support::{Loader, bytes, call, options};
 
 fn state(loader: &Loader) -> Vec<u8> {
     // SAFETY: the loader and the out pointers are valid.

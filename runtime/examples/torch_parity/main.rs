@@ -1,15 +1,14 @@
-//! Checks slotline against answers of the real torch.
+//! Compares slotline's answers with those of PyTorch.
 //!
 //! ```text
-//! cargo run --release --example torch_parity -- runtime/tests/data/torch_vectors.json
+//! cargo run --release --example torch_parity -- runtime/tests/torch/vectors.json
 //! ```
 //!
-//! The file is one JSON object: `torch`, the version that answered, and `cases`, a list of objects. Each has a `kind`,
-//! the arguments of what was called, and torch's answers; `checks` has a type for each kind.
+//! The file is one JSON object with `torch`, the version that answered, and `cases`, a list of objects. Each case has a `kind`, the
+//! arguments of the call, and torch's answers. The module `checks` has a type for each kind.
 //!
-//! Prints each case that fails: its number in the file (from 0), its kind and arguments, what torch said and what
-//! slotline says. The last line is `N passed, M failed`. The exit status is 0 if no case failed, 1 if one did, and 2 if
-//! the file could not be read.
+//! Prints each case that fails: its number in the file (from 0), its kind and arguments, torch's answer and slotline's. The last
+//! line is `N passed, M failed`. The exit status is 0 if all cases passed, 1 if one failed, and 2 if the file could not be read.
 
 mod checks;
 
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks all cases, and says how many failed.
+/// Checks all cases, writes the report, and returns how many failed.
 fn report(vectors: &Vectors, out: &mut impl Write) -> io::Result<usize> {
     writeln!(out, "{} cases, answered by torch {}", vectors.cases.len(), vectors.torch)?;
     let mut failed = 0;
@@ -55,7 +54,7 @@ fn report(vectors: &Vectors, out: &mut impl Write) -> io::Result<usize> {
 }
 
 fn unreadable(message: &str) -> ExitCode {
-    // Nobody is left to tell if even this fails.
+    // If this fails, there is no other place to report to.
     let _ = writeln!(io::stderr(), "{message}");
     ExitCode::from(2)
 }

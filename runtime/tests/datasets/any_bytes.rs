@@ -1,4 +1,4 @@
-//! Whatever the bytes: an array or an error, never a panic, and an array's rows can all be read.
+//! Parsers given arbitrary bytes: they return an array or an error and never panic, and all rows of an array can be read.
 
 use crate::files::{idx, npy, npy_header};
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use slotline::array::AnyArray;
 use slotline::source::{FormatError, parse_idx, parse_npy};
 
-/// Reads every row that has bytes, and checks what all arrays promise.
+/// Reads every row that has bytes, and checks the invariants of arrays.
 fn used(array: Result<AnyArray, FormatError>) {
     match array {
         Ok(array) => {
@@ -26,7 +26,7 @@ fn both(bytes: &[u8]) {
     used(parse_npy(bytes));
 }
 
-/// Changes some bytes, then cuts or lengthens.
+/// Changes some bytes, then truncates or extends them.
 fn mutated(mut bytes: Vec<u8>, changes: &[(prop::sample::Index, u8)], len: prop::sample::Index) -> Vec<u8> {
     for (at, byte) in changes {
         let at = at.index(bytes.len());
@@ -74,7 +74,7 @@ proptest! {
         both(&mutated(npy(descr, "(2, 3)", &[0; 24]), &changes, len));
     }
 
-    /// Texts of the bytes that mean something in a header.
+    /// Texts of the characters that have a meaning in a header.
     #[test]
     fn random_npy_texts(text in r#"[\[\](){}',:"0-9TrueFals_ LxbN\\+.-]{0,60}"#) {
         both(&npy_header(1, &text, &[]));

@@ -1,19 +1,22 @@
-//! Datasets made of other datasets, through a loader: the samples are those of the parts, whatever the workers do.
+//! Datasets made of other datasets, loaded with and without workers: the samples are those of the parts.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use slotline::array::Array;
-use slotline::dataset::{ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, random_split};
+use slotline::dataset::{
+    ConcatDataset, Context, OutOfRange, StackDataset, StackError, Subset, SubsetError, TensorDataset, random_split,
+};
 use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Dataset, Error, Loader};
+
 use crate::support::{Item, dawdle, from_fn, items, pixels};
 
-/// Has every batch of shuffled passes looked at, by no worker and by several, and checks that each index came once.
+/// Passes every batch of shuffled passes to `look`, with and without workers, and checks that each index came once.
 #[track_caller]
 fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)) {
     for (workers, part_size) in [(0, 3), (1, 8), (3, 1), (4, 2)] {
@@ -32,7 +35,7 @@ fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)
     }
 }
 
-/// The items of a batch of which sample `index` must be item `of(index)`.
+/// Asserts that sample `index` of a batch is item `of(index)`.
 #[track_caller]
 fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     let columns = batch.columns();
@@ -42,7 +45,7 @@ fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     assert!(bytes.typed::<u8>().unwrap().as_slice().iter().copied().eq(want.iter().flat_map(|&i| pixels(i)).flatten()));
 }
 
-/// Items of which number `i` is item `first + i`; slow at times.
+/// Returns a dataset whose sample `i` is item `first + i`. Some samples are slow.
 fn from(first: usize, len: usize) -> impl Dataset + for<'a> crate::support::DatasetOf<'a, Item> {
     from_fn(len, move |index, cx| {
         dawdle(index, cx);
@@ -68,12 +71,12 @@ fn the_parts_of_a_split_have_the_samples_of_the_whole() {
 }
 
 #[test]
-fn concatenated_datasets_come_one_after_the_other() {
+fn concatenated_datasets_keep_their_order() {
     let all = || ConcatDataset::new([(0, 7), (7, 0), (7, 20), (27, 1)].map(|(first, len)| Arc::new(from(first, len))));
     each_pass(|| all().unwrap(), |batch| items_are(batch, |index| index));
     let two = || from(0, 13).concat(items(30, |_, _| Ok(()))).unwrap();
     each_pass(two, |batch| items_are(batch, |index| if index < 13 { index } else { index - 13 }));
-    // Of the same samples, but of different types: whole, some, and some of each.
+    // Datasets of different types with the same sample type: a whole one, a subset, and a concatenation.
     let rows = |n: usize| TensorDataset::new((Array::new(vec![n as u8; n * 2], &[n, 2]).unwrap(), vec![n as i64; n]));
     let mixed = || {
         let some = Subset::new(rows(9).unwrap(), [8, 0]).unwrap();
@@ -88,7 +91,7 @@ fn concatenated_datasets_come_one_after_the_other() {
     });
 }
 
-/// Samples that borrow from the context: a text and a row of numbers, in memory that the thread keeps.
+/// A dataset whose samples borrow from the context: a text and a row of numbers, in memory that the thread keeps.
 struct Borrowed {
     word: &'static str,
 }
@@ -111,7 +114,7 @@ impl Dataset for Borrowed {
 }
 
 #[test]
-fn stacked_samples_may_borrow_from_their_contexts() {
+fn stacked_samples_can_borrow_from_their_contexts() {
     let stack = || StackDataset::new((Borrowed { word: "left" }, from(100, 40), Borrowed { word: "right" })).unwrap();
     each_pass(stack, |batch| {
         let ((left, ones), (numbers, _, _), (right, others)) = batch.tensors();
@@ -125,9 +128,9 @@ fn stacked_samples_may_borrow_from_their_contexts() {
     });
 }
 
-/// Also that a stack in a stack draws differently from all others.
+/// A stack within a stack also draws numbers that differ from all others.
 #[test]
-fn stacked_datasets_draw_independent_numbers_that_no_worker_changes() {
+fn stacked_datasets_draw_independent_random_numbers() {
     let noise = || {
         from_fn(50, |index, cx| {
             dawdle(index, cx);
@@ -148,7 +151,7 @@ fn stacked_datasets_draw_independent_numbers_that_no_worker_changes() {
     words.sort_unstable();
     words.dedup();
     assert_eq!(words.len(), 2 * 50 * 4);
-    // A subset, or datasets one after the other, draw what the pass gives them.
+    // Subsets and concatenated datasets draw the numbers of the position in the pass.
     let seed = Generator::from_seed(9).random_i64() as u64;
     let of = Subset::new(noise(), 10..12).unwrap().concat(noise()).unwrap();
     let mut loader = Loader::builder(of).batch_size(4).seed(9).build().unwrap();
@@ -156,7 +159,7 @@ fn stacked_datasets_draw_independent_numbers_that_no_worker_changes() {
     assert!(batch.tensors().as_slice().iter().copied().eq((0..4).map(|i| SampleRng::new(seed, 0, i).next_u64())));
 }
 
-/// Counts prefetches, and knows its fields.
+/// A dataset that counts prefetches and declares its fields.
 struct Counted(Arc<AtomicUsize>);
 
 impl Dataset for Counted {
@@ -206,7 +209,7 @@ fn prefetching_and_fields_reach_the_parts() {
 }
 
 #[test]
-fn parts_that_do_not_fit_are_errors_that_name_them() {
+fn invalid_parts_are_errors_that_name_them() {
     let some = |len| from_fn(len, |index, _| Ok(index as i64));
     let error = Subset::new(some(10), [3, 9, 10, 11]).unwrap_err();
     assert_eq!(error, SubsetError::Index { place: 2, index: 10, len: 10 });
@@ -217,7 +220,7 @@ fn parts_that_do_not_fit_are_errors_that_name_them() {
     assert!(error.to_string().contains("size mismatch between datasets: the first has 3 samples, number 3 has 2"));
 }
 
-/// An order with an index too many.
+/// A sampler with an index that is out of range.
 struct TooFar;
 
 impl Sampler for TooFar {
@@ -235,9 +238,9 @@ impl Sampler for TooFar {
     }
 }
 
-/// Loads the three batches of `TooFar`'s pass over a dataset of 2, of which the second must be an error.
+/// Loads the three batches of `TooFar` over a dataset of two samples, and asserts that the second is an error.
 #[track_caller]
-fn the_index_2_is_missing<D: Dataset>(dataset: D, name: &'static str) {
+fn index_2_is_out_of_range<D: Dataset>(dataset: D, name: &'static str) {
     assert_eq!(dataset.len(), 2);
     let error = dataset.get(2, &mut Context::default()).err().unwrap();
     assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: name, index: 2, len: 2 }));
@@ -249,10 +252,10 @@ fn the_index_2_is_missing<D: Dataset>(dataset: D, name: &'static str) {
 }
 
 #[test]
-fn an_index_that_a_dataset_lacks_is_its_batchs_error() {
+fn an_index_out_of_range_fails_its_batch() {
     let some = |len| from_fn(len, |index, _| Ok(index as i64));
-    the_index_2_is_missing(Subset::new(some(10), [5, 6]).unwrap(), "Subset");
-    the_index_2_is_missing(ConcatDataset::new([some(1), some(1)]).unwrap(), "ConcatDataset");
+    index_2_is_out_of_range(Subset::new(some(10), [5, 6]).unwrap(), "Subset");
+    index_2_is_out_of_range(ConcatDataset::new([some(1), some(1)]).unwrap(), "ConcatDataset");
 }
 
 #[test]
@@ -267,10 +270,10 @@ fn a_sample_that_fails_in_a_part_fails_its_batch_only() {
     assert!(error.contains("broken") && error.contains('2'), "{error}");
 }
 
-/// Reads whole batches, and notes what it was asked for.
+/// A dataset with bulk reads, which records the indices of each read.
 struct Bulk {
     asked: Arc<Mutex<Vec<Vec<usize>>>>,
-    /// Puts so many more, or fewer, than it was asked for.
+    /// How many more samples it puts than requested; negative for fewer.
     off_by: isize,
 }
 
@@ -306,7 +309,7 @@ impl Dataset for Bulk {
 }
 
 #[test]
-fn a_dataset_that_reads_many_is_asked_for_whole_batches_and_gives_the_same_as_one_by_one() {
+fn bulk_reads_of_whole_batches_equal_single_reads() {
     for workers in [0, 2] {
         let asked = Arc::default();
         let bulk = Bulk { asked: Arc::clone(&asked), off_by: 0 };
@@ -315,7 +318,11 @@ fn a_dataset_that_reads_many_is_asked_for_whole_batches_and_gives_the_same_as_on
         let outcomes: Vec<_> = loader.epoch().unwrap().collect();
         let mut asked = asked.lock().unwrap().clone();
         asked.sort();
-        assert_eq!(asked, [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]], "in the dataset's own indices");
+        assert_eq!(
+            asked,
+            [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]],
+            "the indices are those of the dataset in the subset"
+        );
         // The third sample of the first batch is number 7, and index 2 of the subset.
         assert!(matches!(outcomes[0], Err(Error::Sample { index: 2, position: 2, task: 0, .. })), "{:?}", outcomes[0]);
         let one_by_one = from_fn(10, |index, cx| Ok((9 - index as i64, cx.rng().next_u64())));
@@ -323,13 +330,17 @@ fn a_dataset_that_reads_many_is_asked_for_whole_batches_and_gives_the_same_as_on
         for (got, want) in outcomes.iter().zip(loader.epoch().unwrap()).skip(1) {
             let (got, want) = (got.as_ref().unwrap(), want.unwrap());
             assert_eq!(got.tensors().0.as_slice(), want.tensors().0.as_slice());
-            assert_eq!(got.tensors().1.as_slice(), want.tensors().1.as_slice(), "each sample has its own numbers");
+            assert_eq!(
+                got.tensors().1.as_slice(),
+                want.tensors().1.as_slice(),
+                "each sample has its own random numbers"
+            );
         }
     }
 }
 
 #[test]
-fn a_bulk_read_that_puts_too_few_or_too_many_is_an_error() {
+fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
     for (off_by, message) in
         [(-1, "was asked for 4 samples but put only 3"), (1, "was asked for 4 samples but put more")]
     {
@@ -341,7 +352,7 @@ fn a_bulk_read_that_puts_too_few_or_too_many_is_an_error() {
 }
 
 #[test]
-fn a_collate_function_has_a_bulk_read_by_for_each_and_without_batches_there_is_none() {
+fn collate_for_each_reads_in_bulk_only_with_batches() {
     let asked = Arc::default();
     let bulk = || Bulk { asked: Arc::clone(&asked), off_by: 0 };
     let collate = |samples: &mut slotline::loader::Samples<'_, Bulk>| {

@@ -1,6 +1,6 @@
-//! Derived samples through a loader and back.
+//! Derived samples, loaded and read back.
 
-// What is generated must be as clean as what is written by hand.
+// Generated code must not cause warnings.
 #![deny(warnings, missing_debug_implementations, clippy::all)]
 
 use std::fmt::Debug;
@@ -11,11 +11,12 @@ use slotline::loader::BatchOf;
 use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
 use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
+
 use crate::support::{DatasetOf, from_fn};
 
 const LEN: usize = 11;
 
-/// Loads `dataset` in batches of 4, 4 and 3, by workers and without, and has each looked at with its indices.
+/// Loads a dataset in batches of 4, 4 and 3, with and without workers, and passes each batch to `look` with its indices.
 #[track_caller]
 fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf<D>, &[usize])) {
     for workers in [0, 2] {
@@ -35,7 +36,7 @@ fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf
     }
 }
 
-/// A recording, with everything that a field can be.
+/// A recording, with every kind of field.
 #[derive(Sample)]
 struct Clip<'a, 'd> {
     /// What was heard.
@@ -88,14 +89,14 @@ impl Dataset for Clips {
     }
 }
 
-/// The batch can be named, and borrows from its slot only.
+/// The type of the batch can be named, and borrows only from the slot.
 fn kinds<'b>(batch: &ClipBatch<'b>) -> (TensorView<'b, f32>, Texts<'b>, PackedTensor<'b, i32>, PlaceBatch<'b>) {
     let PlaceBatch(first, second) = &batch.place;
     (batch.sound.clone(), batch.words.clone(), batch.tokens.clone(), PlaceBatch(first.clone(), second.clone()))
 }
 
 #[test]
-fn a_derived_struct_with_every_kind_of_field_comes_back_by_name() {
+fn a_derived_struct_round_trips_every_kind_of_field() {
     let names = ["sound", "words", "marks", "tokens", "type", "place.0", "place.1", "pair.0", "pair.1"];
     let data = Clips::new();
     load(Clips::new, &names, |batch, indices| {
@@ -115,7 +116,7 @@ fn a_derived_struct_with_every_kind_of_field_comes_back_by_name() {
     });
 }
 
-/// Type parameters, constants, bounds in either place, defaults, and a lifetime of the name that a batch's has.
+/// Type parameters, constants, bounds in both places, defaults, and a lifetime with the name of a batch's lifetime.
 #[derive(Clone, Copy, Sample)]
 #[allow(explicit_outlives_requirements)]
 struct Window<'b, P: Sample + Copy + 'b, T = f32, const N: usize = 3>
@@ -128,7 +129,7 @@ where
     part: P,
 }
 
-/// A length of the struct's own.
+/// A field whose length is an associated constant of the struct.
 #[derive(Sample)]
 struct Block {
     pixels: [u8; Self::LEN],
@@ -152,7 +153,7 @@ impl<T: Element> Dataset for Windows<T> {
     }
 }
 
-/// A function over batches of any of these.
+/// A generic function over batches of windows.
 fn edge<'b, P: Sample + Copy, T: Element>(batch: &WindowBatch<'b, P, T, 2>, row: usize) -> T {
     batch.edges[[row, 1]]
 }
@@ -192,14 +193,14 @@ fn sparse() -> impl Dataset + for<'a> DatasetOf<'a, WithNothing> {
 }
 
 #[test]
-fn structs_without_fields_are_samples_and_the_batch_may_have_another_name() {
+fn empty_structs_are_samples_and_batches_can_be_renamed() {
     load(sparse, &["2"], |batch, indices| {
         let Sparse(NothingBatch, EmptyBatch::<3> {}, numbers) = batch.tensors();
         assert!(numbers.as_slice().iter().copied().eq(indices.iter().map(|&i| i as i64)));
     });
 }
 
-/// A sample by hand whose batch is not `Debug`.
+/// A sample implemented by hand, whose batch is not `Debug`.
 struct Quiet;
 
 struct Silence;
@@ -229,7 +230,7 @@ struct Around {
 }
 
 #[test]
-fn batches_are_debug_where_their_fields_are() {
+fn batches_are_debug_if_their_fields_are() {
     fn text(value: &impl Debug) -> String {
         format!("{value:?}")
     }
@@ -250,7 +251,7 @@ fn batches_are_debug_where_their_fields_are() {
     assert_eq!(number.as_slice(), [7]);
 }
 
-/// Structs made by a macro, whose names are not those of the place where the macro is used.
+/// Defines a struct with names that have different hygiene than those at the place of the call.
 macro_rules! sample {
     ($name:ident, $lifetime:lifetime, $field:ident: $type:ty) => {
         #[derive(Sample)]
@@ -264,7 +265,7 @@ macro_rules! sample {
 sample!(Made, 'a, fields: &'a [u8; 2]);
 
 #[test]
-fn structs_that_a_macro_made_and_fields_of_any_name_can_be_derived() {
+fn structs_made_by_a_macro_can_derive_sample() {
     let names: Vec<String> =
         Fields::of(&Made { fields: &[1, 2], row: &[3] }).as_slice().iter().map(|field| format!("{field}")).collect();
     assert_eq!(names, ["fields: u8 [2]", "row: i64 [1]"]);

@@ -1,17 +1,17 @@
-//! Files in the formats that `slotline::source` reads, made byte by byte.
+//! Writes files in the formats that `slotline::source` reads, byte by byte.
 #![allow(dead_code, reason = "each test uses some of them")]
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A folder that is removed in the end.
+/// A temporary folder, which is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Folder(tempfile::tempdir().expect("a folder for temporary files"))
+        Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -25,7 +25,7 @@ impl Folder {
     }
 }
 
-/// An IDX file with this type code and these dimensions.
+/// Returns an IDX file with this type code and these dimensions.
 pub(crate) fn idx(code: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, code, dims.len() as u8];
     bytes.extend(dims.iter().flat_map(|dim| dim.to_be_bytes()));
@@ -33,19 +33,19 @@ pub(crate) fn idx(code: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A .npy file of version 1 in C order, padded as NumPy does.
+/// Returns a .npy file of version 1 in C order, padded as NumPy does.
 pub(crate) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     npy_header(1, &format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"), data)
 }
 
-/// A .npy file with any text as header, padded to 64 bytes.
+/// Returns a .npy file with any text as its header, padded to 64 bytes.
 pub(crate) fn npy_header(version: u8, text: &str, data: &[u8]) -> Vec<u8> {
     let preamble = if version == 1 { 10 } else { 12 };
     let padding = 63 - (preamble + text.len()) % 64;
     npy_unpadded(version, &format!("{text}{}\n", " ".repeat(padding)), data)
 }
 
-/// A .npy file with exactly this text as header.
+/// Returns a .npy file with exactly this text as its header.
 pub(crate) fn npy_unpadded(version: u8, text: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = b"\x93NUMPY".to_vec();
     bytes.extend([version, 0]);

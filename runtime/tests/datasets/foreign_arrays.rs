@@ -1,4 +1,4 @@
-//! Arrays over memory that another made and keeps.
+//! Arrays over memory that other code owns.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use slotline::dataset::TensorDataset;
 use slotline::dtype::DType;
 use slotline::shape::Shape;
 
-/// Three rows of two numbers, which `memory` keeps.
+/// Returns an array of three rows of two numbers in `memory`.
 fn array(memory: &Arc<[i32; 6]>) -> AnyArray {
     let start = NonNull::from(&memory[0]).cast();
-    // SAFETY: there are six numbers, nobody can change them, and the clone keeps them.
+    // SAFETY: the memory has six `i32`s, no code can write to it behind the `Arc`, and the clone keeps it alive.
     unsafe { AnyArray::from_raw_parts(DType::I32, Shape::new(&[3, 2]).unwrap(), start, memory.clone()).unwrap() }
 }
 
 #[test]
-fn a_loader_reads_them_where_they_are_and_lets_them_go_with_itself() {
+fn a_loader_borrows_foreign_memory_until_it_is_dropped() {
     let memory = Arc::new([1, 2, 3, 4, 5, 6]);
     let rows = TensorDataset::new(vec![array(&memory)]).unwrap();
     assert_eq!(rows.rows()[0].bytes().as_ptr(), memory.as_ptr().cast());
@@ -30,7 +30,7 @@ fn a_loader_reads_them_where_they_are_and_lets_them_go_with_itself() {
 }
 
 #[test]
-fn an_array_of_ones_own_is_a_copy_of_them() {
+fn into_typed_copies_foreign_memory() {
     let memory = Arc::new([1, 2, 3, 4, 5, 6]);
     let other = array(&memory).into_typed::<u32>().unwrap_err();
     let own = other.into_typed::<i32>().unwrap();
@@ -39,10 +39,10 @@ fn an_array_of_ones_own_is_a_copy_of_them() {
 }
 
 #[test]
-fn a_shape_that_memory_cannot_have_is_an_error_and_lets_them_go() {
+fn a_refused_shape_releases_foreign_memory() {
     let memory = Arc::new([0; 6]);
     let shape = Shape::new(&[1 << 40, 1 << 40]).unwrap();
-    // SAFETY: nothing is read, as the shape is refused.
+    // SAFETY: no memory is read, as the shape is refused.
     let error =
         unsafe { AnyArray::from_raw_parts(DType::I32, shape, NonNull::dangling(), memory.clone()).unwrap_err() };
     assert!(error.to_string().contains("more elements than this machine can address"), "{error}");

@@ -1,4 +1,4 @@
-//! Files of every type come back as what was written.
+//! Valid files of every type, read back.
 
 use std::path::Path;
 
@@ -66,13 +66,13 @@ fn every_number_type_round_trips() {
 
 #[cfg(feature = "half")]
 #[test]
-fn numbers_of_16_bits_round_trip_as_the_type_of_half() {
+fn f16_files_round_trip_as_half_f16() {
     use half::f16;
     round_trip!(f16, None::<u8>, "f2", [0.0, 1.5, -1.0, 65_504.0, 6e-8, f32::INFINITY].map(f16::from_f32));
 }
 
 #[test]
-fn numbers_of_16_bits_are_read_with_and_without_a_type_for_them() {
+fn f16_files_are_read_with_or_without_half() {
     let bits = [0x0000_u16, 0x3e00, 0xbc00, 0x7bff];
     let folder = Folder::new();
     for (order, bytes) in [("<", bits.map(u16::to_le_bytes)), (">", bits.map(u16::to_be_bytes))] {
@@ -90,7 +90,7 @@ fn numbers_of_16_bits_are_read_with_and_without_a_type_for_them() {
 }
 
 #[test]
-fn bool_is_checked_and_so_copied() {
+fn bool_files_are_checked_and_copied() {
     let folder = Folder::new();
     let array = map_npy(folder.write("x.npy", &npy("|b1", "(3,)", &[1, 0, 1]))).unwrap();
     assert!(!array.is_mapped());
@@ -120,7 +120,7 @@ fn data_that_is_not_aligned_is_copied() {
 }
 
 #[test]
-fn arrays_may_have_no_rows_or_no_dimensions() {
+fn arrays_can_have_no_rows_or_no_dimensions() {
     let folder = Folder::new();
     let empty = map_npy(folder.write("x.npy", &npy("<f4", "(0, 28, 28)", &[]))).unwrap();
     assert!(empty.is_empty());
@@ -136,7 +136,7 @@ fn arrays_may_have_no_rows_or_no_dimensions() {
 }
 
 #[test]
-fn what_is_loaded_safely_does_not_change_with_its_file() {
+fn a_loaded_array_does_not_change_with_its_file() {
     let folder = Folder::new();
     let path = folder.write("x.npy", &npy("|u1", "(4, 1)", &[1, 2, 3, 4]));
     let source: Source = format!("npy:{}", path.display()).parse().unwrap();
@@ -145,18 +145,18 @@ fn what_is_loaded_safely_does_not_change_with_its_file() {
     let [array] = &loaded.rows()[..] else { panic!("one file") };
     assert!(!array.is_mapped());
     holds(array, &[4, 1], &[1_u8, 2, 3, 4]);
-    // SAFETY: from here on nobody changes the file.
+    // SAFETY: no code changes the file from here on.
     let mapped = unsafe { source.map() }.unwrap();
     assert!(mapped.rows()[0].is_mapped());
     holds(&mapped.rows()[0], &[4, 1], &[9_u8; 4]);
 }
 
 #[test]
-fn a_mapped_array_outlives_its_name_and_crosses_threads() {
+fn a_mapped_array_survives_a_rename_and_crosses_threads() {
     let folder = Folder::new();
     let path = folder.write("x.npy", &npy("<i4", "(2,)", &[1, 0, 0, 0, 2, 0, 0, 0]));
     let array = map_npy(&path).unwrap();
-    // Replaced, not written to: the mapping keeps the old file.
+    // The file is replaced, not written to, so the mapping keeps the old one.
     std::fs::rename(folder.write("new.npy", &npy("<i4", "(1,)", &[9, 0, 0, 0])), &path).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -167,7 +167,7 @@ fn a_mapped_array_outlives_its_name_and_crosses_threads() {
 }
 
 #[test]
-fn another_type_gives_the_array_back() {
+fn into_typed_with_another_type_returns_the_array() {
     let array = parse_idx(&idx(0x0c, &[2], &[0, 0, 0, 1, 0, 0, 0, 2])).unwrap();
     assert!(array.typed::<u32>().is_none() && array.typed::<f32>().is_none());
     let array = array.into_typed::<u32>().unwrap_err();
@@ -175,7 +175,7 @@ fn another_type_gives_the_array_back() {
     let before = array.bytes().as_ptr();
     let typed = array.into_typed::<i32>().unwrap();
     assert_eq!(typed.as_slice(), [1, 2]);
-    assert_eq!(typed.as_slice().as_ptr().cast(), before, "memory is handed over, not copied");
+    assert_eq!(typed.as_slice().as_ptr().cast(), before, "the memory is moved, not copied");
 }
 
 #[test]

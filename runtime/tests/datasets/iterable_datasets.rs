@@ -1,4 +1,4 @@
-//! Iterable datasets with no loader: cursors driven by hand, as a worker drives them.
+//! Iterable datasets without a loader: the tests drive cursors as a worker does.
 
 use std::io::{BufRead, BufReader, Cursor};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use slotline::dataset::{ChainDataset, Context, IterableDataset, iter_fn};
 use slotline::sample::Fields;
 use slotline::{BoxError, WorkerInfo, worker_info};
 
-/// The rest of a pass, with `look` at each sample and errors in words.
+/// Returns the rest of a pass: `look` of each sample, and errors as text.
 fn rest<D: IterableDataset, T>(
     dataset: &D,
     cursor: &mut D::Cursor,
@@ -20,16 +20,16 @@ fn rest<D: IterableDataset, T>(
             Ok(None) => return got,
             Err(error) => got.push(Err(error.to_string())),
         }
-        assert!(got.len() < 1_000, "it does not end");
+        assert!(got.len() < 1_000, "the pass does not end");
     }
 }
 
-/// A whole pass.
+/// Returns a whole pass.
 fn pass<D: IterableDataset, T>(dataset: &D, look: impl for<'a> Fn(D::Sample<'a>) -> T) -> Vec<Result<T, String>> {
     rest(dataset, &mut dataset.iter(None).unwrap(), look)
 }
 
-/// The lines of a text, lent by the cursor that reads them; a line "?" cannot be read, a text "!" not even be opened.
+/// The lines of a text, borrowed from the cursor that reads them. The line "?" cannot be read, and the text "!" cannot be opened.
 #[derive(Clone)]
 struct Lines(&'static str);
 
@@ -44,7 +44,7 @@ impl IterableDataset for Lines {
 
     fn iter(&self, _: Option<WorkerInfo>) -> Result<Reading, BoxError> {
         if self.0 == "!" {
-            return Err("no such text".into());
+            return Err("the text is missing".into());
         }
         Ok(Reading { from: BufReader::new(Cursor::new(self.0)), line: String::new() })
     }
@@ -61,7 +61,7 @@ impl IterableDataset for Lines {
     }
 }
 
-/// Bytes lent by the dataset (the first one of two), and by the context (the other one).
+/// Two samples of bytes: the first is borrowed from the dataset, the second from the context.
 struct Bytes(Vec<u8>);
 
 impl IterableDataset for Bytes {
@@ -96,7 +96,7 @@ fn lines(want: &[Result<&str, &str>]) -> Vec<Result<String, String>> {
 }
 
 #[test]
-fn samples_lent_by_cursor_dataset_and_context_come_through_chains() {
+fn chains_pass_borrowed_samples_through() {
     let want = lines(&[Ok("a"), Ok("b"), Ok("xyz"), Ok("zyx"), Ok("c")]);
     let mixed = Lines("a\nb").chain(Bytes(b"xyz".to_vec())).chain(ChainDataset::new([Lines(""), Lines("c")]));
     assert_eq!(pass(&mixed, text), want);
@@ -104,21 +104,21 @@ fn samples_lent_by_cursor_dataset_and_context_come_through_chains() {
 }
 
 #[test]
-fn an_error_in_the_middle_of_a_chain_takes_no_other_sample_with_it() {
+fn an_error_in_a_chain_loses_no_other_sample() {
     let want = lines(&[Ok("a"), Err("cannot be read"), Ok("b"), Err("cannot be read"), Ok("c")]);
     assert_eq!(pass(&ChainDataset::new([Lines("a\n?\nb\n?"), Lines("c")]), text), want);
     assert_eq!(pass(&Lines("a\n?\nb").chain(Lines("?\nc")), text), want);
 }
 
 #[test]
-fn a_dataset_that_cannot_be_started_is_one_error_in_its_place_and_the_next_one_follows() {
-    let (gone, a) = (|| Lines("!"), || Lines("a"));
-    let missing = Err("no such text");
+fn a_chain_continues_after_a_dataset_that_cannot_start() {
+    let (missing, a) = (|| Lines("!"), || Lines("a"));
+    let error = Err("the text is missing");
     for (datasets, want) in [
-        (vec![a(), gone(), a()], vec![Ok("a"), missing, Ok("a")]),
-        (vec![gone(), a()], vec![missing, Ok("a")]),
-        (vec![a(), gone()], vec![Ok("a"), missing]),
-        (vec![gone(), gone()], vec![missing, missing]),
+        (vec![a(), missing(), a()], vec![Ok("a"), error, Ok("a")]),
+        (vec![missing(), a()], vec![error, Ok("a")]),
+        (vec![a(), missing()], vec![Ok("a"), error]),
+        (vec![missing(), missing()], vec![error, error]),
     ] {
         let want = lines(&want);
         if let [first, second] = &datasets[..] {
@@ -126,19 +126,19 @@ fn a_dataset_that_cannot_be_started_is_one_error_in_its_place_and_the_next_one_f
         }
         assert_eq!(pass(&ChainDataset::new(datasets), text), want);
     }
-    let nested = gone().chain(a()).chain(gone().chain(a()));
-    assert_eq!(pass(&nested, text), lines(&[missing, Ok("a"), missing, Ok("a")]));
+    let nested = missing().chain(a()).chain(missing().chain(a()));
+    assert_eq!(pass(&nested, text), lines(&[error, Ok("a"), error, Ok("a")]));
 }
 
 #[test]
-fn no_datasets_are_no_samples() {
+fn an_empty_chain_has_no_samples() {
     let none = ChainDataset::<Lines>::new([]);
     assert_eq!(pass(&none, text), []);
     assert_eq!((none.len(), none.is_empty(), none.datasets().len()), (Some(0), true, 0));
 }
 
 #[test]
-fn a_length_is_known_where_every_part_knows_its_own_and_can_be_counted() {
+fn a_chain_has_a_length_if_all_its_parts_have_one() {
     let of = |len: usize| iter_fn(|_| Ok([0_i64].map(Ok))).with_len(len);
     let unknown = || iter_fn(|_| Ok([0_i64].map(Ok)));
     assert_eq!((of(3).len(), unknown().len(), Arc::new(of(3)).len()), (Some(3), None, Some(3)));
@@ -150,7 +150,7 @@ fn a_length_is_known_where_every_part_knows_its_own_and_can_be_counted() {
 }
 
 #[test]
-fn each_cursor_is_a_pass_of_its_own_and_may_change_its_thread() {
+fn cursors_are_independent_and_can_change_threads() {
     let chain = Arc::new(Lines("a\nb").chain(Lines("c\nd")));
     let mut cx = Context::default();
     let (mut one, mut other) = (chain.iter(None).unwrap(), chain.iter(None).unwrap());
@@ -165,17 +165,17 @@ fn each_cursor_is_a_pass_of_its_own_and_may_change_its_thread() {
 }
 
 #[test]
-fn a_function_is_called_for_each_pass_and_its_errors_keep_their_place() {
+fn iter_fn_calls_its_function_once_per_pass() {
     let numbers = iter_fn(|_| Ok([Ok(1_i64), Err("two".into()), Ok(3)]));
     for _ in 0..2 {
         assert_eq!(pass(&numbers, |n| n), [Ok(1), Err("two".into()), Ok(3)]);
     }
-    let gone = iter_fn(|_| Err::<[Result<i64, BoxError>; 0], _>("no start".into()));
-    assert_eq!(gone.iter(None).err().unwrap().to_string(), "no start");
+    let failing = iter_fn(|_| Err::<[Result<i64, BoxError>; 0], _>("no start".into()));
+    assert_eq!(failing.iter(None).err().unwrap().to_string(), "no start");
 }
 
 #[test]
-fn outside_of_a_worker_there_is_no_worker_info() {
+fn worker_info_is_none_outside_of_workers() {
     let seen = iter_fn(|worker| Ok([Ok([worker.is_some(), worker_info().is_some()])]));
     assert_eq!(worker_info(), None);
     assert_eq!(pass(&seen, |is| is), [Ok([false; 2])]);

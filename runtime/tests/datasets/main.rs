@@ -1,4 +1,4 @@
-//! Datasets, samples and files: what they give, with a loader and without one.
+//! Tests of datasets, samples and files, with and without a loader.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! `map`, through a loader: the function gets each sample once, where it is read, with random numbers of the sample's own.
+//! `map` with a loader: the function is called once per sample, on the thread that reads it, with the sample's own random numbers.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,9 +10,10 @@ use slotline::loader::{Budget, OnError};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Text;
 use slotline::{BoxError, Error, Loader};
+
 use crate::support::{OneByOne, dawdle, from_fn};
 
-/// Of each sample its index, a number that the dataset drew, and two that mapped functions drew.
+/// Returns a dataset whose samples are the index, a random number that the dataset drew, and two that mapped functions drew.
 fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
     let dataset = from_fn(len, |index, cx| {
         dawdle(index, cx);
@@ -22,7 +23,7 @@ fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
     twice.map(|(index, [a, b]), cx| Ok((index, [a, b, cx.rng().next_u64()])))
 }
 
-/// All numbers of two shuffled passes.
+/// Returns the numbers of two shuffled passes.
 fn passes<D>(dataset: D, workers: usize, part_size: usize) -> Vec<(Vec<i64>, Vec<u64>)>
 where
     D: for<'a> Dataset<Sample<'a> = (i64, [u64; 3])>,
@@ -42,7 +43,7 @@ where
 }
 
 #[test]
-fn random_numbers_are_independent_and_the_same_for_any_number_of_workers() {
+fn random_numbers_do_not_depend_on_the_workers() {
     let want = passes(noisy(50), 0, 3);
     for (workers, part_size) in [(1, 8), (3, 1), (4, 2)] {
         assert_eq!(passes(noisy(50), workers, part_size), want, "{workers} workers");
@@ -51,7 +52,7 @@ fn random_numbers_are_independent_and_the_same_for_any_number_of_workers() {
     assert_eq!((drawn.len(), drawn.iter().collect::<HashSet<_>>().len()), (2 * 50 * 3, 2 * 50 * 3));
 }
 
-/// Samples that borrow from the context, in memory that the thread keeps.
+/// A dataset whose samples borrow from the context, in memory that the thread keeps.
 struct Words;
 
 impl Dataset for Words {
@@ -70,7 +71,7 @@ impl Dataset for Words {
 }
 
 #[test]
-fn the_function_may_use_the_context_while_the_sample_borrows_from_its_own() {
+fn the_function_and_the_sample_have_separate_contexts() {
     let lengths = Words.map(|text, cx| {
         let seen = cx.local::<Vec<usize>>();
         seen.push(text.as_str().len());
@@ -95,7 +96,7 @@ fn the_function_may_use_the_context_while_the_sample_borrows_from_its_own() {
 }
 
 #[test]
-fn rows_of_arrays_are_mapped_to_what_the_network_takes() {
+fn map_converts_rows_of_arrays() {
     let images = Array::new((0..60_u8).collect(), &[10, 2, 3]).unwrap();
     let digits = TensorDataset::new((images, (0..10).collect::<Vec<i64>>())).unwrap();
     let scaled = digits.map(|(image, label), _| {
@@ -111,7 +112,7 @@ fn rows_of_arrays_are_mapped_to_what_the_network_takes() {
 }
 
 #[test]
-fn errors_and_panics_of_the_function_are_the_samples() {
+fn errors_and_panics_of_the_function_fail_the_sample() {
     let risky = || {
         from_fn(12, |index, _| Ok(index as i64)).map(|number, _| match number {
             5 => Err("five".into()),
@@ -134,7 +135,7 @@ fn errors_and_panics_of_the_function_are_the_samples() {
     }
 }
 
-/// Notes what it is asked for, and draws a number for each sample.
+/// A dataset with bulk reads, which records the requests and draws a number for each sample.
 #[derive(Debug, Default)]
 struct Bulk {
     asked: Mutex<Vec<Vec<usize>>>,
@@ -176,7 +177,7 @@ impl Dataset for Bulk {
     }
 }
 
-/// Reads one by one what it could read at once.
+/// The same dataset without bulk reads.
 struct Single(Arc<Bulk>);
 
 impl Dataset for Single {
@@ -192,7 +193,7 @@ impl Dataset for Single {
 }
 
 #[test]
-fn a_bulk_read_gives_the_function_the_same_numbers_as_single_reads() {
+fn mapped_bulk_reads_equal_single_reads() {
     fn mapped(
         dataset: impl for<'a> Dataset<Sample<'a> = (i64, u64)>,
     ) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
@@ -209,7 +210,7 @@ fn a_bulk_read_gives_the_function_the_same_numbers_as_single_reads() {
 }
 
 #[test]
-fn an_error_of_the_function_in_a_bulk_read_is_the_samples() {
+fn an_error_in_a_mapped_bulk_read_fails_its_sample() {
     let risky = || Arc::new(Bulk::default()).map(|(index, _), _| if index == 7 { Err("7".into()) } else { Ok(index) });
     let mut loader = Loader::builder(risky()).batch_size(10).build().unwrap();
     let Some(Err(Error::Sample { index, .. })) = loader.epoch().unwrap().next() else { panic!("no error") };
@@ -221,7 +222,7 @@ fn an_error_of_the_function_in_a_bulk_read_is_the_samples() {
 }
 
 #[test]
-fn iterable_datasets_are_mapped_and_save_their_place() {
+fn mapped_iterable_datasets_save_and_resume() {
     let mapped = || {
         let numbers = OneByOne(from_fn(30, |index, cx| {
             dawdle(index, cx);

@@ -1,4 +1,4 @@
-//! Batches in memory that the user gives, and their memory as one piece.
+//! Batches in memory that the user allocates, and the bytes of a batch as one slice.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::error::Error as _;
@@ -10,9 +10,10 @@ use slotline::arena::{ALIGN, Memory, Pages};
 use slotline::loader::{Batch, BuildError, Overflow};
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
+
 use crate::support::{OneByOne, from_fn};
 
-/// Memory from the heap, which counts how often it is there.
+/// Memory from the heap, which counts how many instances exist.
 #[derive(Debug)]
 struct Heap {
     start: NonNull<u8>,
@@ -24,13 +25,13 @@ impl Heap {
     fn new(len: usize, alive: &Arc<AtomicUsize>) -> Result<Self, BoxError> {
         let layout = Layout::from_size_align(len.max(1), ALIGN)?;
         alive.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the layout has bytes.
+        // SAFETY: the size of the layout is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or("no memory")?;
         Ok(Self { start, layout, alive: alive.clone() })
     }
 }
 
-// SAFETY: zeroed memory of its own, aligned.
+// SAFETY: the memory is zeroed, aligned to `ALIGN` and exclusively owned until the drop.
 unsafe impl Memory for Heap {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -41,15 +42,15 @@ unsafe impl Memory for Heap {
     }
 }
 
-// SAFETY: it gives out addresses only.
+// SAFETY: `Heap` never accesses the memory itself; it only returns its address.
 unsafe impl Send for Heap {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Heap {}
 
 impl Drop for Heap {
     fn drop(&mut self) {
         self.alive.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: allocated with this layout, and nobody has it any more.
+        // SAFETY: `start` was allocated with this layout. Its owner, the loader or the last batch, no longer uses it.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -59,7 +60,7 @@ fn numbers() -> impl slotline::Dataset {
 }
 
 #[test]
-fn batches_are_in_the_memory_that_was_given_until_the_last_of_them_is_dropped() {
+fn batches_keep_the_given_memory_alive() {
     let alive = Arc::new(AtomicUsize::new(0));
     for (dealt, workers) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
         let made = alive.clone();
@@ -95,13 +96,13 @@ fn hold_one<S>(mut loader: Loader<Batch<S>>, alive: &AtomicUsize) {
     assert_eq!(pass.stats().batches, 5);
     drop(pass);
     drop(loader);
-    assert_eq!(alive.load(Ordering::Relaxed), 1, "a batch is left");
+    assert_eq!(alive.load(Ordering::Relaxed), 1, "a batch still exists");
     drop(kept);
     assert_eq!(alive.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn memory_that_is_too_small_or_cannot_be_had_is_an_error() {
+fn memory_that_is_too_small_or_refused_is_an_error() {
     let build = |allocate: fn(usize) -> Result<Pages, BoxError>| {
         let large = from_fn(2, |_, _| Ok([0_u8; 5000]));
         let error = Loader::builder(large).batch_size(2).memory(allocate).build().unwrap_err();
@@ -122,7 +123,7 @@ fn memory_and_a_collate_function_exclude_each_other() {
 }
 
 #[test]
-fn places_say_where_each_field_is_in_the_bytes_of_a_batch() {
+fn places_locate_each_field_in_a_batch() {
     let words: Vec<Vec<u16>> = (0..7).map(|n| (0..n).collect()).collect();
     let dataset = from_fn(7, move |index, _| Ok((words[index].len() as u8, index as i64)));
     let mut loader = Loader::builder(dataset).batch_size(3).build().unwrap();
@@ -150,10 +151,10 @@ fn places_say_where_each_field_is_in_the_bytes_of_a_batch() {
         let batch = batch.unwrap();
         spilled += check_places(&batch.columns());
     }
-    assert!(spilled > 0, "a batch of long samples finds no room");
+    assert!(spilled > 0, "a batch of long samples must spill");
 }
 
-/// Compares what is at the places with the columns, and counts the fields that are on the heap.
+/// Compares the bytes at each place with the column, and returns how many fields have spilled.
 fn check_places(columns: &slotline::sample::Columns<'_>) -> usize {
     let bytes = columns.bytes();
     let mut spilled = 0;
@@ -179,7 +180,7 @@ fn check_places(columns: &slotline::sample::Columns<'_>) -> usize {
 }
 
 #[test]
-fn a_pass_says_whether_the_next_batch_is_there() {
+fn is_ready_reports_whether_the_next_batch_is_loaded() {
     let mut loader = Loader::builder(numbers()).batch_size(4).num_workers(1).help(false).build().unwrap();
     let mut pass = loader.epoch().unwrap();
     while !pass.is_ready() {
@@ -188,5 +189,5 @@ fn a_pass_says_whether_the_next_batch_is_there() {
     assert_eq!(pass.by_ref().count(), 5);
     assert!(!pass.is_ready());
     let mut alone = Loader::builder(numbers()).batch_size(4).build().unwrap();
-    assert!(!alone.epoch().unwrap().is_ready(), "nobody loads it but the caller");
+    assert!(!alone.epoch().unwrap().is_ready(), "only the caller loads batches");
 }

@@ -1,4 +1,4 @@
-//! Samples of different lengths through a loader: packed ones beside padded and fixed ones, and what they may not do.
+//! Samples of different lengths with a loader: packed, padded and fixed fields together, and their errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,17 +7,18 @@ use slotline::loader::BatchOf;
 use slotline::loader::{BuildError, Error};
 use slotline::sample::{Packed, PackedText, Ragged, Text};
 use slotline::{BoxError, Loader};
+
 use crate::support::dawdle;
 
-/// Room for elements per sample in every packed field.
+/// The unit of the room per sample that packed fields declare.
 const ROOM: usize = 6;
 
-/// Samples of 0 to 11 items, each of which says whose it is; one in four is empty.
+/// A dataset of samples with 0 to 11 items, each of which encodes the sample's index. One sample in four is empty.
 struct Mixed {
     tokens: Vec<Vec<u32>>,
     boxes: Vec<Vec<[f32; 2]>>,
     texts: Vec<String>,
-    /// Fails, at random times, for these indices.
+    /// Whether the sample at an index fails.
     bad: fn(usize) -> bool,
 }
 
@@ -43,7 +44,7 @@ impl Dataset for Mixed {
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         dawdle(index, cx);
         if (self.bad)(index) {
-            return Err("a bad one".into());
+            return Err("a bad sample".into());
         }
         let (tokens, boxes, text) = (&self.tokens[index], &self.boxes[index], &self.texts[index]);
         Ok((
@@ -58,13 +59,13 @@ impl Dataset for Mixed {
     }
 }
 
-/// Where rows of these lengths begin and end.
+/// Returns the offsets of rows of these lengths.
 fn ends(lengths: impl Iterator<Item = usize>) -> Vec<i64> {
     let mut end = 0;
     std::iter::once(0).chain(lengths.map(move |length| (end += length as i64, end).1)).collect()
 }
 
-/// Compares every field with what a plain loop makes of the batch's indices.
+/// Compares every field with a plain loop over the batch's indices.
 #[track_caller]
 fn check(batch: &BatchOf<Mixed>, data: &Mixed) {
     let indices: Vec<usize> = batch.indices().iter().map(|&index| index as usize).collect();
@@ -100,7 +101,7 @@ fn check(batch: &BatchOf<Mixed>, data: &Mixed) {
 }
 
 #[test]
-fn packed_fields_are_the_plain_concatenation_whoever_fills_the_batches() {
+fn packed_fields_are_concatenated_by_any_number_of_workers() {
     let data = Mixed::new(61);
     for workers in [0, 1, 2] {
         for part_size in [None, Some(1)] {
@@ -124,7 +125,7 @@ fn packed_fields_are_the_plain_concatenation_whoever_fills_the_batches() {
 }
 
 #[test]
-fn a_batch_after_a_failed_one_is_right_again() {
+fn a_batch_after_a_failed_one_is_correct() {
     let data = Mixed::new(40);
     for workers in [0, 1, 2] {
         // In the middle of every second batch.
@@ -145,7 +146,7 @@ fn a_batch_after_a_failed_one_is_right_again() {
     }
 }
 
-/// Runs of so many numbers, or items of that shape.
+/// A dataset of packed samples: the number of elements of each, and the shape of their items.
 struct Runs(Vec<usize>, &'static [usize]);
 
 const NUMBERS: &[i32] = &[7; 40];
@@ -164,9 +165,10 @@ impl Dataset for Runs {
 }
 
 #[test]
-fn samples_share_the_room_of_their_batch_and_one_that_finds_none_is_an_error() {
+fn packed_samples_share_the_room_of_their_batch() {
     for workers in [0, 1, 2] {
-        // Room for 3 × 4; the second and the fourth batch want more, and the last one, of two samples, has all of it.
+        // A batch has room for 3 × 4 elements. The second and the fourth batch need more. The last one has two samples and still
+        // all of the room.
         let lengths = vec![12, 0, 0, 0, 0, 0, 7, 6, 1, 2, 3, 4, 13, 0, 0, 0, 11, 1];
         let mut loader = Loader::builder(Runs(lengths, &[])).batch_size(4).num_workers(workers).build().unwrap();
         for _ in 0..3 {
@@ -190,7 +192,7 @@ fn samples_share_the_room_of_their_batch_and_one_that_finds_none_is_an_error() {
 }
 
 #[test]
-fn items_other_than_declared_are_errors_that_say_so() {
+fn items_of_another_shape_than_declared_are_errors() {
     let lengths = vec![4, 0, 5, 8, 40, 2, 6];
     let mut loader = Loader::builder(Runs(lengths, &[2])).batch_size(1).build().unwrap();
     let outcomes: Vec<_> = loader
@@ -211,10 +213,10 @@ fn items_other_than_declared_are_errors_that_say_so() {
 }
 
 #[test]
-fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
+fn a_field_of_the_wrong_kind_is_an_error() {
     use slotline::sample::{Columns, Dynamic, Fields, Row, Sample};
 
-    /// Declares a packed, a ragged and a fixed field, and writes them as it is told.
+    /// Declares a packed, a ragged and a fixed field, and writes them with the given function.
     struct Odd(fn(&mut Row<'_>) -> Result<(), BoxError>);
     impl Sample for Odd {
         type Schema = Dynamic;
@@ -247,7 +249,7 @@ fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
         let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    // Read as what it is not, a field is a panic.
+    // Taking a field as another kind or type panics.
     let good: Write = |row| (PackedText::new("abc", 3), Text::new("", 3), [1_u8; 3]).write(row);
     let mut loader = Loader::builder(crate::support::from_fn(1, move |_, _| Ok(Odd(good)))).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
@@ -260,7 +262,7 @@ fn a_field_is_packed_or_padded_or_fixed_and_not_one_for_the_other() {
 }
 
 #[test]
-fn items_without_elements_are_refused_when_the_loader_is_built() {
+fn build_refuses_items_without_elements() {
     let error = Loader::builder(Runs(vec![0], &[4, 0])).build().unwrap_err();
     assert!(matches!(error, BuildError::Layout(_)), "{error}");
     assert!(error.to_string().contains("field 1: i32 packed [3, 4, 0]: its items have no elements"), "{error}");

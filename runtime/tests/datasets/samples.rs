@@ -1,4 +1,4 @@
-//! Every kind of sample through a loader and back: values, names, shapes, strides, and where tensors lie.
+//! Every kind of sample, loaded and read back: values, names, shapes, strides, and the alignment of tensors.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ use crate::support::from_fn;
 const LEN: usize = 11;
 const BATCH: usize = 4;
 
-/// Loads `dataset` in batches of 4, 4 and 3, by workers and without, and has each looked at.
+/// Loads a dataset in batches of 4, 4 and 3, with and without workers, and passes each batch to `look`.
 #[track_caller]
 fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf<D>, std::ops::Range<usize>)) {
     for workers in [0, 2] {
@@ -40,7 +40,7 @@ fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf
     }
 }
 
-/// Aligned for any copy engine, and in C order.
+/// Asserts that a tensor is aligned to 256 bytes and in C order.
 fn check_place(tensor: &AnyTensorView<'_>, rows: usize) {
     assert_eq!(tensor.bytes().as_ptr().align_offset(256), 0);
     assert_eq!(tensor.shape()[0], rows);
@@ -52,7 +52,7 @@ fn check_place(tensor: &AnyTensorView<'_>, rows: usize) {
     assert_eq!(tensor.bytes().len(), step * tensor.dtype().size());
 }
 
-/// Every kind of sample that holds elements of one type.
+/// Checks every kind of sample with elements of one type.
 fn every_kind<T: Element + PartialEq + Debug>(make: fn(usize) -> T) {
     load(
         || from_fn(LEN, move |i, _| Ok(make(i))),
@@ -103,7 +103,7 @@ fn filled<T: Element>(i: usize, make: fn(usize) -> T) -> Lazy<T, impl FnOnce(&mu
 }
 
 #[test]
-fn every_dtype_comes_back_from_every_kind_of_sample() {
+fn every_dtype_round_trips_in_every_kind_of_sample() {
     every_kind(|i| i % 3 == 0);
     every_kind(|i| i as u8 ^ 0xa5);
     every_kind(|i| i as i8 - 100);
@@ -120,10 +120,10 @@ fn every_dtype_comes_back_from_every_kind_of_sample() {
         every_kind(|i| half::f16::from_f32(i as f32 + 0.5));
         every_kind(|i| half::bf16::from_f32(i as f32 * 1e30));
     }
-    assert_eq!(DType::ALL.len(), 13, "all of them");
+    assert_eq!(DType::ALL.len(), 13, "all dtypes are tested");
 }
 
-/// Borrows from itself and from the context.
+/// A dataset whose samples borrow from the dataset and from the context.
 struct Borrowing(Vec<f32>, Array<u16>, AnyArray);
 
 impl Dataset for Borrowing {
@@ -141,7 +141,7 @@ impl Dataset for Borrowing {
 }
 
 #[test]
-fn samples_may_borrow_from_the_dataset_and_from_the_thread() {
+fn samples_can_borrow_from_the_dataset_and_the_context() {
     let make = || {
         let floats = (0..LEN + 1).map(|i| i as f32).collect();
         let typed = Array::new((0..LEN as u16 * 6).collect(), &[LEN, 2, 3]).unwrap();
@@ -210,10 +210,10 @@ impl Dataset for Owned {
 }
 
 #[test]
-fn texts_and_ragged_samples_keep_their_lengths_and_are_padded_with_zeros() {
+fn texts_and_ragged_samples_are_padded_with_zeros() {
     let make = || {
         let texts = (0..LEN).map(|i| "å∂".repeat(i % 4) + &"x".repeat(i)[..i.min(4)]).collect();
-        // From 10 down to 0 elements, so that shorter ones come where longer ones have been.
+        // From 10 down to 0 elements, so that shorter samples overwrite longer ones.
         Owned(texts, (0..LEN).map(|i| vec![i as u32 + 1; LEN - 1 - i]).collect())
     };
     let data = make();
@@ -282,7 +282,7 @@ impl Dataset for Album {
 }
 
 #[test]
-fn a_struct_of_ones_own_has_named_fields_also_within_a_tuple() {
+fn custom_structs_have_named_fields_in_tuples_too() {
     load(
         || Album((0..LEN).map(|i| [i as u8; 300]).collect()),
         &["0.pixels", "0.label.0", "0.label.1", "1"],
@@ -299,7 +299,7 @@ fn a_struct_of_ones_own_has_named_fields_also_within_a_tuple() {
 }
 
 #[test]
-fn arrays_known_at_run_time_are_one_part_of_a_tuple() {
+fn dynamic_arrays_are_one_part_of_a_tuple() {
     let numbers = |offset: i64| AnyArray::from(Array::new((offset..offset + LEN as i64).collect(), &[LEN]).unwrap());
     let images = || AnyArray::from(Array::new(vec![7_u8; LEN * 4], &[LEN, 2, 2]).unwrap());
     load(
@@ -310,7 +310,7 @@ fn arrays_known_at_run_time_are_one_part_of_a_tuple() {
             assert_eq!((columns.len(), columns.get(1).unwrap().shape()), (2, &[range.len(), 2, 2][..]));
         },
     );
-    // All of them i64, so that a wrong column would not be noticed by its type.
+    // All columns are `i64`, so that the types do not reveal a wrong column.
     let make = || {
         let last: Vec<i64> = (300..300 + LEN as i64).collect();
         TensorDataset::new((vec![numbers(0), numbers(100)], vec![numbers(200)], last)).unwrap()
@@ -326,7 +326,7 @@ fn arrays_known_at_run_time_are_one_part_of_a_tuple() {
 }
 
 #[test]
-fn no_array_is_written_into_the_fields_of_the_dataset_beside_it() {
+fn an_array_is_never_written_to_another_datasets_field() {
     let number = |_| AnyArray::from(Array::new(vec![1_i64], &[1]).unwrap());
     let dataset = |arrays: usize| TensorDataset::new((0..arrays).map(number).collect::<Vec<_>>()).unwrap();
     let both = |arrays: [usize; 2]| ConcatDataset::new(arrays.map(dataset)).unwrap();
@@ -336,7 +336,7 @@ fn no_array_is_written_into_the_fields_of_the_dataset_beside_it() {
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
 }
 
-/// Numbers under names that are known at run time only; one that is not finite has no place.
+/// Numbers with names that are known only at run time. A number that is not finite cannot be declared.
 #[derive(Clone)]
 struct Record(Vec<(&'static str, f64)>);
 
@@ -355,7 +355,7 @@ impl Sample for Record {
             for (name, number) in self.0 {
                 match row.next_part() {
                     Some(next) if next == name => row.write_one(number)?,
-                    next => return Err(format!("{name} in the place of {next:?}").into()),
+                    next => return Err(format!("{name} instead of {next:?}").into()),
                 }
             }
             Ok(())
@@ -364,7 +364,7 @@ impl Sample for Record {
 }
 
 #[test]
-fn samples_with_names_known_at_run_time_are_one_part_of_a_tuple() {
+fn dynamic_records_are_one_part_of_a_tuple() {
     let make =
         || from_fn(LEN, |i, _| Ok((Record(vec![("a", i as f64), ("b", 0.5)]), Record(vec![("", 2.0)]), i as i64)));
     load(make, &["0.a", "0.b", "1", "2"], |batch, range| {
@@ -376,7 +376,7 @@ fn samples_with_names_known_at_run_time_are_one_part_of_a_tuple() {
 }
 
 #[test]
-fn samples_with_other_names_than_the_first_or_none_are_errors() {
+fn records_with_other_names_or_none_are_errors() {
     let load = |first: &[_], second: &[_]| {
         let records = [Record(first.to_vec()), Record(second.to_vec())];
         let dataset = from_fn(2, move |i, _| Ok((records[i].clone(), 1.0)));
@@ -386,8 +386,8 @@ fn samples_with_other_names_than_the_first_or_none_are_errors() {
     let (a, b) = (("a", 1.0), ("b", 2.0));
     assert!(load(&[a, b], &[a, b]).is_ok());
     let error = |first: &[_], second: &[_]| load(first, second).unwrap_err().to_string();
-    assert!(error(&[a, b], &[b, a]).contains("b in the place of Some(\"a\")"));
-    assert!(error(&[a], &[a, b]).contains("b in the place of None"));
+    assert!(error(&[a, b], &[b, a]).contains("b instead of Some(\"a\")"));
+    assert!(error(&[a], &[a, b]).contains("b instead of None"));
     assert!(error(&[a, b], &[a]).contains("a part of 2 fields was declared, but the sample's has 1"));
     for first in [&[][..], &[("a", f64::INFINITY)]] {
         let error = load(first, first).unwrap_err();
@@ -397,7 +397,7 @@ fn samples_with_other_names_than_the_first_or_none_are_errors() {
     assert!(matches!(error.downcast_ref(), Some(BuildError::Layout(LayoutError::SameName { .. }))), "{error}");
 }
 
-/// A sample of known fields only at run time, that declares and writes as it is told to.
+/// A sample whose fields are known only at run time, which declares and writes with the given functions.
 struct Dishonest(fn(&mut Fields), fn(&mut Row<'_>) -> Result<(), BoxError>);
 
 impl Sample for Dishonest {
@@ -412,7 +412,7 @@ impl Sample for Dishonest {
     }
 }
 
-/// The first batch of such samples with a number behind each, or the error in its place.
+/// Returns the first batch of such samples, each followed by a number, or its error.
 fn dishonest(
     declare: fn(&mut Fields),
     write: fn(&mut Row<'_>) -> Result<(), BoxError>,
@@ -433,7 +433,7 @@ fn a_part_that_is_not_one_field_is_an_error() {
 
 #[test]
 #[should_panic(expected = "the batch has 2 fields, but its schema takes more")]
-fn a_sample_without_a_run_leaves_nothing_to_the_next_one() {
+fn a_dynamic_sample_without_a_run_takes_every_field() {
     let write = |row: &mut Row<'_>| Ok(row.write_one(1_i64)?);
     let _ = dishonest(|fields| fields.fixed(DType::I64, &[]), write).unwrap().tensors();
 }

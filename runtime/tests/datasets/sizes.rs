@@ -1,4 +1,4 @@
-//! Sizes that users declare, however extreme: they are counted right, or refused.
+//! Extreme sizes that users declare: they are computed correctly or refused.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ struct Declared {
     dims: Vec<usize>,
 }
 
-/// Samples of fields as they come.
+/// A sample with any fields.
 #[derive(Clone, Debug)]
 struct Any(Vec<Declared>);
 
@@ -50,7 +50,7 @@ impl Sample for Any {
     }
 
     fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
-        Err("these are declared only".into())
+        Err("these samples are never written".into())
     }
 }
 
@@ -68,7 +68,7 @@ impl Dataset for Samples {
     }
 }
 
-/// The product of these, with zeros or without; beyond all sizes if it is that.
+/// Returns the product of the dimensions, without the zeros unless `zeros` is set. It is capped at a value beyond all sizes.
 fn product(dims: &[usize], zeros: bool) -> u128 {
     if zeros && dims.contains(&0) {
         return 0;
@@ -76,7 +76,7 @@ fn product(dims: &[usize], zeros: bool) -> u128 {
     dims.iter().filter(|&&dim| dim > 0).fold(1, |product, &dim| (product * dim as u128).min(1 << 64))
 }
 
-/// What the slots of a batch take, field by field, as `ARCHITECTURE.md` has it; `None` if there is no such batch.
+/// Returns the size of a slot, summed field by field as `ARCHITECTURE.md` describes; `None` if no such batch is possible.
 fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     fn place(end: &mut u128, bytes: u128) -> Option<()> {
         *end = end.next_multiple_of(256) + bytes;
@@ -114,7 +114,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     (end <= MOST).then_some(slot)
 }
 
-/// A length: most often one at which something overflows.
+/// Generates a length, most often one at which a computation overflows.
 fn length() -> impl Strategy<Value = usize> {
     let around = (0_u32..64, -1_i64..=1).prop_map(|(bit, off)| (1_usize << bit).wrapping_add_signed(off as isize));
     prop_oneof![3 => 0_usize..4, 3 => around, 1 => Just(usize::MAX), 1 => Just(isize::MAX as usize), 1 => any::<usize>()]
@@ -132,9 +132,9 @@ fn field() -> impl Strategy<Value = Declared> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A loader asks for as much memory as its samples need, or for none.
+    /// A loader allocates exactly the memory that its samples need, or refuses to allocate.
     #[test]
-    fn batches_take_the_bytes_that_were_declared_or_are_refused(
+    fn build_allocates_the_declared_bytes_or_refuses(
         fields in proptest::collection::vec(field(), 0..3),
         rows in length().prop_map(|rows| rows.max(1)),
         (hold, limit) in (prop_oneof![3 => 1_usize..5, 1 => length()], proptest::option::of(length())),
@@ -145,7 +145,7 @@ proptest! {
         let dataset = Samples(Any(fields.clone()), rows);
         let builder = Loader::builder(dataset).batch_size(rows).hold(hold).memory(move |bytes| {
             *note.lock().unwrap() = Some(bytes);
-            Err::<slotline::arena::Pages, BoxError>("it is only to be asked".into())
+            Err::<slotline::arena::Pages, BoxError>("the test only records the size".into())
         });
         let builder = builder.on_overflow(if spill { Overflow::Spill } else { Overflow::Error });
         let builder = if let Some(limit) = limit { builder.memory_limit(limit) } else { builder };
@@ -168,12 +168,13 @@ proptest! {
             }
             (BuildError::Zero { option: "hold" }, _) => prop_assert_eq!(hold, 0),
             (BuildError::TooMany { .. }, _) => prop_assert!(slots > 1 << 20),
-            (error, expected) => prop_assert!(false, "{error:?}, and {expected:?} was expected"),
+            (error, expected) => prop_assert!(false, "got {error:?}, expected {expected:?}"),
         }
         prop_assert_eq!(asked.lock().unwrap().is_some(), asked.lock().unwrap().is_some_and(|bytes| bytes <= isize::MAX as usize));
     }
 
-    /// What has no elements can have any shape of which elements could be counted; what has some, only its own.
+    /// An array without elements can have any shape whose other dimensions do not overflow. An array with elements can only have a
+    /// shape of as many elements.
     #[test]
     fn arrays_and_views_have_as_many_elements_as_their_shape(dims in dims(), dtype in proptest::sample::select(&DTYPES)) {
         let countable = dims.len() <= MAX_DIMS && product(&dims, false) <= MOST;
@@ -186,7 +187,7 @@ proptest! {
         prop_assert_eq!(shape.elements().map(|n| n as u128), countable.then(|| product(&dims, true)));
         if let Ok(none) = none {
             let any = AnyArray::from(none.clone());
-            // Rows at both ends, each with its own, down to numbers.
+            // Takes the last row of the last row, and so on, down to single numbers.
             let (mut typed, mut view) = (none.view(), any.view());
             while !typed.is_empty() && !typed.shape().is_empty() {
                 prop_assert_eq!(typed.strides(), view.strides());
@@ -201,15 +202,15 @@ proptest! {
         let start = NonNull::<u64>::dangling().cast();
         let fits = countable && product(&dims, true) * dtype.size() as u128 <= MOST;
         if !fits || hollow {
-            // SAFETY: it has no elements, or is refused.
+            // SAFETY: the array has no elements, or is refused, so no memory is accessed.
             let raw = unsafe { AnyArray::from_raw_parts(dtype, shape, start, ()) };
             prop_assert_eq!(raw.is_ok(), fits);
         }
     }
 
-    /// A header is believed only if the file is as long as it says.
+    /// A header is accepted only if the file has the length that it implies.
     #[test]
-    fn headers_say_no_more_than_there_is(dims in dims(), data in 0_usize..9) {
+    fn headers_must_match_the_length_of_the_file(dims in dims(), data in 0_usize..9) {
         let expected = |dims: &[usize]| {
             dims.len() <= MAX_DIMS && product(dims, false) <= MOST && product(dims, true) * 8 == data as u128
         };
@@ -233,7 +234,7 @@ proptest! {
 }
 
 #[test]
-fn an_item_beyond_all_memory_is_refused_by_name_where_batches_spill() {
+fn build_names_an_item_too_large_for_memory_with_spill() {
     let fields = vec![Declared { kind: Kind::Packed, dtype: DType::F64, dims: vec![0, 1 << 61] }];
     let builder = Loader::builder(Samples(Any(fields), 1)).on_overflow(Overflow::Spill);
     let error = builder.build().unwrap_err();

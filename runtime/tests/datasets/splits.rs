@@ -1,4 +1,4 @@
-//! What the parts of `random_split` are; that they are torch's is in `tests/torch/parity.rs`.
+//! The parts of `random_split`. `tests/torch/parity.rs` compares them with torch's.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use slotline::rng::Generator;
 use crate::support::from_fn;
 
 #[test]
-fn the_parts_share_the_dataset_and_their_samples_are_its() {
+fn the_parts_of_a_split_share_the_dataset_and_cover_it() {
     let dataset = Arc::new(from_fn(100, |index, _| Ok(index as i64)));
     let parts = random_split(Arc::clone(&dataset), &[0.1, 0.2, 0.7], &mut Generator::from_seed(3)).unwrap();
     assert!(parts.iter().all(|part| Arc::ptr_eq(&**part.dataset(), &dataset)));

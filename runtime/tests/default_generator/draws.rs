@@ -1,4 +1,4 @@
-//! What loaders and `random_split` draw from the default generator, compared with torch's answers.
+//! The draws of loaders and `random_split` from the default generator, compared with torch's results.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use slotline::rng::{Generator, SharedGenerator, default_generator, manual_seed};
 use slotline::sampler::{BatchSampler, DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler};
 use slotline::{Batch, Dataset, Error, Loader};
 
-/// The samples of each batch of a pass.
+/// Returns the samples of each batch of a pass.
 fn batches(pass: impl Iterator<Item = Result<Batch<i64>, Error>>) -> Vec<Vec<i64>> {
     pass.map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
 }
 
-/// Two passes at seed 42 by every kind of loader, and the default generator's next number.
+/// Checks two passes of each kind of loader after `manual_seed(42)`, and the next number of the default generator.
 fn check<D>(builder: impl Fn() -> Builder<D>, passes: [&[&[i64]]; 2], next: i64)
 where
     D: for<'a> Dataset<Sample<'a> = i64>,
@@ -25,13 +25,15 @@ where
         assert_eq!(default_generator().random_i64(), next, "{workers} workers");
         manual_seed(42);
         let mut dealt = builder().num_workers(workers).round_robin(true).build().unwrap();
-        passes.iter().for_each(|pass| assert_eq!(batches(dealt.epoch().unwrap()), *pass, "{workers} workers, dealt"));
-        assert_eq!(default_generator().random_i64(), next, "{workers} workers, dealt");
+        passes
+            .iter()
+            .for_each(|pass| assert_eq!(batches(dealt.epoch().unwrap()), *pass, "{workers} workers, round_robin"));
+        assert_eq!(default_generator().random_i64(), next, "{workers} workers, round_robin");
     }
 }
 
 #[test]
-fn each_pass_draws_a_base_seed_and_then_what_its_sampler_wants() {
+fn a_pass_draws_a_base_seed_and_then_its_order() {
     let _alone = crate::alone();
     let ten = || Loader::builder(from_fn(10, |index, _| Ok(index as i64)));
     let fours = || ten().batch_size(4);
@@ -64,7 +66,7 @@ fn each_pass_draws_a_base_seed_and_then_what_its_sampler_wants() {
         [&[&[7, 3], &[5, 1], &[9]], &[&[9, 5], &[3, 7], &[1]]],
         1071453510346823114,
     );
-    // These have random numbers of their own: the base seeds are all that is drawn.
+    // These samplers have their own generators, so the loader draws only the base seeds.
     check(
         || fours().sampler(DistributedSampler::new(10, 3, 0).unwrap().seed(42)),
         [&[&[2, 8, 0, 7]]; 2],
@@ -76,7 +78,7 @@ fn each_pass_draws_a_base_seed_and_then_what_its_sampler_wants() {
         4279532810384561223,
     );
 
-    // Two loaders at once: one after the other, as torch's with workers.
+    // Two loaders at once draw in sequence, as torch's loaders with workers do.
     manual_seed(42);
     let mut loaders = [0, 1].map(|_| ten().batch_size(None).shuffle(true).num_workers(1).build().unwrap());
     let passes = loaders.each_mut().map(|loader| loader.epoch().unwrap());
@@ -84,13 +86,13 @@ fn each_pass_draws_a_base_seed_and_then_what_its_sampler_wants() {
     assert_eq!(orders, [[8, 0, 9, 1, 4, 5, 6, 3, 2, 7], [4, 6, 9, 3, 7, 5, 2, 0, 1, 8]]);
 }
 
-/// The indices of each part.
+/// Returns the indices of each part.
 fn indices<D>(parts: &[Subset<Arc<D>>]) -> Vec<Vec<usize>> {
     parts.iter().map(|part| part.indices().collect()).collect()
 }
 
 #[test]
-fn any_generator_is_drawn_from_directly() {
+fn random_split_draws_from_any_generator() {
     let _alone = crate::alone();
     let golden = [vec![2, 6, 1], vec![8, 4, 5, 0, 9, 3, 7]];
     let ten = || from_fn(10, |index, _| Ok(index as i64));

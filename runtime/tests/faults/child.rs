@@ -1,4 +1,4 @@
-//! Processes that faults are made in.
+//! Child processes in which faults are provoked.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::support::LONG;
 
-/// Set in the process, to what it is asked to do.
+/// The environment variable that names the case that a child process runs.
 pub(crate) const ASKED: &str = "SLOTLINE_TEST_FAULT";
 
-/// A process that does what it was asked to.
+/// A child process that runs a case.
 pub(crate) struct Process {
     asked: String,
     child: Child,
     output: File,
 }
 
-/// One that has come to its end.
+/// A child process that has ended.
 pub(crate) struct Ended {
     asked: String,
     status: ExitStatus,
@@ -26,12 +26,12 @@ pub(crate) struct Ended {
 }
 
 impl Process {
-    /// Starts one of `CASES`, with words behind it.
+    /// Starts a process for one of `CASES`; `asked` is its name, followed by arguments.
     pub(crate) fn start(asked: impl Into<String>) -> Self {
         let (asked, output) = (asked.into(), tempfile::tempfile().unwrap());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--ignored", "--nocapture"]).env(ASKED, &asked);
-        // Tests count on stacks of the usual size.
+        // The cases expect stacks of the default size.
         command.env_remove("RUST_MIN_STACK");
         command.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
         Self { asked, child: command.spawn().unwrap(), output }
@@ -41,11 +41,11 @@ impl Process {
         self.child.id() as _
     }
 
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end; one that hangs fails the test.
+    /// Waits for the process to end. A process that hangs is killed and fails the test.
     pub(crate) fn end(mut self) -> Ended {
         let begun = Instant::now();
         let status = loop {
@@ -61,40 +61,40 @@ impl Process {
         let mut text = String::new();
         self.output.rewind().unwrap();
         self.output.read_to_string(&mut text).unwrap();
-        text.lines().filter(|line| line.contains(NOT_PROVOKED)).for_each(aloud);
+        text.lines().filter(|line| line.contains(NOT_PROVOKED)).for_each(print_always);
         let status = status.unwrap_or_else(|| panic!("{} hangs: {text}", self.asked));
         Ended { asked: self.asked, status, text }
     }
 }
 
 impl Ended {
-    /// It did all that it was asked to.
+    /// Asserts that the process completed its case.
     #[track_caller]
-    pub(crate) fn well(self) {
+    pub(crate) fn assert_success(self) {
         let done = format!("{} is done", self.asked);
         assert!(self.status.success() && self.text.contains(&done), "{}: {}\n{}", self.asked, self.status, self.text);
     }
 
-    /// The signal that ended it.
+    /// The signal that ended the process, if one did.
     pub(crate) fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
 }
 
-/// Runs one of `CASES`, with words behind it, which must do all that it is asked to.
+/// Runs one of `CASES` in a child process and asserts that it completes; `asked` is its name, followed by arguments.
 #[track_caller]
 pub(crate) fn run(asked: impl Into<String>) {
-    Process::start(asked).end().well();
+    Process::start(asked).end().assert_success();
 }
 
 pub(crate) const NOT_PROVOKED: &str = "NOT PROVOKED: ";
 
-/// Says that a fault could not be made here.
+/// Reports that a fault could not be provoked on this machine.
 pub(crate) fn not_provoked(what: &str) {
-    aloud(&format!("{NOT_PROVOKED}{what}"));
+    print_always(&format!("{NOT_PROVOKED}{what}"));
 }
 
-/// Says something even if the test goes well, when what is printed is not shown.
-fn aloud(line: &str) {
+/// Prints a line even if the test succeeds and its captured output is not shown.
+fn print_always(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }

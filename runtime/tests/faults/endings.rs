@@ -11,20 +11,20 @@ use slotline::dataset::{Context, iter_fn};
 use slotline::loader::Stopper;
 
 use crate::child;
-use crate::support::{Gone, Latch, Telltale, from_fn};
+use crate::support::{DropGuard, Dropped, Latch, from_fn};
 use crate::warnings::Warnings;
 
-/// A loader that whoever comes by drops.
+/// A loader that any thread can drop.
 static LOADER: Mutex<Option<Box<dyn Any + Send>>> = Mutex::new(None);
 
-/// Drops it; whether it was there.
+/// Drops the loader, and returns whether there was one.
 fn drop_loader() -> bool {
     let loader = LOADER.lock().unwrap().take();
     loader.is_some()
 }
 
-/// Dropped with its thread.
-struct Local(Box<dyn Fn() + Send>, #[allow(dead_code)] Telltale);
+/// A thread-local value, which runs a function when its thread ends.
+struct Local(Box<dyn Fn() + Send>, #[allow(dead_code)] DropGuard);
 
 impl Drop for Local {
     fn drop(&mut self) {
@@ -36,26 +36,26 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Leaves something in this thread that does so when it ends; `gone` says when it has.
-fn at_the_end(gone: &Gone, run: impl Fn() + Send + 'static) {
+/// Has this thread call `run` when it ends; `dropped` is set after that.
+fn at_thread_end(dropped: &Dropped, run: impl Fn() + Send + 'static) {
     LOCAL.with_borrow_mut(|local| {
-        local.get_or_insert_with(|| Local(Box::new(run), gone.telltale()));
+        local.get_or_insert_with(|| Local(Box::new(run), dropped.guard()));
     });
 }
 
 /// Builds a loader of this kind with this number of workers, which call `work` for each sample, takes one batch of a pass, calls
-/// `before_leaving`, and drops the pass. `gone` is set when the dataset is dropped.
+/// `before_leaving`, and drops the pass. `dropped` is set when the dataset is dropped.
 fn begin(
     kind: &str,
     workers: usize,
-    gone: &Gone,
+    dropped: &Dropped,
     work: impl Fn(usize) + Clone + Send + Sync + 'static,
     before_leaving: impl FnOnce(),
 ) -> (Box<dyn Any + Send>, Stopper) {
-    let told = gone.telltale();
+    let guard = dropped.guard();
     let get = Arc::new(move |index: usize| {
-        assert!(!told.is_gone());
-        // The caller reads samples to learn the fields.
+        assert!(!guard.is_dropped());
+        // The calling thread also reads samples, to learn the fields.
         if std::thread::current().name().is_some_and(|name| name.starts_with("slotline-")) {
             work(index);
         }
@@ -93,70 +93,71 @@ fn begin(
     }
 }
 
-/// A worker that is in the dataset's code drops the loader that it belongs to.
-pub(crate) fn own(words: &[&str]) {
+/// A worker that runs the dataset's code drops the loader that it belongs to.
+pub(crate) fn drop_in_worker(words: &[&str]) {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
-    let (given, gone) = (Latch::default(), Gone::default());
-    let (taken, samples) = (given.clone(), Arc::new(AtomicUsize::new(0)));
+    let (latch, dropped) = (Latch::default(), Dropped::default());
+    let (blocked, samples) = (latch.clone(), Arc::new(AtomicUsize::new(0)));
     let work = move |_| {
-        // The first sample is the batch that is taken. The worker is at the second one before the pass is dropped, as it would not
-        // get to it afterwards.
+        // The first sample is the batch that the caller takes. The worker must reach the second one before the pass is dropped,
+        // since it would not begin it afterwards.
         if samples.fetch_add(1, SeqCst) == 1 {
-            taken.wait();
+            blocked.wait();
             assert!(drop_loader());
         }
     };
-    let (loader, _) = begin(words[0], 1, &gone, work, || given.until_waiting(1));
+    let (loader, _) = begin(words[0], 1, &dropped, work, || latch.until_waiting(1));
     *LOADER.lock().unwrap() = Some(loader);
-    given.open();
-    gone.until();
+    latch.open();
+    dropped.until();
     assert!(!drop_loader());
-    assert!(warnings.take().is_empty(), "nobody was waited for in vain");
+    assert!(warnings.take().is_empty(), "no thread was left behind");
 }
 
-/// A worker whose thread-locals drop the loader that it belongs to.
-pub(crate) fn own_local(words: &[&str]) {
+/// The destructor of a worker's thread-local drops the loader that the worker belongs to.
+pub(crate) fn drop_in_thread_local(words: &[&str]) {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
-    let (gone, over) = (Gone::default(), Gone::default());
-    let ends = over.clone();
+    let (dropped, ended) = (Dropped::default(), Dropped::default());
+    let ends = ended.clone();
     let work = move |_| {
-        at_the_end(&ends, || {
+        at_thread_end(&ends, || {
             assert!(drop_loader());
         })
     };
-    let (loader, stopper) = begin(words[0], 1, &gone, work, || ());
+    let (loader, stopper) = begin(words[0], 1, &dropped, work, || ());
     *LOADER.lock().unwrap() = Some(loader);
     stopper.stop();
-    over.until();
-    gone.until();
-    assert!(warnings.take().is_empty(), "nobody was waited for in vain");
+    ended.until();
+    dropped.until();
+    assert!(warnings.take().is_empty(), "no thread was left behind");
 }
 
-/// Workers whose thread-locals take their time, as many as would take longer than a test may, if each had it to itself.
+/// Workers whose thread-locals are slow to drop. There are enough of them that waiting for each in turn would exceed the time that
+/// a test may take.
 pub(crate) fn slow_locals(words: &[&str]) {
-    let (latch, gone, over) = (Latch::default(), Gone::default(), Gone::default());
-    let (ends, held) = (over.clone(), latch.clone());
+    let (latch, dropped, ended) = (Latch::default(), Dropped::default(), Dropped::default());
+    let (ends, held) = (ended.clone(), latch.clone());
     let work = move |_| {
         let held = held.clone();
-        at_the_end(&ends, move || held.wait());
+        at_thread_end(&ends, move || held.wait());
     };
-    let (loader, _) = begin(words[0], 13, &gone, work, || ());
+    let (loader, _) = begin(words[0], 13, &dropped, work, || ());
     drop(loader);
-    assert!(gone.is_gone() && !over.is_gone(), "the workers let go of everything, and are not over");
+    assert!(dropped.is_dropped() && !ended.is_dropped(), "the workers released the dataset, and have not ended");
     latch.until_waiting(1);
     latch.open();
-    over.until();
+    ended.until();
 }
 
-/// A watchdog that says something to a subscriber that never returns.
+/// A watchdog whose warning goes to a subscriber that never returns.
 pub(crate) fn slow_watchdog(_: &[&str]) {
-    let (latch, gone) = (Latch::default(), Gone::default());
-    let told = Mutex::new(Some((latch.clone(), gone.telltale())));
-    tracing::subscriber::set_global_default(Warnings::heard_by(move || {
-        let first = told.lock().unwrap().take();
-        if let Some((latch, _told)) = first {
+    let (latch, returned) = (Latch::default(), Dropped::default());
+    let once = Mutex::new(Some((latch.clone(), returned.guard())));
+    tracing::subscriber::set_global_default(Warnings::with_callback(move || {
+        let first = once.lock().unwrap().take();
+        if let Some((latch, _guard)) = first {
             latch.wait();
         }
     }))
@@ -172,27 +173,27 @@ pub(crate) fn slow_watchdog(_: &[&str]) {
     let mut loader = builder.build().unwrap();
     assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 9);
     drop(loader);
-    assert!(!gone.is_gone());
+    assert!(!returned.is_dropped());
     latch.open();
-    gone.until();
+    returned.until();
 }
 
 #[test]
-fn a_worker_that_drops_its_own_loader_waits_for_the_others_and_not_for_itself() {
+fn a_worker_can_drop_its_own_loader() {
     for kind in ["shared", "dealt", "collate", "iterable"] {
-        child::run(format!("endings::own {kind}"));
-        child::run(format!("endings::own_local {kind}"));
+        child::run(format!("endings::drop_in_worker {kind}"));
+        child::run(format!("endings::drop_in_thread_local {kind}"));
     }
 }
 
 #[test]
-fn thread_locals_that_take_too_long_are_left_behind_within_the_grace() {
+fn slow_thread_locals_do_not_hold_up_a_drop() {
     for kind in ["shared", "dealt", "iterable"] {
         child::run(format!("endings::slow_locals {kind}"));
     }
 }
 
 #[test]
-fn a_watchdog_that_is_stuck_in_a_subscriber_is_left_behind() {
+fn a_watchdog_stuck_in_a_subscriber_is_left_behind() {
     child::run("endings::slow_watchdog");
 }

@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 8;
 const ROW: usize = 512;
 
-/// A file of so many pages, of which the header takes a whole one (as the format allows), so that rows lie in pages.
+/// Returns a file of [`PAGES`] pages. Its header takes a whole page (as the format allows), so that no row crosses a page boundary.
 fn bytes(value: impl Fn(usize) -> u8) -> Vec<u8> {
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, {ROW}), }}", (PAGES - 1) * PAGE / ROW);
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -44,14 +44,15 @@ fn other(index: usize) -> u8 {
 type Rows = Loader<BatchOf<TensorDataset<Vec<AnyArray>>>>;
 
 fn load(path: &Path, workers: usize) -> Rows {
-    // SAFETY: it is changed, with the outcome that is documented: what is read of it then goes to no code that minds.
+    // SAFETY: this breaks the contract on purpose: the tests change the file while it is mapped, to check the documented outcomes.
+    // The rows are plain bytes that are only copied and compared.
     let array = unsafe { map_npy(path).unwrap() };
     assert!(array.is_mapped());
     Loader::builder(TensorDataset::new(vec![array]).unwrap()).batch_size(4).num_workers(workers).build().unwrap()
 }
 
-/// A pass over the rows, whose bytes must be what `right` says of the row and the place.
-fn look(loader: &mut Rows, right: impl Fn(usize, usize, u8) -> bool) {
+/// Makes a pass over the rows, and asserts that `right` holds for each row, place in it and byte.
+fn check_rows(loader: &mut Rows, right: impl Fn(usize, usize, u8) -> bool) {
     for batch in loader.epoch().unwrap() {
         let batch = batch.unwrap();
         let rows = batch.columns().get(0).unwrap();
@@ -63,28 +64,29 @@ fn look(loader: &mut Rows, right: impl Fn(usize, usize, u8) -> bool) {
     }
 }
 
-/// Cuts the file short, to so many bytes, between two passes.
+/// Truncates the file between two passes. Arguments: the number of workers and the new length in bytes.
 pub(crate) fn cut(words: &[&str]) {
     let [workers, left] = [0, 1].map(|i: usize| words[i].parse::<usize>().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.npy");
     write(&path, row);
     let mut loader = load(&path, workers);
-    look(&mut loader, |index, _, byte| byte == row(index));
+    check_rows(&mut loader, |index, _, byte| byte == row(index));
     File::options().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
-    // No need to keep what is left of the process.
+    // The process is expected to die of a signal: it must not dump its core.
     limit(libc::RLIMIT_CORE, 0);
-    // The process may end in what follows, and the folder with it.
+    // The process may be killed below, and would then not remove the folder.
     drop(folder);
     println!("cut");
-    look(&mut loader, |index, at, byte| {
+    check_rows(&mut loader, |index, at, byte| {
         let place = PAGE + index * ROW + at;
-        assert!(place < left.next_multiple_of(PAGE), "there is nothing to be read at {place}");
+        assert!(place < left.next_multiple_of(PAGE), "byte {place} is beyond the file and was read");
         byte == if place < left { row(index) } else { 0 }
     });
 }
 
-/// Does something to the file in the middle of a pass that is not to be noticed, or not to be more than what was done.
+/// Changes the file in the middle of a pass. Arguments: how, and the number of workers. Rows must be the old ones, or the new ones
+/// if the file was overwritten.
 pub(crate) fn changed(words: &[&str]) {
     let workers = words[1].parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +103,7 @@ pub(crate) fn changed(words: &[&str]) {
             fs::rename(next, &path).unwrap();
         }
         "overwritten" => {
-            // As another process would that does not cut it first.
+            // As another process would write to it, without truncating it first.
             let mut file = File::options().write(true).open(&path).unwrap();
             file.write_all(&bytes(other)).unwrap();
         }
@@ -109,13 +111,13 @@ pub(crate) fn changed(words: &[&str]) {
     }
     drop(pass);
     let overwritten = words[0] == "overwritten";
-    look(&mut loader, |index, _, byte| byte == if overwritten { other(index) } else { row(index) });
+    check_rows(&mut loader, |index, _, byte| byte == if overwritten { other(index) } else { row(index) });
 }
 
 #[test]
-fn a_mapped_file_that_is_cut_short_ends_the_process_and_gives_no_wrong_row_before() {
+fn reading_a_truncated_mapped_file_ends_with_sigbus() {
     for workers in [0, 2] {
-        // At a page's end, and in a page, of which the rest then reads as zeros.
+        // At the end of a page, and within a page, the rest of which then reads as zeros.
         for left in [PAGE, 3 * PAGE, 3 * PAGE + 1000, 7 * PAGE] {
             let ended = Process::start(format!("files::cut {workers} {left}")).end();
             assert_eq!(ended.signal(), Some(libc::SIGBUS), "{workers} workers, {left} bytes: {}", ended.text);
@@ -126,7 +128,7 @@ fn a_mapped_file_that_is_cut_short_ends_the_process_and_gives_no_wrong_row_befor
 }
 
 #[test]
-fn a_mapped_file_that_is_removed_or_replaced_stays_what_it_was_and_one_that_is_written_to_does_not() {
+fn only_overwriting_a_mapped_file_changes_its_rows() {
     for change in ["removed", "replaced", "overwritten"] {
         for workers in [0, 2] {
             child::run(format!("files::changed {change} {workers}"));
@@ -135,7 +137,7 @@ fn a_mapped_file_that_is_removed_or_replaced_stays_what_it_was_and_one_that_is_w
 }
 
 #[test]
-fn a_file_that_is_cut_short_while_it_is_read_is_an_error_or_was_read_before() {
+fn a_file_truncated_while_read_is_whole_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.npy");
     let [mut whole, mut errors] = [0, 0];
@@ -158,5 +160,5 @@ fn a_file_that_is_cut_short_while_it_is_read_is_an_error_or_was_read_before() {
         }
         cutting.join().unwrap();
     }
-    println!("{whole} were read before, {errors} were errors");
+    println!("{whole} files were read whole, {errors} were errors");
 }

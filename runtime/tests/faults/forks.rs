@@ -1,4 +1,4 @@
-//! Processes that are forked while a loader is at work.
+//! Processes that are forked while a loader runs.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -24,14 +24,15 @@ fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
 }
 
-/// Forks this process, and whether this is the child, which ends at a panic, or when it hangs. The parent waits until it
-/// has ended well.
+/// Forks this process, and returns whether this is the child. The child exits at a panic and is killed if it hangs. The parent
+/// waits for the child and asserts that it succeeded.
 fn is_child() -> bool {
-    // SAFETY: the child is a copy of this process with this thread only. What it then does is what the test is about.
+    // SAFETY: the child is a copy of this process with only this thread. That the code below works in such a process is what the
+    // tests check.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
-        // SAFETY: a clock that ends the process, and its end at a panic.
+        // SAFETY: `alarm` only sets a timer, whose signal ends the process.
         unsafe { libc::alarm(30) };
         set_hook(Box::new(|panic| {
             eprintln!("{panic}");
@@ -40,27 +41,27 @@ fn is_child() -> bool {
         return true;
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: `child` is a child of this process, and `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child hung: signal {}", libc::WTERMSIG(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
     false
 }
 
-/// Ends a child. Nothing of its parent's is cleaned up.
+/// Ends a child without any clean-up of what belongs to its parent.
 fn exit(code: i32) -> ! {
-    // SAFETY: the end.
+    // SAFETY: `_exit` ends the process and has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// What is in a batch: which samples, and their random numbers.
+/// Returns the samples of a batch and their random numbers.
 fn contents<S>(batch: &Batch<S>) -> (Vec<i64>, Vec<u64>) {
     let columns = batch.columns();
     let (numbers, words) = (columns.get(0).unwrap(), columns.get(2).unwrap());
     (numbers.typed().unwrap().as_slice().to_vec(), words.typed().unwrap().as_slice().to_vec())
 }
 
-/// What a pass delivers.
+/// Returns the contents of the batches of a pass.
 fn deliver<S>(loader: &mut Loader<Batch<S>>) -> Vec<(Vec<i64>, Vec<u64>)> {
     loader.epoch().unwrap().map(|batch| contents(&batch.unwrap())).collect()
 }
@@ -69,7 +70,7 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
     let mut loader = build();
     let expected: Vec<_> = (0..PASSES).map(|_| deliver(&mut loader)).collect();
     let mut loader = build();
-    let mut lost = 0;
+    let mut forks = 0;
     for (round, expected_now) in expected.iter().enumerate() {
         let mut pass = loader.epoch().unwrap();
         let mut delivered = 0;
@@ -81,7 +82,7 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
             held = Some(batch);
         }
         if is_child() {
-            // Every other time all are kept, for which there must be more memory, and the parent's stays as it is.
+            // In every other round all batches are kept, which needs more memory and must not touch the parent's.
             let (mut kept, mut forked) = (Vec::new(), false);
             let held = held.filter(|_| round % 2 == 1);
             for batch in pass.by_ref() {
@@ -95,8 +96,11 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
                 }
                 delivered += usize::from(!forked);
             }
-            // That there is nothing more to come is for the workers of a stream to say.
-            assert!(if forked { has_workers } else { delivered == expected_now.len() }, "{delivered} were delivered");
+            // Only the workers of a stream know that there are no more batches.
+            assert!(
+                if forked { has_workers } else { delivered == expected_now.len() },
+                "{delivered} batches were delivered"
+            );
             assert!(pass.next().is_none() && pass.stats().stuck.is_empty());
             drop(pass);
             match loader.epoch().map(drop) {
@@ -106,7 +110,7 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
             drop(loader);
             assert!(kept.iter().all(|(number, batch)| contents(batch) == expected_now[*number]));
             drop((held, kept));
-            assert_eq!(deliver(&mut build()), expected[0], "another loader is as good as any");
+            assert_eq!(deliver(&mut build()), expected[0], "a loader that the child builds works");
             exit(0)
         }
         drop(held);
@@ -115,17 +119,17 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
             delivered += 1;
         }
         assert_eq!(delivered, expected_now.len());
-        lost += 1;
+        forks += 1;
     }
-    println!("{lost} forks");
+    println!("{forks} forks");
 }
 
-/// Words: which kind of loader, and how many workers.
+/// Arguments: the kind of the loader, and the number of workers.
 pub(crate) fn forked(words: &[&str]) {
     let workers = words[1].parse().unwrap();
     fn set<D>(builder: Builder<D>, workers: usize) -> Builder<D> {
         let builder = builder.batch_size(RUN.batch_size).seed(RUN.seed).num_workers(workers);
-        // The watchdog has a thread, too.
+        // The watchdog has a thread as well.
         builder.watchdog(LONG).hold(2)
     }
     match words[0] {
@@ -140,14 +144,14 @@ pub(crate) fn forked(words: &[&str]) {
     }
 }
 
-/// A worker is at the sampler when the process is forked.
+/// Forks the process while a worker reads from the sampler.
 pub(crate) fn forked_at_the_sampler(_: &[&str]) {
-    static AT_IT: AtomicBool = AtomicBool::new(false);
-    static GO_ON: AtomicBool = AtomicBool::new(false);
+    static AT_SAMPLER: AtomicBool = AtomicBool::new(false);
+    static CONTINUE: AtomicBool = AtomicBool::new(false);
     let order = || {
         (0..RUN.len).inspect(|_| {
-            AT_IT.store(true, SeqCst);
-            while !GO_ON.load(SeqCst) {
+            AT_SAMPLER.store(true, SeqCst);
+            while !CONTINUE.load(SeqCst) {
                 std::thread::yield_now();
             }
         })
@@ -156,11 +160,11 @@ pub(crate) fn forked_at_the_sampler(_: &[&str]) {
     let mut loader = builder.sampler_iter(order).build().unwrap();
     let stopper = loader.stopper();
     let pass = loader.epoch().unwrap();
-    while !AT_IT.load(SeqCst) {
+    while !AT_SAMPLER.load(SeqCst) {
         std::thread::yield_now();
     }
     if is_child() {
-        GO_ON.store(true, SeqCst);
+        CONTINUE.store(true, SeqCst);
         let mut pass = pass;
         assert!(matches!(pass.next(), Some(Err(Error::Forked))));
         assert!(pass.next().is_none());
@@ -169,27 +173,27 @@ pub(crate) fn forked_at_the_sampler(_: &[&str]) {
         drop(loader);
         exit(0)
     }
-    GO_ON.store(true, SeqCst);
+    CONTINUE.store(true, SeqCst);
     assert_eq!(pass.map(Result::unwrap).count(), RUN.len.div_ceil(RUN.batch_size));
 }
 
-/// Memory that a forked process does not have, as page-locked memory is.
+/// Memory that a forked process does not inherit, as is the case for page-locked memory.
 #[derive(Debug)]
 struct NotInherited(Pages);
 
-/// How many were dropped.
+/// The number of [`NotInherited`] that were dropped.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 impl NotInherited {
     fn new(bytes: usize) -> io::Result<Self> {
         let pages = Pages::new(bytes)?;
-        // SAFETY: advice about pages that are nobody else's.
+        // SAFETY: `pages` owns these pages, and no other code uses them yet.
         let outcome = unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
         if outcome == 0 { Ok(Self(pages)) } else { Err(io::Error::last_os_error()) }
     }
 }
 
-// SAFETY: as of the pages; in a child it is never touched, as the tests show.
+// SAFETY: `Pages` upholds the contract. In a child, where the memory is missing, no code touches it, as the tests check.
 unsafe impl Memory for NotInherited {
     fn start(&self) -> NonNull<u8> {
         self.0.start()
@@ -206,25 +210,25 @@ impl Drop for NotInherited {
     }
 }
 
-/// Puts something else where the memory was in the parent, which is no address of anything.
+/// Maps other memory at the address that the memory has in the parent, where nothing is mapped in the child.
 fn occupy(start: usize, len: usize) {
     let (place, protection) = (std::ptr::without_provenance_mut(start), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: it replaces nothing.
+    // SAFETY: `MAP_FIXED_NOREPLACE` replaces no existing mapping.
     let mapped = unsafe { libc::mmap(place, len, protection, flags, -1, 0) };
     assert_eq!(mapped, place, "{}", io::Error::last_os_error());
-    // SAFETY: just mapped.
+    // SAFETY: these `len` bytes were just mapped, readable and writable.
     unsafe { mapped.cast::<u8>().write_bytes(0x41, len) };
 }
 
-/// Samples of which every batch spills.
+/// Returns a dataset each batch of which spills.
 fn spilling() -> impl Dataset {
     static ITEMS: [i64; 64] = [7; 64];
     from_fn(RUN.len, |index, _| Ok((index as i64, Packed::new(&ITEMS[..8 + index % 50], 1))))
 }
 
 fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, occupied: bool) {
-    // Spills are everywhere in the ring.
+    // After a whole pass every slot of the ring has spilled.
     let mut loader = build();
     let batches = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>();
     let (start, len) = {
@@ -244,7 +248,7 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
             set_hook(Box::new(|_| {}));
             let read = catch_unwind(AssertUnwindSafe(|| untyped.columns().len()));
             set_hook(hook);
-            assert!(read.is_err(), "the memory is not there");
+            assert!(read.is_err(), "the child does not have the memory");
             assert!(matches!(pass.next(), Some(Err(Error::Forked))));
             assert!(pass.next().is_none());
         } else {
@@ -254,7 +258,7 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
         drop(pass);
         stopper.stop();
         assert!(matches!(loader.epoch().map(drop), Err(Error::Forked | Error::Stopped)));
-        // The last one to let go of the ring is the loader, or a batch.
+        // The last owner of the ring is a batch, or the loader.
         if occupied {
             drop(loader);
             drop(first);
@@ -263,7 +267,7 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
             drop(loader);
         }
         drop(stopper);
-        assert_eq!(DROPPED.load(SeqCst), 0, "what is given is its parent's");
+        assert_eq!(DROPPED.load(SeqCst), 0, "the given memory belongs to the parent");
         let mut another = build();
         assert_eq!(another.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), batches);
         drop(another);
@@ -280,8 +284,8 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
     assert_eq!(DROPPED.load(SeqCst), usize::from(given));
 }
 
-/// Words: which kind of loader, how many workers, whose memory (`own`, `locked`, `given`), and whether something else is there
-/// in the child.
+/// Arguments: the kind of the loader, the number of workers, whose memory it uses (`own`, `locked`, `given`), and whether other
+/// memory is mapped at its address in the child (`occupied` or `free`).
 pub(crate) fn dropped(words: &[&str]) {
     let (workers, whose, occupied): (usize, _, _) = (words[1].parse().unwrap(), words[2], words[3] == "occupied");
     let given = whose == "given";
@@ -306,7 +310,7 @@ pub(crate) fn dropped(words: &[&str]) {
     }
 }
 
-/// What has memory of its own, and batches that a function made.
+/// Drops values with separate memory, and batches that a collate function made, in the child.
 pub(crate) fn dropped_apart(_: &[&str]) {
     let sample = || (7_i64, Packed::new(&[1_u8; 5000], 1));
     let mut apart = Apart::new(Fields::of(&sample())).unwrap();
@@ -329,15 +333,15 @@ pub(crate) fn dropped_apart(_: &[&str]) {
     drop((apart, pinned, array));
 }
 
-/// Another thread draws when the process is forked.
+/// Forks the process while another thread holds the generators and has drawn from them.
 pub(crate) fn forked_while_drawing(_: &[&str]) {
     let shared = SharedGenerator::from(Generator::from_seed(5));
     let seeds = (default_generator().initial_seed(), shared.lock().initial_seed());
     let (drawing, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
-    let theirs = shared.clone();
+    let other = shared.clone();
     let thread = std::thread::spawn(move || {
-        let (mut default, mut shared) = (default_generator(), theirs.lock());
+        let (mut default, mut shared) = (default_generator(), other.lock());
         default.discard(1000);
         shared.discard(1000);
         drawing.send(()).unwrap();
@@ -350,12 +354,16 @@ pub(crate) fn forked_while_drawing(_: &[&str]) {
             let builder = if let Some(shared) = generator { builder.generator(shared) } else { builder };
             assert_eq!(deliver(&mut builder.build().unwrap()).len(), RUN.len.div_ceil(RUN.batch_size));
         }
-        // What another thread left half drawn is not gone on with.
+        // A generator that another thread held is seeded again, not continued.
         assert_ne!(default_generator().initial_seed(), seeds.0);
         assert_ne!(shared.lock().initial_seed(), seeds.1);
         let point = (shared.lock().drawn(), default_generator().drawn());
         if is_child() {
-            assert_eq!(point, (shared.lock().drawn(), default_generator().drawn()), "and whole ones go on");
+            assert_eq!(
+                point,
+                (shared.lock().drawn(), default_generator().drawn()),
+                "generators that no thread held continue"
+            );
             exit(0)
         }
         exit(0)
@@ -365,7 +373,7 @@ pub(crate) fn forked_while_drawing(_: &[&str]) {
     assert_eq!((default_generator().drawn(), shared.lock().drawn()), (1000, 1000));
 }
 
-/// The thread that forks has the generator itself.
+/// Forks the process while the forking thread holds the generator.
 pub(crate) fn forked_with_the_generator(_: &[&str]) {
     let shared = SharedGenerator::from(Generator::from_seed(5));
     let mut guard = shared.lock();
@@ -374,7 +382,7 @@ pub(crate) fn forked_with_the_generator(_: &[&str]) {
         guard.random_i64();
         drop(guard);
         let whole = shared.lock().clone();
-        assert_eq!((whole.initial_seed(), whole.drawn()), (5, 4), "nobody else had it");
+        assert_eq!((whole.initial_seed(), whole.drawn()), (5, 4), "no other thread held the generator");
         exit(0)
     }
     drop(guard);
@@ -382,26 +390,26 @@ pub(crate) fn forked_with_the_generator(_: &[&str]) {
 }
 
 #[test]
-fn in_a_forked_process_nobody_waits_for_what_a_lost_worker_had_locked() {
+fn a_forked_process_does_not_wait_for_a_lost_workers_lock() {
     child::run("forks::forked_at_the_sampler");
 }
 
 #[test]
-fn in_a_forked_process_a_loader_has_lost_its_workers_and_says_so() {
+fn a_forked_loader_reports_that_its_workers_are_lost() {
     for kind in ["shared", "waiting", "gated", "dealt", "stream"] {
         child::run(format!("forks::forked {kind} 2"));
     }
 }
 
 #[test]
-fn in_a_forked_process_a_loader_without_workers_goes_on() {
+fn a_forked_loader_without_workers_continues() {
     for kind in ["shared", "dealt", "stream"] {
         child::run(format!("forks::forked {kind} 0"));
     }
 }
 
 #[test]
-fn in_a_forked_process_whatever_is_dropped_gives_nothing_of_its_parents_back() {
+fn a_forked_process_frees_nothing_of_its_parent() {
     for kind in ["shared", "gated", "dealt", "stream"] {
         for workers in if kind == "gated" { [1, 2] } else { [0, 2] } {
             for memory in ["own free", "locked free", "given free", "given occupied"] {
@@ -413,7 +421,7 @@ fn in_a_forked_process_whatever_is_dropped_gives_nothing_of_its_parents_back() {
 }
 
 #[test]
-fn in_a_forked_process_no_generator_is_locked_by_a_thread_that_is_gone() {
+fn a_forked_process_can_lock_every_generator() {
     child::run("forks::forked_while_drawing");
     child::run("forks::forked_with_the_generator");
 }

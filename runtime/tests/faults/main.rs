@@ -1,7 +1,8 @@
-//! Law 5 where the system itself fails: memory, threads and system calls that are refused, files that change, threads and
-//! processes that are stopped, signals, forks. Each has the outcome that `slotline::loader` says.
+//! Faults of the system: memory, threads and system calls that are refused, files that change, threads and processes that are
+//! stopped, signals, forks. Each has the outcome that `slotline::loader` documents.
 //!
-//! Each fault is made in a process of its own. One that could not be made here, for want of a privilege, is said on stderr.
+//! Each fault is provoked in a separate process. Faults that could not be provoked, because this process lacks a privilege, are
+//! listed on stderr.
 #![cfg(target_os = "linux")]
 
 mod child;
@@ -18,7 +19,7 @@ mod threads;
 #[path = "../support/warnings.rs"]
 mod warnings;
 
-/// What a process of its own can be asked to do, with some words that say how.
+/// A case that runs in a separate process, with its arguments.
 type Case = fn(&[&str]);
 
 const CASES: &[(&str, Case)] = &[
@@ -32,10 +33,10 @@ const CASES: &[(&str, Case)] = &[
     ("refusals::refused", refusals::refused),
     ("refusals::late", refusals::late),
     ("signals::storm", signals::storm),
-    ("signals::still", signals::still),
+    ("signals::halted", signals::halted),
     ("signals::stopped", signals::stopped),
-    ("endings::own", endings::own),
-    ("endings::own_local", endings::own_local),
+    ("endings::drop_in_worker", endings::drop_in_worker),
+    ("endings::drop_in_thread_local", endings::drop_in_thread_local),
     ("endings::slow_locals", endings::slow_locals),
     ("endings::slow_watchdog", endings::slow_watchdog),
     ("forks::forked", forks::forked),
@@ -47,7 +48,7 @@ const CASES: &[(&str, Case)] = &[
 ];
 
 #[test]
-#[ignore = "the other tests run it, in processes of their own"]
+#[ignore = "the other tests run it, in separate processes"]
 fn child() {
     let Ok(asked) = std::env::var(child::ASKED) else { return };
     let words: Vec<_> = asked.split(' ').collect();

@@ -10,14 +10,15 @@ use crate::support::{Run, from_fn, items, pass};
 use crate::system::{allow_memory, limit, mapped};
 
 const SAMPLE: usize = 100_000;
-/// Six slots of eighty samples.
+/// The size of six slots of 80 samples.
 const BATCHES: u64 = 6 * 80 * SAMPLE as u64;
 
 fn large() -> impl Dataset {
     from_fn(480, |index, _| Ok([index as u8; SAMPLE]))
 }
 
-/// Builds a loader with so many more KiB of memory allowed than there is, and says what came of it.
+/// Builds a loader with a limit of the memory, and prints the outcome. Argument: how many KiB the process may map in addition to
+/// what it has mapped.
 pub(crate) fn build(words: &[&str]) {
     let more: u64 = words[0].parse().unwrap();
     let build = || Loader::builder(large()).batch_size(80).num_workers(2).prefetch_factor(2).build();
@@ -39,22 +40,22 @@ pub(crate) fn build(words: &[&str]) {
         }
         Err(error) => panic!("{error:?}"),
     }
-    assert_eq!(build().unwrap().epoch().unwrap().count(), 6, "with the memory all is well");
+    assert_eq!(build().unwrap().epoch().unwrap().count(), 6, "the loader can be built without the limit");
 }
 
 #[test]
-fn memory_that_is_refused_when_a_loader_is_built_is_an_error_that_says_what_for() {
+fn build_reports_what_the_refused_memory_was_for() {
     let outcome = |more: u64| {
         let ended = child::Process::start(format!("memory::build {more}")).end();
         let text = ended.text.clone();
-        ended.well();
+        ended.assert_success();
         text.lines().find_map(|line| Some(line.strip_prefix("outcome: ")?.to_owned())).expect("an outcome")
     };
     for more in [0, 1 << 10, (BATCHES >> 10) - 1] {
         assert_eq!(outcome(more), "no memory", "{more} KiB");
     }
-    // Enough for the batches, and for half the stack of a first thread, or of a second one. (Where the stack can be had and
-    // the page that std wants beside it cannot, std ends the process.)
+    // Enough for the batches and for half of the first thread's stack, or of the second one's. (If the stack can be allocated but
+    // not the additional page that std needs, std aborts the process.)
     let enough = (BATCHES >> 10) + 2048;
     for worker in 0..2 {
         let outcome = outcome(enough + 1024 + worker * 2048);
@@ -63,7 +64,7 @@ fn memory_that_is_refused_when_a_loader_is_built_is_an_error_that_says_what_for(
     assert_eq!(outcome(enough << 2), "built");
 }
 
-/// Has no more memory to be had once a loader has made a pass.
+/// Refuses all further memory once a loader has made a pass.
 pub(crate) fn running(_: &[&str]) {
     let run = Run { len: 1000, batch_size: 16, drop_last: false, shuffle: true, seed: 5 };
     let mut expected = run.expected(6).into_iter();
@@ -75,8 +76,8 @@ pub(crate) fn running(_: &[&str]) {
     }
     limit(libc::RLIMIT_AS, u64::MAX);
 
-    // What a pass can ask for later: memory for packed samples, and what samples and files ask for themselves.
-    // More than what the allocator may have in reserve.
+    // A pass can only need memory later for packed samples that spill, and for what samples and files allocate themselves. `LONG`
+    // is more than the allocator can have in reserve.
     static LONG: [u64; 1 << 24] = [0; 1 << 24];
     let runs =
         from_fn(40, |index, _| Ok((Packed::new(&LONG[..if index == 19 { LONG.len() } else { 3 }], 4), index as i64)));
@@ -113,7 +114,7 @@ pub(crate) fn running(_: &[&str]) {
     std::fs::write(&path, bytes).unwrap();
     std::fs::File::options().write(true).open(&path).unwrap().set_len(128 + (64 << 20)).unwrap();
     allow_memory(1 << 20);
-    // SAFETY: nobody changes the file.
+    // SAFETY: no process changes the file while it is mapped.
     let mapped = unsafe { slotline::source::map_npy(&path) };
     let errors = [read_npy(&path).unwrap_err(), mapped.unwrap_err()];
     limit(libc::RLIMIT_AS, u64::MAX);
@@ -124,24 +125,24 @@ pub(crate) fn running(_: &[&str]) {
     drop(read_npy(&path).unwrap());
 }
 
-/// Has no memory for the order of a pass.
+/// Refuses the memory for the order of a pass.
 pub(crate) fn order(_: &[&str]) {
     let builder = Loader::builder(from_fn(1 << 25, |index, _| Ok(index as u32))).batch_size(1 << 10).shuffle(true);
     let mut loader = builder.num_workers(1).build().unwrap();
     allow_memory(1 << 20);
     let outcome = loader.epoch().map(|_| ());
     limit(libc::RLIMIT_AS, u64::MAX);
-    let error = outcome.expect_err("an order takes 128 MiB");
+    let error = outcome.expect_err("the order takes 128 MiB");
     assert!(matches!(error, Error::Order(_)) && error.to_string().contains("cannot allocate"), "{error}");
-    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().len(), 1 << 10, "the next pass is as good as any");
+    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().len(), 1 << 10, "the next pass works");
 }
 
 #[test]
-fn a_loader_that_runs_needs_no_more_memory_and_what_its_samples_are_refused_is_their_error() {
+fn a_running_loader_needs_no_more_memory() {
     child::run("memory::running");
 }
 
 #[test]
-fn an_order_that_finds_no_memory_is_an_error_and_the_next_pass_may_find_it() {
+fn an_order_without_memory_fails_only_its_pass() {
     child::run("memory::order");
 }

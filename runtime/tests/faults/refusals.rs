@@ -7,7 +7,7 @@ use crate::child::{self, NOT_PROVOKED, Process};
 use crate::support::{LONG, Run, dawdling, items, pass};
 use crate::system::refuse;
 
-/// Refuses some calls, and looks that passes are what they are without.
+/// Refuses the system calls that the arguments name, and asserts that passes deliver the same batches as without.
 pub(crate) fn refused(words: &[&str]) {
     let calls = words.iter().map(|&word| match word {
         "membarrier" => (libc::SYS_membarrier, libc::ENOSYS),
@@ -20,17 +20,17 @@ pub(crate) fn refused(words: &[&str]) {
     if !refuse(&calls.collect::<Vec<_>>()) {
         return;
     }
-    // SAFETY: asks what there is, and touches no memory.
+    // SAFETY: the query touches no memory.
     let barrier = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
     assert_eq!(words.contains(&"membarrier"), barrier < 0);
 
     let run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 11 };
     let expected = run.expected(4);
     for (workers, help) in [(0, true), (1, false), (3, true), (3, false)] {
-        // The first core may be another process's, unless nobody says so.
+        // Core 0 may not be available to this process, unless the system cannot tell.
         let listed = words.contains(&"getaffinity") && help;
         let affinity = if listed { Affinity::Cores(vec![0]) } else { Affinity::Spread };
-        // Samples that take their time, so that everybody falls asleep now and then, and is woken.
+        // Samples are slow, so that every thread parks from time to time and must be woken up.
         let builder = run.over(items(run.len, dawdling)).num_workers(workers).help(help);
         let mut loader = builder.pin_memory(words.contains(&"mlock")).affinity(affinity).build().unwrap();
         let warnings = loader.warnings().to_vec();
@@ -47,9 +47,9 @@ pub(crate) fn refused(words: &[&str]) {
     }
 }
 
-/// Refuses the barrier that threads count on already.
+/// Refuses `membarrier` after threads already rely on it.
 pub(crate) fn late(_: &[&str]) {
-    // Long enough for the consumer to fall asleep, however busy the machine is. It need not come to its end.
+    // Long enough for the consumer to park, however busy the machine is. The pass does not have to end.
     let slow = items(2, |index, _| {
         std::thread::sleep(LONG / 2 * index as u32);
         Ok(())
@@ -65,7 +65,7 @@ pub(crate) fn late(_: &[&str]) {
 }
 
 #[test]
-fn a_membarrier_that_is_refused_too_late_is_a_panic_and_no_hang() {
+fn a_membarrier_refused_late_panics_and_does_not_hang() {
     let ended = Process::start("refusals::late").end();
     if ended.text.contains(NOT_PROVOKED) {
         return;
@@ -74,18 +74,18 @@ fn a_membarrier_that_is_refused_too_late_is_a_panic_and_no_hang() {
 }
 
 #[test]
-fn without_membarrier_there_are_other_fences_and_everybody_is_woken() {
+fn loaders_work_without_membarrier() {
     child::run("refusals::refused membarrier");
 }
 
 #[test]
-fn workers_that_cannot_be_bound_to_cores_are_warnings() {
+fn a_refused_affinity_is_a_warning() {
     child::run("refusals::refused setaffinity");
     child::run("refusals::refused getaffinity");
 }
 
 #[test]
-fn memory_that_cannot_be_locked_or_had_ahead_of_time_is_had_without() {
+fn loaders_work_without_mlock_or_madvise() {
     child::run("refusals::refused mlock");
     child::run("refusals::refused madvise");
 }

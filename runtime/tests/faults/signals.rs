@@ -1,4 +1,4 @@
-//! Signals: those that interrupt waits, and those that stop a thread or the whole process.
+//! Signals that interrupt waits, and signals that stop a thread or the whole process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -17,22 +17,22 @@ fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
 }
 
-/// Interrupts all threads over and over, with passes going on.
+/// Interrupts all threads again and again during passes.
 pub(crate) fn storm(_: &[&str]) {
     static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
     extern "C" fn interrupted(_: i32) {
         INTERRUPTED.fetch_add(1, SeqCst);
     }
     handle(libc::SIGUSR1, interrupted);
-    let over = AtomicBool::new(false);
+    let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let storm = scope.spawn(|| {
-            // SAFETY: asks for a number.
+            // SAFETY: `gettid` has no preconditions.
             let own = unsafe { libc::gettid() };
-            while !over.load(SeqCst) {
+            while !ended.load(SeqCst) {
                 let others = threads().into_iter().filter(|&(thread, _)| thread != own);
                 others.for_each(|(thread, _)| signal(thread, libc::SIGUSR1));
-                // Without a pause std's `sleep`, which samples use, never comes to its end.
+                // Without a pause std's `sleep`, which samples call, never ends.
                 thread::sleep(Duration::from_micros(500));
             }
         });
@@ -43,7 +43,7 @@ pub(crate) fn storm(_: &[&str]) {
                 assert_eq!(pass(&mut loader), *expected);
             }
         }
-        // A timeout is none of the sooner for it.
+        // An interrupted wait does not time out early.
         let (latch, limit) = (Latch::default(), Duration::from_millis(80));
         let stuck = latch.clone();
         let dataset = items(4, move |index, _| {
@@ -57,37 +57,38 @@ pub(crate) fn storm(_: &[&str]) {
         let begun = Instant::now();
         assert!(matches!(pass.next(), Some(Err(Error::Timeout { .. }))) && begun.elapsed() >= limit);
         latch.open();
-        over.store(true, SeqCst);
+        ended.store(true, SeqCst);
         storm.join().unwrap();
     });
     let times = INTERRUPTED.load(SeqCst);
     println!("{times} interruptions");
-    assert!(times > 1000, "that was no storm: {times}");
+    assert!(times > 1000, "too few interruptions: {times}");
 }
 
-/// Whether threads that are told to stand still do so, and how many do.
-static STILL: AtomicBool = AtomicBool::new(false);
-static STANDING: AtomicUsize = AtomicUsize::new(0);
+/// Whether threads that handle the signal stay halted.
+static HALT: AtomicBool = AtomicBool::new(false);
+/// The number of threads that are halted.
+static HALTED: AtomicUsize = AtomicUsize::new(0);
 
-extern "C" fn stand_still(_: i32) {
-    // SAFETY: the address of this thread's errno, which the code that is interrupted may be about to look at.
+extern "C" fn stay_halted(_: i32) {
+    // SAFETY: the pointer to this thread's errno is valid. It is saved since the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
-    STANDING.fetch_add(1, SeqCst);
-    while STILL.load(SeqCst) {
+    HALTED.fetch_add(1, SeqCst);
+    while HALT.load(SeqCst) {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
-        // SAFETY: as handlers may, with a valid time.
+        // SAFETY: `nanosleep` is async-signal-safe, and the time is valid.
         unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
     }
-    STANDING.fetch_sub(1, SeqCst);
-    // SAFETY: as above.
+    HALTED.fetch_sub(1, SeqCst);
+    // SAFETY: the pointer to this thread's errno is valid.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Has a worker stand still, wherever it is.
+/// Halts a worker, whatever code it runs.
 fn halt(thread: libc::pid_t) {
-    STILL.store(true, SeqCst);
+    HALT.store(true, SeqCst);
     signal(thread, libc::SIGUSR1);
-    until(|| STANDING.load(SeqCst) == 1);
+    until(|| HALTED.load(SeqCst) == 1);
 }
 
 fn until(done: impl Fn() -> bool) {
@@ -98,10 +99,10 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// In each pass one worker stands still for a while. Words: whether there is a timeout to notice.
-pub(crate) fn still(words: &[&str]) {
+/// Halts one worker for a while in each pass. Argument: `timeout` if the loader has a timeout.
+pub(crate) fn halted(words: &[&str]) {
     let timed = words[0] == "timeout";
-    handle(libc::SIGUSR1, stand_still);
+    handle(libc::SIGUSR1, stay_halted);
     let limit = Duration::from_millis(if timed { 15 } else { 0 });
     let builder = RUN.over(samples()).num_workers(2).timeout(limit).watchdog(Duration::from_millis(5));
     let mut loader = builder.build().unwrap();
@@ -112,7 +113,7 @@ pub(crate) fn still(words: &[&str]) {
         let mut pass = loader.epoch().unwrap();
         let mut got = Vec::new();
         while got.len() < expected.len() {
-            // With a timeout it stands still until that is over, else for some milliseconds.
+            // With a timeout the worker is halted until the timeout has passed, otherwise for some milliseconds.
             let halted = got.len() == first && late == before;
             if halted {
                 halt(workers[id]);
@@ -120,7 +121,7 @@ pub(crate) fn still(words: &[&str]) {
             let release = (halted && !timed).then(|| {
                 thread::spawn(|| {
                     thread::sleep(Duration::from_millis(8));
-                    STILL.store(false, SeqCst);
+                    HALT.store(false, SeqCst);
                 })
             });
             match pass.next().unwrap() {
@@ -128,13 +129,13 @@ pub(crate) fn still(words: &[&str]) {
                 Err(Error::Timeout { task, busy, .. }) => {
                     assert!(timed && (got.len()..expected.len()).contains(&task));
                     late += 1;
-                    if STILL.load(SeqCst)
+                    if HALT.load(SeqCst)
                         && let Some(&(_, index)) = busy.iter().find(|(worker, _)| *worker == id)
                     {
                         assert!(expected[task].indices.contains(&(index as i64)), "batch {task}: {busy:?}");
                         named += 1;
                     }
-                    STILL.store(false, SeqCst);
+                    HALT.store(false, SeqCst);
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -144,22 +145,22 @@ pub(crate) fn still(words: &[&str]) {
         }
         assert_eq!(got, expected, "pass {round}");
         unharmed += usize::from(late == before);
-        STILL.store(false, SeqCst);
-        until(|| STANDING.load(SeqCst) == 0);
+        HALT.store(false, SeqCst);
+        until(|| HALTED.load(SeqCst) == 0);
     }
-    println!("{late} timeouts, {named} of them name the worker; {unharmed} passes went on without it");
+    println!("{late} timeouts, {named} of which name the worker; {unharmed} passes continued without it");
     assert_eq!(timed, named > 0);
-    assert!(!timed || !loader.stats().stuck.is_empty(), "the watchdog saw it, too");
+    assert!(!timed || !loader.stats().stuck.is_empty(), "the watchdog reports the worker too");
 }
 
-/// Passes for a while, with a timeout that is short.
+/// Makes passes with a short timeout for a while.
 pub(crate) fn stopped(_: &[&str]) {
     let begun = Instant::now();
     let mut loader = RUN.over(samples()).num_workers(2).timeout(Duration::from_millis(6)).build().unwrap();
     let [mut passes, mut late] = [0; 2];
     for expected in RUN.expected(2000) {
         let mut got = Vec::new();
-        // What is late of the pass before is waited for here.
+        // `epoch` waits for late batches of the previous pass.
         let mut pass = loop {
             match loader.epoch() {
                 Err(Error::Timeout { .. }) => late += 1,
@@ -183,32 +184,32 @@ pub(crate) fn stopped(_: &[&str]) {
 }
 
 #[test]
-fn waits_that_signals_interrupt_go_on() {
+fn waits_interrupted_by_signals_continue() {
     child::run("signals::storm");
 }
 
 #[test]
-fn a_worker_that_stands_still_is_named_and_when_it_goes_on_so_does_the_pass() {
-    child::run("signals::still timeout");
+fn a_timeout_names_a_halted_worker_and_the_pass_continues() {
+    child::run("signals::halted timeout");
 }
 
 #[test]
-fn a_worker_that_stands_still_for_a_while_does_no_harm_without_a_timeout() {
-    child::run("signals::still help");
+fn a_halted_worker_does_no_harm_without_a_timeout() {
+    child::run("signals::halted without");
 }
 
 #[test]
-fn a_process_that_is_stopped_goes_on_where_it_was() {
+fn a_stopped_process_continues_where_it_was() {
     let mut process = Process::start("signals::stopped");
     let mut stops = 0;
-    while !process.is_over() {
+    while !process.has_ended() {
         for signal in [libc::SIGSTOP, libc::SIGCONT] {
-            // SAFETY: to a child that was not waited for, so that the number is still its own.
+            // SAFETY: the signal goes to a child that was not waited for, so the id still belongs to it.
             unsafe { libc::kill(process.id(), signal) };
             thread::sleep(Duration::from_millis(15));
         }
         stops += 1;
     }
     assert!(stops > 3, "stopped {stops} times");
-    process.end().well();
+    process.end().assert_success();
 }

@@ -1,4 +1,4 @@
-//! Threads that the system will not start.
+//! Threads that the system refuses to start.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::child::{self, not_provoked};
 use crate::support::{LONG, from_fn, items, pass};
 use crate::system::{limit, refuse, threads};
 
-/// Builds a loader of either kind with so many workers; which worker could not be started.
+/// Builds a loader, with round robin if `dealt`, and returns the worker that could not be started, if any.
 fn build(workers: usize, dealt: bool) -> Option<usize> {
     let builder = Loader::builder(items(50, |_, _| Ok(()))).num_workers(workers).affinity(Affinity::Spread);
     let outcome = builder.round_robin(dealt).build();
@@ -23,7 +23,7 @@ fn build(workers: usize, dealt: bool) -> Option<usize> {
     }
 }
 
-/// No thread can be started at all.
+/// Refuses to start any thread.
 pub(crate) fn all(_: &[&str]) {
     if !refuse(&[(libc::SYS_clone, libc::EAGAIN), (libc::SYS_clone3, libc::EAGAIN)]) {
         return;
@@ -32,26 +32,26 @@ pub(crate) fn all(_: &[&str]) {
     let watched = || Loader::builder(from_fn(5, |index, _| Ok(index as i64))).watchdog(Duration::from_secs(1));
     assert!(matches!(watched().build(), Err(BuildError::Watchdog { .. })));
     assert!(matches!(watched().num_workers(1).round_robin(true).build(), Err(BuildError::Watchdog { .. })));
-    // Who wants no threads does not mind.
+    // A loader without workers needs no thread.
     let mut loader = Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).build().unwrap();
     assert_eq!(pass(&mut loader).len(), 7);
 }
 
-/// The user may have a few threads more.
+/// Limits the number of threads that the user can have.
 pub(crate) fn some(_: &[&str]) {
-    // A user of our own, who has no other process.
-    // SAFETY: changes nothing but who this process's user is.
+    // Switches to a user who has no other process.
+    // SAFETY: these calls only read and change this process's user.
     let own = unsafe { libc::geteuid() == 0 && libc::setuid(1_000_000 + libc::getpid() as u32) == 0 };
     if !own {
         return not_provoked(
-            "no more than some threads: this needs a user without other processes, which root can make",
+            "a limited number of threads: this needs root, to switch to a user without other processes",
         );
     }
     let there = || threads().len() as u64;
     for workers in [1, 2, 3, 5] {
         for dealt in [false, true] {
             for allowed in 0..=workers {
-                // The system may count a thread for a moment longer than its loader.
+                // The system may still count a thread for a moment after its loader was dropped.
                 let begun = std::time::Instant::now();
                 loop {
                     limit(libc::RLIMIT_NPROC, there() + allowed);
@@ -68,11 +68,11 @@ pub(crate) fn some(_: &[&str]) {
 }
 
 #[test]
-fn a_thread_that_cannot_be_started_is_an_error_that_names_the_worker() {
+fn build_names_the_worker_that_cannot_be_started() {
     child::run("threads::all");
 }
 
 #[test]
-fn of_the_threads_of_a_loader_that_could_not_start_all_of_them_none_is_left() {
+fn a_failed_build_leaves_no_threads_behind() {
     child::run("threads::some");
 }

@@ -1,20 +1,20 @@
-//! What the builder refuses, what it makes do with, and what it warns of.
+//! Options that the builder refuses, adapts or warns about.
 
 use std::error::Error as _;
 use std::time::Duration;
 
+use crate::support::{from_fn, items};
 use slotline::dataset::TensorDataset;
 use slotline::loader::{Affinity, BuildError, Builder, Error, Warning};
 use slotline::sampler::{SamplerError, SequentialSampler};
 use slotline::{Dataset, Loader};
-use crate::support::{from_fn, items};
 
 fn ten() -> Builder<impl Dataset> {
     Loader::builder(items(10, |_, _| Ok(())))
 }
 
 #[test]
-fn an_option_that_must_be_positive_is_named_when_it_is_0() {
+fn an_option_that_is_zero_is_an_error_that_names_it() {
     for (builder, name) in [
         (ten().batch_size(0), "batch_size"),
         (ten().num_workers(1).prefetch_factor(0), "prefetch_factor"),
@@ -28,7 +28,7 @@ fn an_option_that_must_be_positive_is_named_when_it_is_0() {
 }
 
 #[test]
-fn options_that_exclude_each_other_are_named_with_what_to_do() {
+fn options_that_exclude_each_other_are_named() {
     let error = ten().shuffle(true).sampler(SequentialSampler::new(3)).build().unwrap_err().to_string();
     assert_eq!(error, "sampler and shuffle exclude each other; a sampler decides the order; drop shuffle");
     let error = ten().timeout(Duration::from_secs(1)).build().unwrap_err().to_string();
@@ -36,7 +36,7 @@ fn options_that_exclude_each_other_are_named_with_what_to_do() {
 }
 
 #[test]
-fn a_batch_size_beyond_the_dataset_takes_no_more_memory_than_the_dataset() {
+fn a_huge_batch_size_takes_only_the_memory_of_the_dataset() {
     for (size, part_size) in [(10, 1), (11, 4), (usize::MAX, usize::MAX), (usize::MAX, 1)] {
         for workers in [0, 2] {
             let builder = ten().batch_size(size).part_size(part_size).num_workers(workers);
@@ -67,7 +67,7 @@ fn absurd_numbers_of_slots_and_threads_are_refused() {
     }
 }
 
-/// Says these fields, so that no sample of theirs must ever exist.
+/// Declares fields of this shape, so that `build` reads no sample.
 struct Huge(usize, &'static [usize]);
 
 impl Dataset for Huge {
@@ -78,7 +78,7 @@ impl Dataset for Huge {
     }
 
     fn get<'a>(&'a self, _: usize, _: &'a mut slotline::dataset::Context) -> Result<i64, slotline::BoxError> {
-        Err("there is none".into())
+        Err("no sample".into())
     }
 
     fn fields(&self) -> Option<slotline::sample::Fields> {
@@ -89,23 +89,23 @@ impl Dataset for Huge {
 }
 
 #[test]
-fn a_batch_beyond_the_machines_address_space_is_an_error_that_names_the_field() {
+fn a_batch_beyond_the_address_space_is_an_error() {
     for shape in [&[1 << 40, 1 << 21][..], &[usize::MAX, 0], &[1 << 31, 0, 1 << 31], &[1; 8], &[1; 20]] {
         let error = Loader::builder(Huge(64, shape)).batch_size(64).build().unwrap_err();
         assert!(matches!(error, BuildError::Layout(_)), "{shape:?}: {error}");
     }
     let error = Loader::builder(Huge(64, &[1 << 40, 1 << 21])).batch_size(64).build().unwrap_err().to_string();
     assert!(error.contains("64 rows of field 0: f64 [1099511627776, 2097152]"), "{error}");
-    // More samples than can be counted in bytes, though none has any.
+    // The samples are empty, but there are more rows than the machine can address.
     let error = Loader::builder(Huge(usize::MAX, &[0])).batch_size(usize::MAX).build().unwrap_err().to_string();
     assert!(error.contains("make batch_size smaller"), "{error}");
-    // Nothing at all is no problem.
+    // A field without elements is valid.
     let mut loader = Loader::builder(Huge(4, &[5, 0])).batch_size(2).build().unwrap();
     assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_err()).count(), 2);
 }
 
 #[test]
-fn more_memory_than_the_machine_has_is_an_error_with_the_numbers() {
+fn needing_more_memory_than_available_is_an_error() {
     for (workers, expected) in [(0, 2_usize), (2, 6)] {
         // 64 TiB a batch, and 2⁶² bytes.
         for shape in [&[1 << 37][..], &[1 << 53]] {
@@ -117,7 +117,7 @@ fn more_memory_than_the_machine_has_is_an_error_with_the_numbers() {
             assert!(text.contains(&bytes.to_string()) && text.contains(&available.to_string()), "{text}");
         }
     }
-    // The order of a pass counts, too.
+    // The order of a pass also takes memory.
     for len in [1 << 50, usize::MAX] {
         let error = Loader::builder(Huge(len, &[])).shuffle(true).build().unwrap_err();
         assert!(matches!(error, BuildError::OrderMemory { bytes, available } if bytes as u64 > available), "{error}");
@@ -125,22 +125,22 @@ fn more_memory_than_the_machine_has_is_an_error_with_the_numbers() {
 }
 
 #[test]
-fn a_dataset_of_any_length_can_be_read_one_after_the_other() {
+fn a_dataset_of_any_length_can_be_read_in_sequence() {
     let mut loader =
         Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).batch_size(4096).build().unwrap();
     let mut pass = loader.epoch().unwrap();
     assert_eq!(pass.remaining(), Some(usize::MAX.div_ceil(4096)));
     assert!(pass.next().unwrap().unwrap().tensors().as_slice().iter().copied().eq(0..4096));
     drop(pass);
-    // Here each sample is a batch of its own, and there are more of them than a ring can count with its flags.
+    // Here each sample is a batch, and there are more batches than a ring can count.
     let mut loader = Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).build().unwrap();
     let error = loader.epoch().err().unwrap();
     assert!(matches!(error, Error::TooManyBatches { tasks: usize::MAX }), "{error}");
-    assert!(loader.epoch().is_err(), "and again");
+    assert!(loader.epoch().is_err(), "the next call must fail, too");
 }
 
 #[test]
-fn an_unknown_core_is_an_error_and_known_ones_are_taken() {
+fn unknown_cores_are_refused_and_known_ones_are_used() {
     let error = ten().num_workers(2).affinity(Affinity::Cores(vec![0, usize::MAX])).build().unwrap_err();
     assert!(matches!(&error, BuildError::NoSuchCore { core: usize::MAX, usable } if usable.contains('0')), "{error}");
     let error = ten().num_workers(2).affinity(Affinity::Cores(vec![])).build().unwrap_err();
@@ -162,7 +162,7 @@ fn more_workers_than_cores_is_a_warning() {
 }
 
 #[test]
-fn an_empty_dataset_has_no_batches_in_order_and_cannot_be_shuffled() {
+fn an_empty_dataset_has_no_batches_and_cannot_be_shuffled() {
     let empty = || TensorDataset::new(Vec::<i64>::new()).unwrap();
     for workers in [0, 2] {
         let mut loader = Loader::builder(empty()).batch_size(4).num_workers(workers).build().unwrap();

@@ -1,24 +1,24 @@
-//! Law 5, the first half: what goes wrong in a sample or in a collate function has one outcome, which names the place,
-//! and the next batch still comes.
+//! Law 5, first half: a failure in a sample or in a collate function has one outcome, which names the sample, and the next batch
+//! is still delivered.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{Got, Run, from_fn, items};
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
 use slotline::sample::{Fields, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Loader};
-use crate::support::{Got, Run, from_fn, items};
 
 const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
 
-/// Index, position and task of a sample's error or panic, who it was by, and what it said.
+/// Returns the index, position and task of a sample's error or panic, the thread that read it, and the message.
 fn parts(error: &Error) -> (usize, usize, usize, By, String) {
     match error {
         Error::Sample { index, position, task, by, source } => (*index, *position, *task, *by, source.to_string()),
         Error::Panic { index, position, task, by, message } => (*index, *position, *task, *by, message.clone()),
-        other => panic!("{other} is about no sample"),
+        other => panic!("{other} is not about a sample"),
     }
 }
 
@@ -46,24 +46,24 @@ fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics
                     Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.task()]),
                     Err(error) => {
                         assert_eq!(matches!(error, Error::Panic { .. }), panics);
-                        let (index, position, task, by, said) = parts(&error);
+                        let (index, position, task, by, message) = parts(&error);
                         let row = expected[task].indices.iter().position(|&index| bad(index as usize)).unwrap();
                         assert_eq!((index as i64, position), (expected[task].indices[row], task * 8 + row));
                         assert!(by == By::Consumer || matches!(by, By::Worker(id) if id < workers), "{by}");
-                        assert_eq!(said, format!("no {index}"));
+                        assert_eq!(message, format!("no {index}"));
                         let text = error.to_string();
                         assert!(text.contains(&format!("sample {index} of batch {task} ")), "{text}");
-                        assert!(text.contains(&by.to_string()) && text.contains(&said), "{text}");
+                        assert!(text.contains(&by.to_string()) && text.contains(&message), "{text}");
                     }
                 }
                 seen += 1;
             }
-            assert_eq!(seen, expected.len(), "each batch came, or its error did");
+            assert_eq!(seen, expected.len(), "each batch or its error must be delivered");
         }
     }
 }
 
-/// Says its fields itself, so that no sample is read for them.
+/// Declares its fields, so that `build` reads no sample.
 struct Known<D>(D);
 
 impl<D: Dataset> Dataset for Known<D> {
@@ -99,7 +99,7 @@ fn a_panic_names_the_sample_and_the_next_batch_comes() {
     check(|_| true, fail, true);
 }
 
-/// Panics once more when it is dropped.
+/// A panic payload that panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -109,7 +109,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn whatever_a_panic_carries_the_workers_live_on() {
+fn workers_survive_panics_with_any_payload() {
     for workers in [0, 1, 2] {
         let dataset = items(8, |index, _| match index {
             1 => panic!("a literal"),
@@ -120,17 +120,21 @@ fn whatever_a_panic_carries_the_workers_live_on() {
         });
         let mut loader = Loader::builder(dataset).num_workers(workers).help(false).build().unwrap();
         for _ in 0..3 {
-            let said: Vec<_> = loader.epoch().unwrap().map(|batch| batch.err().map(|error| parts(&error).4)).collect();
-            let said: Vec<_> = said.iter().map(Option::as_deref).collect();
-            let mute = Some("a panic without a message");
-            assert_eq!(said, [None, Some("a literal"), Some("a String of 2"), mute, None, mute, None, None]);
+            let messages: Vec<_> =
+                loader.epoch().unwrap().map(|batch| batch.err().map(|error| parts(&error).4)).collect();
+            let messages: Vec<_> = messages.iter().map(Option::as_deref).collect();
+            let no_message = Some("a panic without a message");
+            assert_eq!(
+                messages,
+                [None, Some("a literal"), Some("a String of 2"), no_message, None, no_message, None, None]
+            );
         }
     }
 }
 
 type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
 
-/// A sample that writes itself as it is told.
+/// A sample that writes itself with the given function.
 struct Odd(Write);
 
 impl Sample for Odd {
@@ -147,7 +151,7 @@ impl Sample for Odd {
 }
 
 #[test]
-fn a_sample_other_than_declared_is_an_error_that_says_both() {
+fn a_sample_that_differs_from_its_declaration_is_an_error() {
     let cases: [(Write, &str); 13] = [
         (|row| [1_i32, 2].write(row), "numbers: i32 [3] was declared, but the sample has i32 [2]"),
         (|row| [1_i64, 2, 3].write(row), "numbers: i32 [3] was declared, but the sample has i64 [3]"),
@@ -170,7 +174,7 @@ fn a_sample_other_than_declared_is_an_error_that_says_both() {
         ),
         (|_| Ok(()), "2 fields were declared, but the sample wrote 0"),
         (|_| Err("it would not decode".into()), "it would not decode"),
-        // An error that the sample keeps to itself.
+        // Errors that the sample ignores.
         (
             |row| {
                 assert!(row.write(&[1_i32, 2], &[3]).is_err());
@@ -194,9 +198,9 @@ fn a_sample_other_than_declared_is_an_error_that_says_both() {
 }
 
 #[test]
-fn a_sample_that_reads_its_batch_otherwise_than_it_wrote_it_panics_and_no_more() {
-    struct Liar;
-    impl Sample for Liar {
+fn reading_a_batch_with_the_wrong_schema_panics() {
+    struct WrongSchema;
+    impl Sample for WrongSchema {
         type Schema = bool;
         fn declare(&self, fields: &mut Fields) {
             fields.fixed(DType::U8, &[]);
@@ -205,7 +209,7 @@ fn a_sample_that_reads_its_batch_otherwise_than_it_wrote_it_panics_and_no_more()
             7_u8.write(row)
         }
     }
-    let mut loader = Loader::builder(from_fn(2, |_, _| Ok(Liar))).build().unwrap();
+    let mut loader = Loader::builder(from_fn(2, |_, _| Ok(WrongSchema))).build().unwrap();
     for batch in loader.epoch().unwrap() {
         let batch = batch.unwrap();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(batch.tensors()))).is_err());
@@ -214,13 +218,13 @@ fn a_sample_that_reads_its_batch_otherwise_than_it_wrote_it_panics_and_no_more()
 }
 
 #[test]
-fn the_fields_that_a_dataset_says_are_used_and_kept_to() {
+fn fields_that_a_dataset_declares_are_used_and_enforced() {
     let unread = |index, _: &mut Context| if index == 0 { Err("never read".into()) } else { Ok(()) };
     let mut loader = Loader::builder(Known(items(3, unread))).build().unwrap();
     assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
 
-    struct Lies;
-    impl Dataset for Lies {
+    struct WrongFields;
+    impl Dataset for WrongFields {
         type Sample<'a> = (i64, f32);
         fn len(&self) -> usize {
             2
@@ -232,7 +236,7 @@ fn the_fields_that_a_dataset_says_are_used_and_kept_to() {
             Some(Fields::of(&(0_i64, 0_f64)))
         }
     }
-    let mut loader = Loader::builder(Lies).build().unwrap();
+    let mut loader = Loader::builder(WrongFields).build().unwrap();
     for batch in loader.epoch().unwrap() {
         let error = batch.err().unwrap().to_string();
         assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
@@ -240,7 +244,7 @@ fn the_fields_that_a_dataset_says_are_used_and_kept_to() {
 }
 
 #[test]
-fn no_readable_sample_at_build_is_an_error_and_a_later_one_will_do() {
+fn build_needs_a_readable_sample_among_the_first_16() {
     let error = Loader::builder(items(20, |index, _| Err(format!("no {index}").into()))).build().unwrap_err();
     assert!(matches!(&error, BuildError::Probe { index: 15, source } if source.to_string() == "no 15"), "{error}");
     let error = Loader::builder(items(2, |_, _| panic!("no"))).build().unwrap_err();
@@ -252,7 +256,7 @@ fn no_readable_sample_at_build_is_an_error_and_a_later_one_will_do() {
     assert_eq!(Loader::builder(items(20, bad)).build().unwrap().epoch().unwrap().filter(Result::is_ok).count(), 11);
 }
 
-/// Draws these indices, and says this length.
+/// Draws these indices, and reports this length.
 struct Fixed(Vec<u64>, usize);
 
 impl Sampler for Fixed {
@@ -271,7 +275,7 @@ impl Sampler for Fixed {
 }
 
 #[test]
-fn an_index_beyond_the_dataset_is_that_samples_failure() {
+fn an_index_beyond_the_dataset_fails_that_sample() {
     let array = slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
     for workers in [0, 2] {
         let sampler = Fixed(vec![2, 3, 0, u64::MAX], 4);
@@ -285,10 +289,10 @@ fn an_index_beyond_the_dataset_is_that_samples_failure() {
 }
 
 #[test]
-fn a_sampler_may_draw_less_than_it_said_and_more_only_where_batches_can_hold_it() {
+fn a_sampler_may_draw_another_number_of_indices_than_len() {
     let dataset = || items(10, |_, _| Ok(()));
-    let tasks = |drawn: u64, said, batch_size| {
-        let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), said)).batch_size(batch_size);
+    let tasks = |drawn: u64, len, batch_size| {
+        let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), len)).batch_size(batch_size);
         let mut loader = builder.build().unwrap();
         let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
         pass.map_err(|error| error.to_string())
@@ -301,7 +305,7 @@ fn a_sampler_may_draw_less_than_it_said_and_more_only_where_batches_can_hold_it(
 }
 
 #[test]
-fn a_collate_functions_error_or_panic_names_the_sample_it_was_at() {
+fn a_collate_error_or_panic_names_the_current_sample() {
     for workers in [0, 2] {
         let before = AtomicUsize::new(usize::MAX);
         let dataset = items(15, |index, _| if index == 7 { Err("no 7".into()) } else { Ok(()) });
@@ -309,7 +313,7 @@ fn a_collate_functions_error_or_panic_names_the_sample_it_was_at() {
             let task = samples.index().unwrap() / 3;
             before.store(task, Ordering::Relaxed);
             if task == 1 {
-                // Before it has read any.
+                // Before it has read a sample.
                 return Err("no batch 1".into());
             }
             let mut sum = 0;
@@ -335,10 +339,10 @@ fn a_collate_functions_error_or_panic_names_the_sample_it_was_at() {
     }
 }
 
-/// Cannot bear to be asked ahead for sample 20.
-struct Shy;
+/// Panics in `prefetch` for sample 20.
+struct PanicsInPrefetch;
 
-impl Dataset for Shy {
+impl Dataset for PanicsInPrefetch {
     type Sample<'a> = i64;
 
     fn len(&self) -> usize {
@@ -355,9 +359,9 @@ impl Dataset for Shy {
 }
 
 #[test]
-fn a_panic_in_prefetch_counts_as_one_in_the_sample_that_is_read_just_then() {
+fn a_panic_in_prefetch_names_the_sample_being_read() {
     for (workers, task, index) in [(0, 3, 12), (2, 5, 20)] {
-        let mut loader = Loader::builder(Shy).batch_size(4).num_workers(workers).build().unwrap();
+        let mut loader = Loader::builder(PanicsInPrefetch).batch_size(4).num_workers(workers).build().unwrap();
         for _ in 0..2 {
             let outcomes = loader.epoch().unwrap().enumerate();
             let failed = outcomes.filter_map(|(place, outcome)| match outcome {

@@ -1,4 +1,4 @@
-//! Batches that are kept: they have their memory for as long as they live, and the loader goes on with other memory.
+//! Kept batches own their memory until they are dropped, and the loader continues with other memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,12 @@ use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::from_fn;
 
-/// Bytes of a sample, and samples of a batch: 1 MiB.
+/// The size of a sample in bytes, and the number of samples in a batch. A batch has 1 MiB.
 const BYTES: usize = 64 << 10;
 const ROWS: usize = 16;
 
-/// A builder of each backend, over so many samples that can be told apart by each of their bytes; with these calls on it.
+/// Runs a body with a loader of each backend over `$len` samples, after these calls on its builder. Each byte of a sample is its
+/// index, modulo 256.
 macro_rules! each {
     ($len:expr, $workers:expr, [$($calls:tt)*], |$loader:ident, $ordered:ident| $body:block) => {{
         let map = || Loader::builder(from_fn($len, |index, _| Ok([index as u8; BYTES]))).batch_size(ROWS);
@@ -39,7 +40,7 @@ macro_rules! each {
     }};
 }
 
-/// The sample of each row, if all of its bytes are the same.
+/// Returns the sample in each row, and checks that all bytes of the row belong to it.
 fn rows<S: slotline::sample::Schema>(batch: &Batch<S>) -> Vec<u8> {
     let columns = batch.columns();
     let bytes = columns.get(0).unwrap().typed::<u8>().unwrap();
@@ -59,7 +60,7 @@ fn all(mut samples: Vec<u8>, len: usize) {
 }
 
 #[test]
-fn ten_batches_of_an_epoch_are_kept_as_they_are() {
+fn ten_kept_batches_do_not_change() {
     for workers in [0, 1, 3] {
         each!(240, workers, [seed(1)], |loader, _ordered| {
             let (mut kept, mut seen) = (Vec::new(), Vec::new());
@@ -76,13 +77,13 @@ fn ten_batches_of_an_epoch_are_kept_as_they_are() {
             let stats = loader.stats();
             assert!((1..=10).contains(&stats.extra_batches), "{}", stats.extra_batches);
             assert!(stats.extra_bytes >= stats.extra_batches * (ROWS * BYTES) as u64);
-            let said = loader.warnings().iter().filter(|warning| matches!(warning, Warning::Kept { .. })).count();
-            assert_eq!(said, 1);
-            // What was taken is used again.
+            let warnings = loader.warnings().iter().filter(|warning| matches!(warning, Warning::Kept { .. })).count();
+            assert_eq!(warnings, 1);
+            // The extra memory is used again.
             drop(kept);
             let again: Vec<_> = loader.epoch().unwrap().take(8).map(Result::unwrap).collect();
             assert_eq!(loader.stats().extra_batches, stats.extra_batches);
-            // And what is kept outlives the loader.
+            // Kept batches outlive the loader.
             let samples: Vec<_> = again.iter().map(rows).collect();
             drop(loader);
             assert!(again.iter().map(rows).eq(samples));
@@ -91,7 +92,7 @@ fn ten_batches_of_an_epoch_are_kept_as_they_are() {
 }
 
 #[test]
-fn the_first_batch_is_kept_for_ever_and_a_loop_that_keeps_no_more_than_it_said_takes_nothing() {
+fn keeping_up_to_hold_batches_takes_no_extra_memory() {
     for workers in [0, 2] {
         each!(160, workers, [hold(2)], |loader, _ordered| {
             let first = loader.epoch().unwrap().next().unwrap().unwrap();
@@ -102,7 +103,7 @@ fn the_first_batch_is_kept_for_ever_and_a_loop_that_keeps_no_more_than_it_said_t
                 for batch in loader.epoch().unwrap() {
                     let batch = batch.unwrap();
                     seen.extend(rows(&batch));
-                    // Two are kept while the next one is asked for: the first one and the last one.
+                    // While the loop asks for the next batch, it keeps two: the first and the last.
                     last = Some(batch);
                 }
                 drop(last);
@@ -115,7 +116,7 @@ fn the_first_batch_is_kept_for_ever_and_a_loop_that_keeps_no_more_than_it_said_t
 }
 
 #[test]
-fn a_whole_epoch_can_be_collected_and_dropped_on_another_thread() {
+fn a_collected_epoch_can_be_dropped_on_another_thread() {
     for workers in [0, 2] {
         each!(240, workers, [seed(2)], |loader, ordered| {
             for _ in 0..3 {
@@ -128,14 +129,14 @@ fn a_whole_epoch_can_be_collected_and_dropped_on_another_thread() {
                 assert!(!ordered || samples.is_sorted());
                 all(samples, 240);
             }
-            // Batches of the epoch before were dropped before the next one was collected.
+            // The batches of an epoch were dropped before the next epoch was collected.
             assert!(loader.stats().extra_batches <= 15);
         });
     }
 }
 
 #[test]
-fn thousands_of_small_batches_are_kept() {
+fn thousands_of_small_batches_can_be_kept() {
     for workers in [0, 2] {
         let mut loader =
             Loader::builder(from_fn(5000, |index, _| Ok(index as i64))).num_workers(workers).build().unwrap();
@@ -144,7 +145,7 @@ fn thousands_of_small_batches_are_kept() {
             assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));
             assert!(loader.stats().extra_batches <= 5000, "round {round}");
         }
-        // Most of them go, in no order, and a few stay: it looks for free ones long enough.
+        // Most batches are dropped and every seventh stays: the loader must find the free cells among those in use.
         let before = loader.stats().extra_batches;
         let mut kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
         let mut task = 0;
@@ -158,10 +159,10 @@ fn thousands_of_small_batches_are_kept() {
 }
 
 #[test]
-fn memory_limit_holds_and_dropping_any_batch_goes_on() {
+fn memory_limit_holds_until_any_batch_is_dropped() {
     for workers in [0, 2] {
         for which in [0, 3] {
-            // Room for some more, whatever it begins with.
+            // The limit leaves memory for some extra batches with each backend.
             each!(256, workers, [memory_limit(9 << 20)], |loader, _ordered| {
                 let mut seen = Vec::new();
                 let mut pass = loader.epoch().unwrap();
@@ -198,7 +199,7 @@ fn memory_limit_holds_and_dropping_any_batch_goes_on() {
 }
 
 #[test]
-fn who_can_drop_some_is_told_before_more_memory_is_taken() {
+fn next_or_held_reports_held_batches_instead_of_growing() {
     let mut loader = Loader::builder(from_fn(9, |index, _| Ok(index as i64))).build().unwrap();
     let mut pass = loader.epoch().unwrap();
     let (_first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
@@ -209,7 +210,7 @@ fn who_can_drop_some_is_told_before_more_memory_is_taken() {
 }
 
 #[test]
-fn memory_that_was_given_is_asked_for_again_and_its_refusal_is_said_until_a_batch_is_dropped() {
+fn refused_extra_memory_is_an_error_until_a_batch_is_dropped() {
     for workers in [0, 2] {
         for panics in [false, true] {
             let asked = Arc::new(AtomicUsize::new(0));
@@ -240,7 +241,7 @@ fn memory_that_was_given_is_asked_for_again_and_its_refusal_is_said_until_a_batc
 }
 
 #[test]
-fn packed_samples_that_spilled_are_kept_too() {
+fn spilled_packed_samples_can_be_kept() {
     static ITEMS: [u16; 4096] = [7; 4096];
     for workers in [0, 2] {
         let runs = from_fn(30, |index, _| Ok(Packed::new(&ITEMS[..64 * (1 + index)], 64)));
@@ -259,7 +260,7 @@ fn packed_samples_that_spilled_are_kept_too() {
     }
 }
 
-/// What there is to be read of a batch: which one it is, and each field's shape, bytes and ends of rows.
+/// The contents of a batch: its task and epoch, its indices, and the shape, bytes and row lengths or offsets of each field.
 #[derive(Debug, PartialEq)]
 struct Contents((usize, u32), Vec<i64>, Vec<Field>);
 type Field = (Vec<usize>, Vec<u8>, Option<Vec<i64>>);
@@ -273,7 +274,7 @@ fn contents<S>(batch: &Batch<S>) -> Contents {
     Contents((batch.task(), batch.epoch()), batch.indices().to_vec(), fields.collect())
 }
 
-/// Copies every batch of a pass, and reads the copies when the loader and its batches are gone.
+/// Copies every batch of a pass, and reads the copies after the loader and its batches have been dropped.
 fn copies<S: 'static>(mut loader: Loader<Batch<S>>) {
     let (mut copies, mut expected) = (Vec::new(), Vec::new());
     for batch in loader.epoch().unwrap() {
@@ -289,7 +290,7 @@ fn copies<S: 'static>(mut loader: Loader<Batch<S>>) {
 }
 
 #[test]
-fn a_copy_of_a_batch_has_memory_of_its_own() {
+fn a_copy_of_a_batch_has_its_own_memory() {
     static ITEMS: [u16; 4096] = [7; 4096];
     let on_held = OnHeld::Fail;
     for workers in [0, 2] {
@@ -311,7 +312,7 @@ fn a_copy_of_a_batch_has_memory_of_its_own() {
 }
 
 #[test]
-fn what_a_function_makes_is_the_users_own_and_takes_no_memory_of_the_loaders() {
+fn kept_collated_batches_use_no_loader_memory() {
     let numbers = || from_fn(50, |index, _| Ok(index as i64));
     for workers in [0, 2] {
         let mut loader: Loader<Collated<Vec<i64>>> = Loader::builder(numbers())
@@ -327,7 +328,7 @@ fn what_a_function_makes_is_the_users_own_and_takes_no_memory_of_the_loaders() {
 }
 
 #[test]
-fn kept_batches_of_any_loader_lie_in_one_list() {
+fn untyped_batches_of_all_loaders_fit_in_one_list() {
     let mut kept: Vec<Batch<Dynamic>> = Vec::new();
     for len in [3_usize, 9] {
         let mut loader = Loader::builder(from_fn(len, |index, _| Ok(index as u8))).build().unwrap();
@@ -339,7 +340,7 @@ fn kept_batches_of_any_loader_lie_in_one_list() {
     assert!(numbers.eq((0..3).chain(0..9)));
 }
 
-/// Keeps the first hundred batches, and of the others always the last one, and says how many came on top from pass to pass.
+/// Keeps the first hundred batches, and of the others only the last. Returns the number of extra batches after each of four passes.
 fn grown<S>(mut loader: Loader<Batch<S>>) -> Vec<u64> {
     let mut kept = Vec::new();
     let passes = (0..4).map(|_| {
@@ -355,7 +356,7 @@ fn grown<S>(mut loader: Loader<Batch<S>>) -> Vec<u64> {
 }
 
 #[test]
-fn who_keeps_many_batches_takes_no_more_memory_once_it_drops_as_many_as_it_takes() {
+fn extra_memory_stops_growing_once_drops_match_takes() {
     for workers in [0, 2] {
         let map = || Loader::builder(from_fn(1000, |index, _| Ok(index as i64))).num_workers(workers);
         let stream = iter_fn(move |worker: Option<WorkerInfo>| {
@@ -370,7 +371,7 @@ fn who_keeps_many_batches_takes_no_more_memory_once_it_drops_as_many_as_it_takes
 }
 
 #[test]
-fn memory_that_is_more_than_was_asked_for_counts_as_what_it_is() {
+fn memory_larger_than_requested_counts_in_full() {
     let builder = Loader::builder(from_fn(100, |index, _| Ok(index as i64)));
     let builder = builder.memory(|bytes| Ok(Pages::new(bytes.max(1 << 20))?)).memory_limit(4 << 20);
     let mut loader = builder.build().unwrap();
@@ -383,21 +384,21 @@ fn memory_that_is_more_than_was_asked_for_counts_as_what_it_is() {
 }
 
 #[test]
-fn a_panic_of_what_a_closure_for_memory_has_stays_in_the_loader() {
-    struct Rude(Arc<AtomicUsize>);
-    impl Drop for Rude {
+fn a_memory_closure_that_panics_on_drop_is_contained() {
+    struct PanicsOnDrop(Arc<AtomicUsize>);
+    impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
-            panic!("in a drop");
+            panic!("in drop");
         }
     }
     for workers in [0, 2] {
         let dropped = Arc::new(AtomicUsize::new(0));
-        let rude = Rude(dropped.clone());
+        let captured = PanicsOnDrop(dropped.clone());
         let builder = Loader::builder(from_fn(10, |index, _| Ok(index as i64))).num_workers(workers);
         let mut loader = builder
             .memory(move |bytes| {
-                let _ = &rude;
+                let _ = &captured;
                 Ok(Pages::new(bytes)?)
             })
             .build()

@@ -1,12 +1,12 @@
-//! Law 5, the second half: batches, passes and loaders may end in any order, on any thread, half-way or never, and
-//! nothing is lost by it.
+//! Law 5, second half: batches, passes and loaders may be dropped in any order, on any thread, early or never, and nothing is
+//! lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
+use crate::support::{Got, How, Run, dawdle, from_fn, items, pass, prefetch};
 use slotline::loader::{Error, OnHeld};
 use slotline::{Batch, Dataset, Loader};
-use crate::support::{Got, How, Run, dawdle, from_fn, items, pass, prefetch};
 
 const RUN: Run = Run { len: 45, batch_size: 4, drop_last: false, shuffle: true, seed: 11 };
 
@@ -15,7 +15,7 @@ fn fine() -> impl Dataset {
 }
 
 #[test]
-fn batches_outlive_the_pass_and_the_loader_on_any_thread_in_any_order() {
+fn batches_outlive_their_pass_and_loader_on_any_thread() {
     for workers in [0, 2] {
         let mut loader = RUN.over(fine()).num_workers(workers).hold(12).build().unwrap();
         let mut batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
@@ -35,8 +35,8 @@ fn batches_outlive_the_pass_and_the_loader_on_any_thread_in_any_order() {
 }
 
 #[test]
-fn batches_of_one_pass_stay_as_they_are_during_the_next() {
-    // As they arrive a batch may be kept for as long as one likes: the others use the other slots.
+fn batches_of_one_pass_do_not_change_during_the_next() {
+    // With `in_order(false)`, a batch may be kept for any time: the others use the other slots.
     let mut loader = RUN.over(fine()).num_workers(2).hold(5).in_order(false).build().unwrap();
     let expected = RUN.expected(3);
     let kept: Vec<_> = loader.epoch().unwrap().take(4).map(Result::unwrap).collect();
@@ -49,7 +49,7 @@ fn batches_of_one_pass_stay_as_they_are_during_the_next() {
 }
 
 #[test]
-fn a_batch_that_is_kept_is_in_nobodys_way() {
+fn keeping_one_batch_does_not_affect_later_passes() {
     for workers in [0, 2] {
         let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
         let expected = RUN.expected(4);
@@ -63,7 +63,7 @@ fn a_batch_that_is_kept_is_in_nobodys_way() {
 }
 
 #[test]
-fn keeping_too_many_is_an_error_until_one_is_dropped_and_nothing_is_lost() {
+fn keeping_too_many_is_an_error_until_one_is_dropped() {
     for (workers, hold, in_order) in [(0, 1, true), (0, 3, true), (2, 1, true), (2, 2, false), (0, 2, false)] {
         for which in 0..3 {
             let builder = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order);
@@ -98,7 +98,7 @@ fn keeping_too_many_is_an_error_until_one_is_dropped_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
+fn a_loop_can_wait_until_another_thread_drops_batches() {
     for (workers, in_order) in [(0, true), (2, true), (2, false)] {
         let builder = prefetch(RUN.over(fine()), workers, 1).in_order(in_order);
         let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
@@ -108,7 +108,7 @@ fn a_loop_that_hands_batches_on_can_wait_for_their_release() {
             let trainer = scope.spawn(move || {
                 let mut got = Vec::new();
                 for batch in receiver {
-                    // Long enough for the loader's thread to run out of slots and sleep.
+                    // Long enough that the loader's thread runs out of slots and sleeps.
                     std::thread::sleep(std::time::Duration::from_millis(2));
                     got.push(Got::from(&batch));
                 }
@@ -141,7 +141,7 @@ fn a_leaked_batch_costs_its_memory() {
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
-        // It says so in every pass, and ends as ever.
+        // Every pass reports it, and the loader ends normally.
         for _ in 0..3 {
             assert!(matches!(loader.epoch().unwrap().next(), Some(Err(Error::Held { task: 0, .. }))));
         }
@@ -149,7 +149,7 @@ fn a_leaked_batch_costs_its_memory() {
 }
 
 #[test]
-fn a_leaked_pass_is_given_up_by_the_next() {
+fn a_leaked_pass_ends_when_the_next_begins() {
     for workers in [0, 2] {
         let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
         let expected = RUN.expected(3);
@@ -165,7 +165,7 @@ fn a_leaked_pass_is_given_up_by_the_next() {
     }
 }
 
-/// Some samples of the first passes fail, each in its own way; those of the last are all good.
+/// In the first `passes` passes, some samples fail with an error or a panic. Later all samples are good.
 fn failing_at_first(passes: u32) -> impl Dataset {
     items(RUN.len, move |index, cx| {
         dawdle(index, cx);
@@ -179,7 +179,7 @@ fn failing_at_first(passes: u32) -> impl Dataset {
 }
 
 #[test]
-fn a_pass_left_at_any_batch_leaves_no_failure_behind_for_the_next() {
+fn a_pass_dropped_at_any_batch_leaves_no_failures() {
     let tasks = RUN.len.div_ceil(RUN.batch_size) as u32;
     for in_order in [true, false] {
         for (workers, part_size) in [(0, Some(1)), (1, Some(1)), (2, None), (2, Some(1)), (3, Some(3))] {
@@ -203,16 +203,16 @@ fn a_pass_left_at_any_batch_leaves_no_failure_behind_for_the_next() {
     }
 }
 
-/// A part fails, and the consumer gives the pass up before anybody has begun the rest of that batch.
+/// A part fails, and the consumer drops the pass before any thread has claimed the rest of that batch.
 #[test]
-fn a_failure_in_a_batch_that_was_only_begun_does_not_come_back_in_the_next_pass() {
+fn a_failure_in_an_unfinished_batch_does_not_reappear() {
     let run = Run { len: 64, batch_size: 64, drop_last: false, shuffle: false, seed: 0 };
     for in_order in [true, false] {
         let begun = Arc::new(AtomicBool::new(false));
-        let told = begun.clone();
+        let flag = begun.clone();
         let dataset = items(run.len, move |index, cx| {
             if cx.epoch() == 0 && cx.worker().is_some() {
-                told.store(true, Ordering::SeqCst);
+                flag.store(true, Ordering::SeqCst);
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 return Err(format!("no {index}").into());
             }
@@ -224,7 +224,7 @@ fn a_failure_in_a_batch_that_was_only_begun_does_not_come_back_in_the_next_pass(
             std::thread::yield_now();
         }
         drop(left);
-        // Round the whole ring, so as to come by the slot of that batch.
+        // Enough passes to reuse the slot of that batch.
         for expected in &run.expected(6)[1..] {
             assert_eq!(pass(&mut loader), *expected);
         }
@@ -232,7 +232,7 @@ fn a_failure_in_a_batch_that_was_only_begun_does_not_come_back_in_the_next_pass(
 }
 
 #[test]
-fn thousands_of_short_passes_go_by() {
+fn thousands_of_short_passes_deliver_their_batches() {
     let run = Run { len: 6, batch_size: 2, drop_last: false, shuffle: true, seed: 5 };
     let expected = run.expected(3000);
     for workers in [0, 1, 3] {
@@ -245,7 +245,7 @@ fn thousands_of_short_passes_go_by() {
 }
 
 #[test]
-fn an_empty_pass_is_over_at_once_and_the_loader_goes_on() {
+fn an_empty_pass_ends_immediately() {
     for workers in [0, 2] {
         let builder = Loader::builder(items(5, |_, _| Ok(()))).batch_size(8).drop_last(true).num_workers(workers);
         let mut loader = builder.build().unwrap();
@@ -256,7 +256,7 @@ fn an_empty_pass_is_over_at_once_and_the_loader_goes_on() {
 }
 
 #[test]
-fn a_loader_dropped_in_the_middle_of_a_pass_leaves_its_batches_whole() {
+fn batches_survive_a_loader_dropped_during_a_pass() {
     for workers in [0, 1, 3] {
         for seen in 0..4 {
             let mut loader = RUN
@@ -278,7 +278,7 @@ fn a_loader_dropped_in_the_middle_of_a_pass_leaves_its_batches_whole() {
 }
 
 #[test]
-fn two_loaders_side_by_side_do_not_disturb_each_other() {
+fn two_loaders_at_once_do_not_affect_each_other() {
     let other = Run { seed: 77, shuffle: true, ..RUN };
     let mut first = RUN.over(fine()).num_workers(2).build().unwrap();
     let mut second = other.over(fine()).num_workers(1).build().unwrap();
@@ -306,7 +306,7 @@ fn a_loader_moves_to_another_thread_between_passes() {
     assert_eq!(pass(&mut loader), RUN.expected(3)[2]);
 }
 
-/// Counts how many there are.
+/// Counts the values that were made and dropped.
 struct Counted(Arc<AtomicUsize>, Arc<AtomicUsize>);
 
 impl Counted {
@@ -324,7 +324,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn what_a_collate_function_makes_is_dropped_exactly_once() {
+fn a_collated_batch_is_dropped_exactly_once() {
     for (workers, in_order) in [(0, true), (2, true), (2, false)] {
         let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let alive = || made.load(Ordering::SeqCst) - dropped.load(Ordering::SeqCst);
@@ -348,13 +348,13 @@ fn what_a_collate_function_makes_is_dropped_exactly_once() {
         let rest = loader.epoch().unwrap();
         drop(rest);
         drop(loader);
-        assert_eq!(alive(), 0, "passes left half-way");
+        assert_eq!(alive(), 0, "passes dropped early");
         assert!(made.load(Ordering::SeqCst) >= 12);
     }
 }
 
 #[test]
-fn what_a_collate_function_made_for_a_pass_left_half_way_is_gone_when_the_next_is_over() {
+fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
     let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let (counter, drops) = (made.clone(), dropped.clone());
     let builder = RUN.over(fine()).num_workers(2).prefetch_factor(4).help(false);
@@ -372,13 +372,13 @@ fn what_a_collate_function_made_for_a_pass_left_half_way_is_gone_when_the_next_i
         std::thread::yield_now();
     }
     drop(left);
-    // The slots of this pass are not filled again, so nothing else could make them drop what they have.
+    // The next pass makes no batches, so nothing replaces those in the slots: beginning it must drop them.
     assert!(loader.epoch().unwrap().all(|batch| batch.is_err()));
     assert_eq!(made.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
 }
 
 #[test]
-fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
+fn dropping_a_loader_drops_its_dataset_once() {
     for workers in [0, 3] {
         let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let counted = Counted::new(&made, &dropped);
@@ -392,13 +392,13 @@ fn a_dataset_is_dropped_once_when_the_loader_is_gone() {
         let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
         assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (0, 1));
         drop(loader);
-        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (1, 0), "a batch does not keep the dataset");
+        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (1, 0), "the dataset must be dropped");
         assert_eq!(batch.tensors().as_slice(), [3]);
     }
 }
 
 #[test]
-fn a_pass_that_was_left_with_too_many_kept_is_followed_by_a_whole_one() {
+fn a_pass_after_one_with_too_many_kept_is_complete() {
     for workers in [0, 2] {
         let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
         let most = loader.most_held();
@@ -414,13 +414,13 @@ fn a_pass_that_was_left_with_too_many_kept_is_followed_by_a_whole_one() {
 }
 
 #[test]
-fn a_pass_that_no_value_stands_for_can_be_given_up() {
+fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
     for (workers, round_robin) in [(0, false), (2, false), (2, true)] {
         let builder = || RUN.over(fine()).num_workers(workers).round_robin(round_robin);
         let expected = RUN.expected(3);
         let mut loader = builder().build().unwrap();
         loader.end_epoch();
-        assert!(loader.next_batch().is_none(), "there was no pass");
+        assert!(loader.next_batch().is_none(), "no pass had begun");
         loader.begin_epoch().unwrap();
         let kept = loader.next_batch().unwrap().unwrap();
         loader.end_epoch();
@@ -431,13 +431,13 @@ fn a_pass_that_no_value_stands_for_can_be_given_up() {
         assert_eq!(Got::from(&kept), expected[0][0]);
         let mut other = builder().build().unwrap();
         other.load_state(&state).unwrap();
-        assert_eq!(pass(&mut other), expected[0][1..], "a state is where the pass was");
+        assert_eq!(pass(&mut other), expected[0][1..], "the state has the position of the pass");
         assert_eq!(pass(&mut other), expected[1]);
     }
 }
 
 #[test]
-fn a_pass_is_over_when_no_other_one_begins_and_its_time_stands_when_the_loader_is_dropped() {
+fn a_failed_begin_epoch_or_a_drop_ends_the_pass() {
     let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
     loader.begin_epoch().unwrap();
     drop(loader.next_batch().unwrap().unwrap());

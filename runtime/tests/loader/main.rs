@@ -7,14 +7,14 @@ mod bad_samples;
 mod build_errors;
 mod errors;
 mod kept;
-mod lanes;
+mod layers;
 mod lifetimes;
 mod memory_limit;
 #[cfg(feature = "serde")]
 mod messages;
+mod misbehaving_code;
 mod order;
-mod rooms;
-mod rude_code;
+mod per_worker;
 #[cfg(feature = "serde")]
 mod statistics;
 mod stopping;

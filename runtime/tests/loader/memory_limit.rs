@@ -1,11 +1,11 @@
-//! Law 4: what a loader takes can be limited, and what would fit below the limit is said.
+//! Law 4: the memory of a loader can be limited, and the error says what would fit the limit.
 
+use crate::support::{OneByOne, from_fn};
 use slotline::dataset::{Context, Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
 use slotline::{BoxError, Loader};
-use crate::support::{OneByOne, from_fn};
 
-/// What the options of a loader are, as far as they decide how much memory it takes.
+/// The options of a loader that determine how much memory it takes.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     workers: usize,
@@ -14,10 +14,10 @@ struct Size {
     hold: usize,
 }
 
-/// A loader of some kind, if it can be had below a limit: its depth and its ceiling.
+/// Builds a loader of some kind with a limit, and returns its depth and its ceiling.
 type Build = fn(Size, Option<usize>) -> Result<(usize, usize), BuildError>;
 
-/// The options that all kinds of loaders have.
+/// Sets the options that all kinds of loaders have.
 fn options<D, C>(builder: Builder<D, C>, size: Size, limit: Option<usize>) -> Builder<D, C> {
     let builder = builder.num_workers(size.workers).hold(size.hold);
     let builder = if let Some(prefetch) = size.prefetch { builder.prefetch_factor(prefetch) } else { builder };
@@ -41,7 +41,7 @@ impl Dataset for Data {
     }
 }
 
-/// The same, read many at once.
+/// The same samples, with `reads_many`.
 struct Bulk;
 
 impl Dataset for Bulk {
@@ -60,21 +60,21 @@ impl Dataset for Bulk {
     }
 }
 
-/// Builds a loader, takes a pass of it, and says what it takes.
+/// Builds a loader, runs a pass, and returns the loader's depth and its ceiling.
 macro_rules! build {
     ($builder:expr, $size:expr, $limit:expr) => {{
         let mut loader = options($builder, $size, $limit).build()?;
-        let said = (loader.depth(), loader.memory_ceiling());
+        let stated = (loader.depth(), loader.memory_ceiling());
         assert!(loader.epoch().unwrap().all(|batch| batch.is_ok()));
-        assert_eq!(said, (loader.depth(), loader.memory_ceiling()));
-        Ok(said)
+        assert_eq!(stated, (loader.depth(), loader.memory_ceiling()));
+        Ok(stated)
     }};
 }
 
 const KINDS: [(&str, Build); 9] = [
     ("in order", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size), size, limit)),
     ("shuffled", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size).shuffle(true), size, limit)),
-    ("as they arrive", |size, limit| {
+    ("out of order", |size, limit| {
         build!(Loader::builder(Data).batch_size(size.batch_size).in_order(false), size, limit)
     }),
     ("in bulk", |size, limit| build!(Loader::builder(Bulk).batch_size(size.batch_size), size, limit)),
@@ -86,7 +86,7 @@ const KINDS: [(&str, Build); 9] = [
         let batches = move || (0..LEN).map(move |i| vec![i; 1 + i % size.batch_size]);
         build!(Loader::builder(Data).batch_sampler_iter(size.batch_size, batches), size, limit)
     }),
-    ("dealt", |size, limit| {
+    ("round robin", |size, limit| {
         build!(Loader::builder(Bulk).batch_size(size.batch_size).shuffle(true).round_robin(true), size, limit)
     }),
     ("iterable", |size, limit| build!(Loader::iterable(OneByOne(Data)).batch_size(size.batch_size), size, limit)),
@@ -105,14 +105,14 @@ const SIZES: [Size; 6] = [
     Size { workers: 2, prefetch: None, batch_size: 300, hold: 1 },
 ];
 
-/// Limits of interest for a loader that takes so much without one.
+/// Limits to test for a loader that takes `whole` bytes without a limit.
 fn limits(whole: usize) -> impl Iterator<Item = usize> {
     let shares = (0..12).map(move |i| whole * i / 11);
     shares.chain([1, whole - 1, whole + 1, usize::MAX]).chain([whole - whole / 7, whole / 40, whole / 100])
 }
 
 #[test]
-fn the_ceiling_is_never_above_the_limit_and_what_is_refused_comes_with_what_would_fit() {
+fn a_loader_fits_its_limit_or_build_says_what_would_fit() {
     let mut advice = [0; 4];
     for (kind, build) in KINDS {
         for size in SIZES {
@@ -129,8 +129,8 @@ fn the_ceiling_is_never_above_the_limit_and_what_is_refused_comes_with_what_woul
                             check_greatest(build, size, limit, limited, &case);
                         }
                     }
-                    Err(BuildError::MemoryLimit { limit: said, needed, beside, fits }) => {
-                        assert!(limit < whole && said == limit && needed > limit && beside <= needed, "{case}");
+                    Err(BuildError::MemoryLimit { limit: named, needed, beside, fits }) => {
+                        assert!(limit < whole && named == limit && needed > limit && beside <= needed, "{case}");
                         assert!(size.prefetch.is_none() || needed == whole, "{case}");
                         advice[check_advice(build, size, limit, fits, &case)] += 1;
                     }
@@ -139,10 +139,10 @@ fn the_ceiling_is_never_above_the_limit_and_what_is_refused_comes_with_what_woul
             }
         }
     }
-    assert!(advice.iter().all(|&times| times > 5), "all kinds of advice were given: {advice:?}");
+    assert!(advice.iter().all(|&times| times > 5), "not all kinds of advice were given: {advice:?}");
 }
 
-/// Checks that no greater prefetch factor than the one that was chosen fits.
+/// Checks that no prefetch factor above the chosen one fits.
 #[track_caller]
 fn check_greatest(build: Build, size: Size, limit: usize, depth: usize, case: &str) {
     let with = |prefetch| build(Size { prefetch: Some(prefetch), ..size }, Some(limit));
@@ -150,7 +150,7 @@ fn check_greatest(build: Build, size: Size, limit: usize, depth: usize, case: &s
     assert_eq!(greatest.map(|(depth, _)| depth), Some(depth), "{case}");
 }
 
-/// Checks that what is said to fit does, and that nothing greater of its kind does; and which kind it is.
+/// Checks that the advised value fits and the next greater one does not. Returns the kind of advice.
 #[track_caller]
 fn check_advice(build: Build, size: Size, limit: usize, fits: Fits, case: &str) -> usize {
     let builds = |size| match build(size, Some(limit)) {
@@ -201,8 +201,8 @@ fn the_error_names_the_limit_and_what_would_fit() {
 }
 
 #[test]
-fn workers_that_an_option_needs_are_not_advised_away() {
-    // Cells of 16 KiB, or 8 KiB if one sample is a batch.
+fn advice_keeps_the_workers_that_an_option_requires() {
+    // Cells take 16 KiB, or 8 KiB with one sample per batch.
     let refused = |persistent, limit| {
         let dataset = from_fn(100, |index, _| Ok([index as u8; 4_000]));
         let builder = Loader::builder(dataset).batch_size(4).num_workers(2).persistent_workers(persistent);
@@ -218,13 +218,13 @@ fn workers_that_an_option_needs_are_not_advised_away() {
 }
 
 #[test]
-fn single_samples_are_limited_by_workers_and_an_absurd_size_is_refused() {
+fn limits_apply_to_single_samples_and_absurd_batch_sizes() {
     let single = |limit| Loader::builder(Data).batch_size(None).num_workers(2).memory_limit(limit).build();
     let loader = single(8_192).unwrap();
     assert!((4..66).contains(&loader.depth()) && loader.memory_ceiling() <= 8_192);
     let error = single(1_000).unwrap_err();
     assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::Nothing, .. }), "{error}");
-    // More than can be counted, below any limit but the greatest.
+    // A batch size of 2⁵⁷ is refused with a size that would fit.
     let numbers = from_fn(usize::MAX, |index, _| Ok(index as u64));
     let error = Loader::builder(numbers).batch_size(1 << 57).memory_limit(1 << 20).build().unwrap_err();
     let BuildError::MemoryLimit { needed, fits, .. } = error else { panic!("{error}") };

@@ -1,4 +1,4 @@
-//! What errors, warnings and figures say where users often go wrong: the thing at fault, and the way out.
+//! Errors, warnings and statistics for frequent mistakes: they name what is wrong and what to do.
 
 use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, iter_fn};
 use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
@@ -8,7 +8,7 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::support::from_fn;
 
-/// The only error of a pass.
+/// Returns the only error of a pass.
 #[track_caller]
 fn only_error<B>(pass: impl Iterator<Item = Result<B, Error>>) -> Error {
     let mut errors: Vec<_> = pass.filter_map(Result::err).collect();
@@ -17,7 +17,7 @@ fn only_error<B>(pass: impl Iterator<Item = Result<B, Error>>) -> Error {
 }
 
 #[test]
-fn unequal_vecs_are_an_error_that_names_the_ways_out() {
+fn vecs_of_unequal_length_are_an_error_with_alternatives() {
     let lists = from_fn(4, |index, _| Ok(vec![0_i64; if index == 3 { 5 } else { 2 }]));
     let mut loader = Loader::builder(lists).batch_size(2).build().unwrap();
     let message = only_error(loader.epoch().unwrap()).to_string();
@@ -26,7 +26,7 @@ fn unequal_vecs_are_an_error_that_names_the_ways_out() {
     }
 }
 
-/// These indices, in this order, from a table.
+/// Draws these indices in this order, as a table.
 struct Fixed(Vec<u64>);
 
 impl Sampler for Fixed {
@@ -45,15 +45,16 @@ impl Sampler for Fixed {
 }
 
 #[test]
-fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
+fn an_index_out_of_range_is_an_error_with_the_length() {
     fn check<D: Dataset>(dataset: impl Fn() -> D) {
         for workers in [0, 1] {
             let build = || Loader::builder(dataset()).batch_size(2).num_workers(workers);
             let sampler = || Fixed(vec![0, 1, 4, 5, 2, 3]);
             let in_table = only_error(build().sampler(sampler()).build().unwrap().epoch().unwrap());
             let iterated = only_error(build().sampler_iter(|| [0, 1, 4, 5, 2, 3]).build().unwrap().epoch().unwrap());
-            let dealt = only_error(build().sampler(sampler()).round_robin(true).build().unwrap().epoch().unwrap());
-            for error in [in_table, iterated, dealt] {
+            let round_robin =
+                only_error(build().sampler(sampler()).round_robin(true).build().unwrap().epoch().unwrap());
+            for error in [in_table, iterated, round_robin] {
                 let Error::Sample { index: 5, source, .. } = &error else { panic!("{error:?}") };
                 let missing = source.downcast_ref::<OutOfRange>().unwrap();
                 assert_eq!((missing.index, missing.len), (5, 5));
@@ -66,8 +67,9 @@ fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
             assert!(causes[0].message.contains("index 5 is not below its length, 5"), "{causes:?}");
         }
     }
-    struct Stumbles([i64; 5]);
-    impl Dataset for Stumbles {
+    /// Panics at an index out of range.
+    struct Unchecked([i64; 5]);
+    impl Dataset for Unchecked {
         type Sample<'a> = i64;
 
         fn len(&self) -> usize {
@@ -78,28 +80,28 @@ fn an_index_that_the_dataset_does_not_have_is_an_error_with_its_length() {
             Ok(self.0[index])
         }
     }
-    // Two that know, one of which has a function that would take any index, and one that does not.
+    // The first two check the index themselves, although the function of the second accepts any; the third does not check it.
     check(|| TensorDataset::new((vec![1_i64, 2, 3, 4, 5], vec![0_u8; 5])).unwrap());
     check(|| from_fn(5, |index, _| Ok(index as i64)));
-    check(|| Stumbles([1, 2, 3, 4, 5]));
+    check(|| Unchecked([1, 2, 3, 4, 5]));
 }
 
 #[test]
-fn a_panic_at_an_index_that_is_there_stays_a_panic() {
-    let dataset = from_fn(5, |index, _| if index == 3 { panic!("of its own") } else { Ok(index as i64) });
+fn a_panic_at_a_valid_index_stays_a_panic() {
+    let dataset = from_fn(5, |index, _| if index == 3 { panic!("a panic") } else { Ok(index as i64) });
     let error = only_error(Loader::builder(dataset).build().unwrap().epoch().unwrap());
-    assert!(matches!(&error, Error::Panic { index: 3, message, .. } if message == "of its own"), "{error:?}");
+    assert!(matches!(&error, Error::Panic { index: 3, message, .. } if message == "a panic"), "{error:?}");
 }
 
 #[test]
-fn a_pass_that_can_have_no_batch_is_warned_of() {
+fn a_pass_without_batches_gives_a_warning() {
     let numbers = |len| TensorDataset::new(vec![0_i64; len]).unwrap();
     let warning = Warning::NoBatch { batch_size: 8, samples: 7 };
     let loader = Loader::builder(numbers(7)).batch_size(8).drop_last(true).build().unwrap();
     assert_eq!(loader.warnings(), std::slice::from_ref(&warning));
     assert!(["batch_size is 8", "7 samples", "drop_last"].iter().all(|words| warning.to_string().contains(words)));
-    let dealt = Loader::builder(numbers(7)).batch_size(8).drop_last(true).round_robin(true).build().unwrap();
-    assert_eq!(dealt.warnings(), std::slice::from_ref(&warning));
+    let round_robin = Loader::builder(numbers(7)).batch_size(8).drop_last(true).round_robin(true).build().unwrap();
+    assert_eq!(round_robin.warnings(), std::slice::from_ref(&warning));
     let sampled = Loader::builder(numbers(100)).batch_size(8).drop_last(true).sampler(Fixed((0..7).collect()));
     assert_eq!(sampled.build().unwrap().warnings(), [warning]);
     for (len, batch_size, drop_last) in [(7, 8, false), (8, 8, true), (0, 8, true)] {
@@ -125,7 +127,7 @@ impl std::error::Error for Scratched {
     }
 }
 
-/// Bad at 3 of 4 indices: by an error, a panic, or a long message.
+/// Fails at 3 of 4 indices: with an error that has a source, a panic, or a long message.
 fn fault(index: usize) -> Result<i64, BoxError> {
     match index % 4 {
         0 => Ok(index as i64),
@@ -135,13 +137,13 @@ fn fault(index: usize) -> Result<i64, BoxError> {
     }
 }
 
-/// Which, in what batches, and what was said of them.
+/// Returns the index, batch and message of each bad sample in the statistics.
 fn causes(stats: &Stats) -> Vec<(usize, usize, &str)> {
     stats.bad_causes.iter().map(|BadSample { index, batch, message, .. }| (*index, *batch, &message[..])).collect()
 }
 
 #[test]
-fn the_last_bad_samples_keep_their_causes() {
+fn the_statistics_keep_the_causes_of_the_last_bad_samples() {
     for (workers, on_error) in [
         (0, OnError::Skip(Budget::Samples(99))),
         (2, OnError::Skip(Budget::Samples(99))),
@@ -166,8 +168,8 @@ fn the_last_bad_samples_keep_their_causes() {
             (15, 3, &long),
         ];
         assert_eq!(causes(&stats), want);
-        let by_whom = |by| matches!(by, By::Worker(_)) == (workers > 0);
-        assert!(stats.bad_causes.iter().all(|bad| by_whom(bad.by)));
+        let by_expected = |by| matches!(by, By::Worker(_)) == (workers > 0);
+        assert!(stats.bad_causes.iter().all(|bad| by_expected(bad.by)));
         assert_eq!(serde_json::to_value(&stats).unwrap()["bad_causes"][2]["message"], scratched);
     }
     let stream = iter_fn(|_| Ok((0..6_i64).map(|n| if n == 2 { Err(BoxError::from("two")) } else { Ok(n) })));

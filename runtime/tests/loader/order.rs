@@ -1,14 +1,14 @@
-//! Laws 1 and 2: the batches of a loader are those of a plain loop, in order, bit for bit, whatever the workers do.
+//! Laws 1 and 2: the batches of a loader are those of a plain loop, in order and bit for bit, for any timing of the workers.
 
 use std::time::Duration;
 
+use crate::support::{Got, How, LONG, Latch, Run, dawdle, items, pass};
 use proptest::prelude::*;
 use slotline::WaitStrategy::{Backoff, Park, Spin};
 use slotline::loader::Affinity;
 use slotline::{Loader, WaitStrategy};
-use crate::support::{Got, How, LONG, Latch, Run, dawdle, items, pass};
 
-/// Builds the loader and compares its passes with the plain loop's.
+/// Builds the loader and compares its passes with those of a plain loop.
 #[track_caller]
 fn check(run: Run, how: &How, epochs: u32) {
     let dataset = items(run.len, |index, cx| {
@@ -23,13 +23,13 @@ fn check(run: Run, how: &How, epochs: u32) {
 }
 
 #[test]
-fn every_way_of_loading_gives_the_plain_loops_batches() {
+fn combined_options_give_the_batches_of_a_plain_loop() {
     let mut count = 0_usize;
     for workers in [0, 1, 2, 4] {
         for prefetch in [1, 2, 3, 4] {
             for batch_size in [1, 3, 64, 1000] {
                 for part_size in [None, Some(1), Some(3), Some(7), Some(batch_size)] {
-                    // The rest takes turns, each at its own pace, so that all pairs of values occur.
+                    // The other options alternate, each with its own period, so that all pairs of values occur.
                     let turn = |of: usize| count / of;
                     let wait = if turn(1) % 5 == 0 { Backoff } else { Park };
                     let affinity = if turn(3) % 2 == 0 { Affinity::Off } else { Affinity::Spread };
@@ -46,7 +46,7 @@ fn every_way_of_loading_gives_the_plain_loops_batches() {
 }
 
 #[test]
-fn spinning_threads_give_the_plain_loops_batches() {
+fn spinning_threads_give_the_batches_of_a_plain_loop() {
     for (workers, help) in [(0, true), (1, true), (1, false), (2, true)] {
         let run = Run { len: 70, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
         check(run, &How { workers, help, wait: Spin, ..How::default() }, 2);
@@ -54,14 +54,14 @@ fn spinning_threads_give_the_plain_loops_batches() {
 }
 
 #[test]
-fn a_builder_without_options_gives_samples_one_by_one() {
+fn the_default_batch_size_is_one() {
     let mut loader = Loader::builder(items(5, |_, _| Ok(()))).build().unwrap();
     let indices: Vec<Vec<i64>> = pass(&mut loader).into_iter().map(|got| got.indices).collect();
     assert_eq!(indices, [[0], [1], [2], [3], [4]]);
 }
 
 #[test]
-fn batches_that_are_held_do_not_change_those_that_come() {
+fn held_batches_do_not_affect_later_ones() {
     let run = Run { len: 50, batch_size: 4, drop_last: false, shuffle: true, seed: 1 };
     for workers in [0, 2] {
         let how = How { workers, hold: 3, ..How::default() };
@@ -76,7 +76,7 @@ fn batches_that_are_held_do_not_change_those_that_come() {
                 held.pop_front();
             }
         }
-        assert!(pass.next().is_none() && pass.next().is_none(), "the end stays the end");
+        assert!(pass.next().is_none() && pass.next().is_none(), "a pass that has ended stays ended");
     }
 }
 
@@ -106,12 +106,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_configuration_gives_the_plain_loops_batches(run in run(), how in how()) {
+    fn random_options_give_the_batches_of_a_plain_loop(run in run(), how in how()) {
         check(run, &how, 3);
     }
 
     #[test]
-    fn as_they_arrive_each_batch_comes_whole_and_once(run in run(), how in how()) {
+    fn out_of_order_each_batch_arrives_once_and_complete(run in run(), how in how()) {
         let dataset = items(run.len, |index, cx| {
             dawdle(index, cx);
             Ok(())
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pass_left_half_way_has_no_bearing_on_the_next(run in run(), how in how(), seen in 0_usize..5, in_order: bool) {
+    fn a_pass_dropped_early_does_not_affect_the_next(run in run(), how in how(), seen in 0_usize..5, in_order: bool) {
         let dataset = items(run.len, |index, cx| {
             dawdle(index, cx);
             Ok(())
@@ -143,11 +143,11 @@ proptest! {
     }
 }
 
-/// Index 0 waits at the latch; all other samples are quick.
+/// Sample 0 waits at the latch, all other samples are fast.
 fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
     let latch = latch.clone();
     items(len, move |index, cx| {
-        // Not when it is probed by the builder.
+        // Not when the builder reads it for the fields.
         if index == 0 && cx.worker().is_some() {
             latch.wait();
         }
@@ -156,7 +156,7 @@ fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
 }
 
 #[test]
-fn as_they_arrive_a_straggler_stops_nobody() {
+fn out_of_order_a_straggler_delays_only_its_batch() {
     for part_size in [1, 4] {
         let latch = Latch::default();
         let mut loader = Loader::builder(with_straggler(400, &latch))
@@ -170,22 +170,22 @@ fn as_they_arrive_a_straggler_stops_nobody() {
         let mut pass = loader.epoch().unwrap();
         let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().task()).collect();
         tasks.sort_unstable();
-        assert!(tasks.into_iter().eq(1..100), "all but the straggler's batch");
+        assert!(tasks.into_iter().eq(1..100), "all batches except that of the straggler");
         latch.open();
         assert_eq!(pass.next().unwrap().unwrap().task(), 0);
         assert!(pass.next().is_none());
     }
 }
 
-/// The consumer sleeps, since nothing is finished, and so does the idle worker, since no slot is free: the release on
-/// another thread must get one of them going.
+/// The consumer sleeps because nothing is finished, and so does the idle worker, because no slot is free. The release on another
+/// thread must wake one of them.
 #[test]
-fn as_they_arrive_a_slot_freed_by_another_thread_is_used_beside_a_straggler() {
+fn out_of_order_a_slot_freed_by_another_thread_is_used() {
     for workers in [1, 2] {
         let latch = Latch::default();
         let dataset = with_straggler(40, &latch);
         let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).prefetch_factor(3 - workers);
-        // With one worker, which is the straggler, the consumer has to do the work itself. 3 or 4 slots.
+        // With one worker, the straggler, the consumer must do the work itself. There are 3 or 4 slots.
         let builder = builder.in_order(false).hold(if workers == 1 { 2 } else { 3 });
         let builder = if workers == 1 { builder.help(true) } else { builder.timeout(LONG) };
         let mut loader = builder.build().unwrap();
@@ -209,7 +209,7 @@ fn as_they_arrive_a_slot_freed_by_another_thread_is_used_beside_a_straggler() {
 }
 
 #[test]
-fn in_order_a_straggler_holds_up_the_order_and_not_the_work() {
+fn in_order_a_straggler_delays_delivery_but_not_work() {
     let latch = Latch::default();
     let mut loader = Loader::builder(with_straggler(40, &latch))
         .batch_size(4)
@@ -230,7 +230,7 @@ fn in_order_a_straggler_holds_up_the_order_and_not_the_work() {
     opener.join().unwrap();
 }
 
-/// A sampler that itself runs a pass of an unseeded loader.
+/// A sampler that runs a pass of an unseeded loader.
 struct Nested(usize);
 
 impl slotline::sampler::Sampler for Nested {
@@ -256,7 +256,7 @@ impl slotline::sampler::Sampler for Nested {
 }
 
 #[test]
-fn a_sampler_may_run_a_loader_of_its_own() {
+fn a_sampler_may_run_another_loader() {
     let numbers = crate::support::from_fn(10, |index, _| Ok(index as i64));
     let mut loader = Loader::builder(numbers).sampler(Nested(10)).build().unwrap();
     let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
@@ -265,7 +265,7 @@ fn a_sampler_may_run_a_loader_of_its_own() {
 }
 
 #[test]
-fn a_dataset_that_takes_its_context_away_disturbs_no_other_sample() {
+fn a_dataset_that_takes_its_context_affects_no_other_sample() {
     let taking = || {
         crate::support::from_fn(64, |_, cx| {
             let drawn = slotline::rng::rand_core::Rng::next_u64(cx.rng());

@@ -1,23 +1,23 @@
-//! What a loader says of itself: counts that are exact, times that add up, and what it is stuck at.
+//! The statistics of a loader: exact counts, times that add up, and the samples that threads are stuck at.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::support::{LONG, Latch, from_fn, items};
 use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
 use slotline::{BoxError, Loader};
-use crate::support::{LONG, Latch, from_fn, items};
 
-/// Bytes of a sample of `items`.
+/// The size of a sample of `items`, in bytes.
 const ITEM: u64 = 8 + 6 + 8;
 
-/// Passes, batches, samples, bytes, errors.
+/// Returns the numbers of passes, batches, samples, bytes and errors.
 fn counts(stats: &Stats) -> [u64; 5] {
     [stats.passes, stats.batches, stats.samples, stats.bytes, stats.errors]
 }
 
-/// Samples that all threads took on.
+/// Returns the number of samples that all threads have begun to read.
 fn read(stats: &Stats) -> u64 {
     stats.workers.iter().chain([&stats.consumer]).map(|thread| thread.samples).sum()
 }
@@ -40,7 +40,7 @@ fn batches_samples_bytes_and_errors_are_counted() {
         pass.by_ref().take(3).for_each(drop);
         assert_eq!(counts(&pass.stats()), [2, 9, 66, 66 * ITEM, 1]);
         drop(pass);
-        assert_eq!(counts(&loader.stats()), [2, 9, 66, 66 * ITEM, 1], "what nobody got is not counted");
+        assert_eq!(counts(&loader.stats()), [2, 9, 66, 66 * ITEM, 1], "batches that were not delivered must not count");
         std::mem::forget(loader.epoch().unwrap());
         loader.epoch().unwrap().for_each(drop);
         assert_eq!(counts(&loader.stats()), [4, 16, 116, 116 * ITEM, 1]);
@@ -48,7 +48,7 @@ fn batches_samples_bytes_and_errors_are_counted() {
 }
 
 #[test]
-fn as_they_arrive_and_from_an_iterator_the_counts_are_the_same() {
+fn out_of_order_passes_and_iterators_are_counted() {
     let mut loader =
         Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).num_workers(2).in_order(false).build().unwrap();
     loader.epoch().unwrap().for_each(drop);
@@ -61,7 +61,7 @@ fn as_they_arrive_and_from_an_iterator_the_counts_are_the_same() {
 }
 
 #[test]
-fn lanes_count_as_the_shared_ring_does() {
+fn per_worker_backends_count_like_the_shared_ring() {
     for workers in [0, 2] {
         let dataset = items(50, |index, _| if index == 17 { Err("not this one".into()) } else { Ok(()) });
         let mut dealt = Loader::builder(dataset).batch_size(8).num_workers(workers).round_robin(true).build().unwrap();
@@ -85,12 +85,12 @@ fn lanes_count_as_the_shared_ring_does() {
         }
         assert_eq!(counts(&pass.stats()), [1, batches, samples, samples * 4, errors]);
         assert_eq!(errors, 1);
-        assert_eq!(read(&pass.stats()), 20, "the one that failed among them");
+        assert_eq!(read(&pass.stats()), 20, "the failed sample counts, too");
     }
 }
 
 #[test]
-fn packed_fields_count_for_what_is_there_and_batches_of_a_function_for_nothing() {
+fn packed_bytes_are_counted_and_collated_ones_are_not() {
     let words = ["a", "", "bcd", "ef", "ghij"];
     let dataset = from_fn(words.len(), move |index, _| Ok((Packed::new(words[index].as_bytes(), 8), index as u16)));
     let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).build().unwrap();
@@ -102,7 +102,7 @@ fn packed_fields_count_for_what_is_there_and_batches_of_a_function_for_nothing()
     assert_eq!(counts(&loader.stats()), [1, 3, 5, 0, 0]);
 }
 
-/// A pass over samples of which each takes a while, with what the loader says of it, and how long it took.
+/// Runs a pass over slow samples, and returns the loader's statistics and the time that the pass took.
 fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
     struct Slow {
         bulk: bool,
@@ -131,7 +131,7 @@ fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
 }
 
 #[test]
-fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
+fn busy_time_does_not_exceed_elapsed_during_a_sample() {
     let latch = Latch::default();
     let waiting = latch.clone();
     let dataset = from_fn(2, move |index, _| {
@@ -152,12 +152,12 @@ fn a_sample_that_has_just_begun_does_not_count_as_one_that_is_over() {
 }
 
 #[test]
-fn a_sample_that_is_slow_in_the_hands_of_several_workers_is_named_once() {
+fn a_sample_slow_on_several_workers_is_listed_once() {
     let dataset = from_fn(2, |index, _| {
         std::thread::sleep(Duration::from_millis(1));
         Ok(index as i64)
     });
-    // One batch for each worker, sometimes this one and sometimes the other.
+    // Each pass has one batch per worker. The order decides which worker reads which sample.
     let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).round_robin(true).build().unwrap();
     (0..10).for_each(|_| loader.epoch().unwrap().for_each(drop));
     let mut slowest: Vec<_> = loader.stats().slowest.iter().map(|slow| slow.index).collect();
@@ -166,7 +166,7 @@ fn a_sample_that_is_slow_in_the_hands_of_several_workers_is_named_once() {
 }
 
 #[test]
-fn what_a_stream_takes_to_begin_is_reading_in_every_pass() {
+fn starting_a_stream_counts_as_reading_in_every_pass() {
     for workers in [0, 1] {
         let dataset = iter_fn(|_| {
             std::thread::sleep(Duration::from_millis(10));
@@ -181,7 +181,7 @@ fn what_a_stream_takes_to_begin_is_reading_in_every_pass() {
 }
 
 #[test]
-fn what_a_function_does_before_it_asks_for_a_sample_is_writing() {
+fn collate_time_before_the_first_sample_is_writing() {
     let numbers = from_fn(6, |index, _| Ok(index as i64));
     let builder = Loader::builder(numbers).batch_size(2).collate(|samples| {
         std::thread::sleep(Duration::from_millis(10));
@@ -194,17 +194,17 @@ fn what_a_function_does_before_it_asks_for_a_sample_is_writing() {
 }
 
 #[test]
-fn slow_samples_are_named_with_their_times_and_the_times_add_up() {
+fn slow_samples_are_listed_and_times_add_up() {
     for workers in [0, 1, 2] {
         let (stats, took) = slowly(workers, false);
-        // The machine may be slower still with another one.
+        // On a busy machine another sample may take even longer.
         let slowest = stats.slowest.iter().find(|slow| slow.index == 7).unwrap();
         assert!(slowest.time >= Duration::from_millis(40) && slowest.time <= took);
         assert_eq!(matches!(slowest.by, By::Worker(_)), workers > 0);
         assert_eq!(stats.slowest.len(), 8);
         assert!(stats.slowest.is_sorted_by(|a, b| a.time >= b.time));
         let threads = || stats.workers.iter().chain([&stats.consumer]);
-        // Each thread is timed within the pass, and all samples were.
+        // The times of each thread are within the pass, and all samples were timed.
         assert!(threads().all(|thread| thread.busy() + thread.waiting <= stats.elapsed), "{stats:?}");
         let reading: Duration = threads().map(|thread| thread.reading).sum();
         assert!(reading >= Duration::from_millis(11 * 2 + 40), "{stats:?}");
@@ -214,14 +214,14 @@ fn slow_samples_are_named_with_their_times_and_the_times_add_up() {
 }
 
 #[test]
-fn where_samples_are_read_many_at_once_none_is_named() {
+fn bulk_reads_list_no_slow_samples() {
     let (stats, _) = slowly(1, true);
     assert!(stats.slowest.is_empty(), "{stats:?}");
     assert!(stats.workers[0].reading >= Duration::from_millis(11 * 2 + 40));
 }
 
 #[test]
-fn a_worker_that_everything_is_loaded_for_waits_for_a_slot() {
+fn a_worker_with_no_free_slot_counts_as_waiting() {
     let dataset = items(64, |_, _| Ok(()));
     let builder = Loader::builder(dataset).batch_size(1).num_workers(1).prefetch_factor(2).help(false);
     let mut loader = builder.build().unwrap();
@@ -238,12 +238,12 @@ fn a_worker_that_everything_is_loaded_for_waits_for_a_slot() {
 }
 
 #[test]
-fn finished_batches_are_found_ready() {
-    for dealt in [false, true] {
+fn finished_batches_count_as_ready() {
+    for round_robin in [false, true] {
         let begun = Instant::now();
         let builder = Loader::builder(items(40, |_, _| Ok(()))).num_workers(2).prefetch_factor(2);
-        // Some batch is found ready, sooner or later, whatever the threads do.
-        let mut loader = builder.round_robin(dealt).build().unwrap();
+        // Sooner or later a batch is ready when the loop asks for it.
+        let mut loader = builder.round_robin(round_robin).build().unwrap();
         let mut ready = || {
             loader.epoch().unwrap().for_each(|_| std::thread::sleep(Duration::from_micros(300)));
             loader.stats()
@@ -260,8 +260,8 @@ fn finished_batches_are_found_ready() {
 }
 
 #[test]
-fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing() {
-    for dealt in [false, true] {
+fn the_watchdog_reports_a_stuck_sample_once() {
+    for round_robin in [false, true] {
         let latch = Latch::default();
         let stuck = latch.clone();
         let dataset = items(12, move |index, cx| {
@@ -275,20 +275,20 @@ fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing()
         let check = |stats: &mut dyn FnMut() -> Stats| {
             let begun = Instant::now();
             while stats().stuck.is_empty() {
-                assert!(begun.elapsed() < LONG, "nothing was told");
+                assert!(begun.elapsed() < LONG, "nothing was reported");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Time to tell it again.
+            // Enough time to report it again.
             std::thread::sleep(Duration::from_millis(50));
-            let told = stats().stuck;
-            let found = told.iter().filter(|stuck| stuck.index == 5).count();
-            assert_eq!(found, 1, "{told:?}");
-            let told = told.iter().find(|stuck| stuck.index == 5).unwrap();
-            assert_eq!((told.batch, told.by), (2, By::Worker(0)));
-            assert!(told.time >= Duration::from_millis(20));
+            let reported = stats().stuck;
+            let found = reported.iter().filter(|stuck| stuck.index == 5).count();
+            assert_eq!(found, 1, "{reported:?}");
+            let reported = reported.iter().find(|stuck| stuck.index == 5).unwrap();
+            assert_eq!((reported.batch, reported.by), (2, By::Worker(0)));
+            assert!(reported.time >= Duration::from_millis(20));
             latch.open();
         };
-        let mut loader = builder.round_robin(dealt).build().unwrap();
+        let mut loader = builder.round_robin(round_robin).build().unwrap();
         let mut pass = loader.epoch().unwrap();
         latch.until_waiting(1);
         check(&mut || pass.stats());
@@ -297,12 +297,12 @@ fn the_watchdog_tells_once_which_sample_a_thread_is_stuck_at_and_stops_nothing()
 }
 
 #[test]
-fn the_watchdog_tells_of_a_stream_that_does_not_begin() {
+fn the_watchdog_reports_a_stream_that_does_not_start() {
     let latch = Latch::default();
     let stuck = latch.clone();
     let calls = AtomicUsize::new(0);
     let dataset = iter_fn(move |_| {
-        // The first call is that of `build`.
+        // `build` makes the first call.
         if calls.fetch_add(1, Relaxed) > 0 {
             stuck.wait();
         }
@@ -314,17 +314,17 @@ fn the_watchdog_tells_of_a_stream_that_does_not_begin() {
     latch.until_waiting(1);
     let begun = Instant::now();
     while pass.stats().stuck.is_empty() {
-        assert!(begun.elapsed() < LONG, "nothing was told");
+        assert!(begun.elapsed() < LONG, "nothing was reported");
         std::thread::sleep(Duration::from_millis(1));
     }
     latch.open();
-    let told = pass.stats().stuck[0];
-    assert_eq!((told.index, told.batch, told.by), (0, 0, By::Worker(0)));
+    let reported = pass.stats().stuck[0];
+    assert_eq!((reported.index, reported.batch, reported.by), (0, 0, By::Worker(0)));
     assert_eq!(pass.map(Result::unwrap).count(), 2);
 }
 
 #[test]
-fn a_watchdog_that_is_very_patient_ends_with_its_loader_at_once() {
+fn a_watchdog_with_any_duration_ends_with_its_loader() {
     let begun = Instant::now();
     for patience in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
         let mut loader = Loader::builder(items(4, |_, _| Ok(()))).num_workers(1).watchdog(patience).build().unwrap();
@@ -335,7 +335,7 @@ fn a_watchdog_that_is_very_patient_ends_with_its_loader_at_once() {
 }
 
 #[test]
-fn figures_are_plain_data_with_times_in_seconds() {
+fn statistics_serialize_with_times_in_seconds() {
     let (stats, _) = slowly(1, false);
     let json = serde_json::to_value(&stats).unwrap();
     assert_eq!(json["elapsed"], stats.elapsed.as_secs_f64());

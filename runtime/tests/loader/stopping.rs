@@ -1,4 +1,4 @@
-//! A loader that is stopped from outside: whoever waits for it returns, nothing half made is delivered, and its state is exact.
+//! Stopping a loader from another thread: threads that wait for it return, no partial batch is delivered, and its state is exact.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::support::{DatasetOf, Dropped, Item, Latch, OneByOne, from_fn, items};
 use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{Error, OnHeld, Stopper};
-use crate::support::{DatasetOf, Gone, Item, Latch, OneByOne, from_fn, items};
 
-/// Runs the same with a loader of each kind: a shared ring, batches dealt out, an iterable dataset. Each has a latch of its own.
+/// Runs a body with a loader of each kind: with a shared ring, with `round_robin`, and over an iterable dataset. Each has its
+/// own latch.
 macro_rules! each_kind {
     (|$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
         each_kind!(@ $latch, Loader::builder($dataset), $options, |$loader| $body);
@@ -22,12 +23,12 @@ macro_rules! each_kind {
         let $latch = Latch::default();
         let mut $loader = $builder.$($options)*.build().unwrap();
         $body
-        // Else dropping it would wait for the workers that are stuck.
+        // Otherwise dropping the loader would wait for the stuck workers.
         $latch.open();
     }};
 }
 
-/// A hundred samples; workers get stuck from number `at` on, and a consumer that helps goes no further before one is.
+/// A hundred samples. Workers get stuck from sample `at` on, and a helping consumer waits at sample 1 until a worker is stuck.
 fn sticky(latch: &Latch, at: usize) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     let latch = latch.clone();
     items(100, move |index, cx| {
@@ -40,12 +41,12 @@ fn sticky(latch: &Latch, at: usize) -> impl Dataset + for<'a> DatasetOf<'a, Item
     })
 }
 
-/// A hundred samples that hold nobody up.
+/// A hundred samples that are read without waiting.
 fn quick(_: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     items(100, |_, _| Ok(()))
 }
 
-/// Stops a loader from another thread, once somebody has come to the latch.
+/// Stops a loader from another thread as soon as a thread waits at the latch.
 fn stop_when_stuck(stopper: Stopper, latch: &Latch) -> JoinHandle<()> {
     let latch = latch.clone();
     thread::spawn(move || {
@@ -54,7 +55,7 @@ fn stop_when_stuck(stopper: Stopper, latch: &Latch) -> JoinHandle<()> {
     })
 }
 
-/// Checks what must come of a pass and its loader from the stop on.
+/// Checks that a pass and its loader are stopped.
 macro_rules! assert_stopped {
     ($pass:ident, $loader:ident) => {{
         assert!(matches!($pass.next(), Some(Err(Error::Stopped))));
@@ -83,7 +84,7 @@ fn a_consumer_that_waits_for_a_stuck_worker_returns() {
 }
 
 #[test]
-fn a_stop_within_a_sample_ends_the_batch_there() {
+fn a_stop_during_a_sample_ends_its_batch() {
     for workers in 0..3 {
         let stopper = Arc::new(Mutex::new(None::<Stopper>));
         let read = Arc::new(AtomicUsize::new(0));
@@ -112,7 +113,7 @@ fn a_stop_within_a_sample_ends_the_batch_there() {
 }
 
 #[test]
-fn a_stop_before_a_pass_is_one_of_all_passes() {
+fn a_stop_before_a_pass_fails_every_pass() {
     for workers in 0..3 {
         each_kind!(|latch| quick(&latch), [seed(3).num_workers(workers)], |loader| {
             let state = loader.state();
@@ -124,7 +125,7 @@ fn a_stop_before_a_pass_is_one_of_all_passes() {
 }
 
 #[test]
-fn a_stop_is_said_at_once_however_many_batches_are_ready_and_those_in_hand_stay_good() {
+fn a_stop_takes_effect_even_if_batches_are_ready() {
     for workers in 0..3 {
         each_kind!(|latch| quick(&latch), [batch_size(2).num_workers(workers)], |loader| {
             let stopper = loader.stopper();
@@ -149,7 +150,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {
                 takes.recv().expect("a first batch");
-                // As a rule it waits by then; if not, there is nothing to wait for all the same.
+                // The loader usually waits now. If it does not yet, the stop must end the pass all the same.
                 while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
                 stopper.stop();
             });
@@ -160,7 +161,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
                     Ok(batch) => held.push(batch),
                     Err(other) => error = Some(other),
                 }
-                // Nobody listens once it is stopped.
+                // The receiver no longer exists once the loader is stopped.
                 let _ = taken.send(());
             }
             assert!(matches!(error, Some(Error::Stopped)));
@@ -171,7 +172,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
 }
 
 #[test]
-fn who_waits_for_a_worker_init_returns() {
+fn a_caller_that_waits_for_worker_init_returns() {
     let init = |latch: &Latch| {
         let latch = latch.clone();
         move |_| {
@@ -183,20 +184,20 @@ fn who_waits_for_a_worker_init_returns() {
         let (helper, state) = (stop_when_stuck(loader.stopper(), &latch), loader.state());
         assert!(matches!(loader.epoch(), Err(Error::Stopped)));
         helper.join().unwrap();
-        // The pass was drawn already, and has not begun.
+        // The order of the pass was drawn already, but the pass has not begun.
         assert_eq!(loader.state(), state);
     });
 }
 
 #[test]
-fn who_waits_for_the_end_of_the_pass_before_returns() {
+fn a_caller_that_waits_for_the_previous_pass_returns() {
     each_kind!(|latch| sticky(&latch, 0), [batch_size(2).num_workers(1)], |loader| {
         let pass = loader.epoch().unwrap();
         latch.until_waiting(1);
         drop(pass);
         let stopper = loader.stopper();
         let helper = thread::spawn(move || {
-            // As a rule it waits by then.
+            // The loader usually waits by the end of this sleep.
             thread::sleep(Duration::from_millis(10));
             stopper.stop();
         });
@@ -206,9 +207,9 @@ fn who_waits_for_the_end_of_the_pass_before_returns() {
 }
 
 #[test]
-fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
-    /// What a batch says.
-    macro_rules! told {
+fn a_loader_resumes_from_the_state_of_a_stopped_one() {
+    /// The task of a batch and its fields.
+    macro_rules! contents {
         ($batch:expr) => {{
             let batch = $batch.unwrap();
             let columns = batch.columns();
@@ -221,11 +222,11 @@ fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
             for workers in 0..3 {
                 for taken in [0, 1, 6, 13, 14] {
                     let build = || $builder.batch_size(3).seed(11).num_workers(workers).build().unwrap();
-                    let expected: Vec<_> = build().epoch().unwrap().map(|batch| told!(batch)).collect();
+                    let expected: Vec<_> = build().epoch().unwrap().map(|batch| contents!(batch)).collect();
                     let mut loader = build();
                     let stopper = loader.stopper();
                     let mut pass = loader.epoch().unwrap();
-                    let mut got: Vec<_> = pass.by_ref().take(taken).map(|batch| told!(batch)).collect();
+                    let mut got: Vec<_> = pass.by_ref().take(taken).map(|batch| contents!(batch)).collect();
                     stopper.stop();
                     assert!(matches!(pass.next(), Some(Err(Error::Stopped))));
                     let state = pass.state();
@@ -234,7 +235,7 @@ fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
                     assert_eq!(loader.state(), state);
                     let mut other = build();
                     other.load_state(&state).unwrap();
-                    got.extend(other.epoch().unwrap().map(|batch| told!(batch)));
+                    got.extend(other.epoch().unwrap().map(|batch| contents!(batch)));
                     assert_eq!(got, expected, "{workers} workers, stopped after {taken}");
                 }
             }
@@ -246,22 +247,22 @@ fn from_the_state_of_a_stopped_loader_another_one_goes_on() {
 }
 
 #[test]
-fn a_stopper_keeps_nothing_of_its_loader() {
+fn a_stopper_does_not_keep_its_dataset_alive() {
     for workers in [0, 2] {
-        let gone = RefCell::new(Gone::default());
-        let told = |_: &Latch| {
-            gone.replace(Gone::default());
-            let told = gone.borrow().telltale();
+        let dropped = RefCell::new(Dropped::default());
+        let watched = |_: &Latch| {
+            dropped.replace(Dropped::default());
+            let guard = dropped.borrow().guard();
             from_fn(8, move |index, _| {
-                assert!(!told.is_gone(), "the dataset is there while it is read");
+                assert!(!guard.is_dropped(), "the dataset was dropped while it was read");
                 Ok(index as i64)
             })
         };
-        each_kind!(|latch| told(&latch), [num_workers(workers)], |loader| {
+        each_kind!(|latch| watched(&latch), [num_workers(workers)], |loader| {
             assert_eq!(loader.epoch().unwrap().count(), 8);
             let stopper = loader.stopper();
             drop(loader);
-            gone.borrow().until();
+            dropped.borrow().until();
             stopper.stop();
         });
     }

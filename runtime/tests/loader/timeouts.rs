@@ -1,13 +1,13 @@
-//! Law 5: a worker that does not come back is named, waited for no longer than asked, and left with its memory.
+//! Law 5: a timeout names the worker that is stuck and does not exceed its limit, and a stuck worker keeps its memory.
 
 use std::time::Duration;
 
+use crate::support::{Dropped, Latch, OneByOne, from_fn, items};
 use slotline::Loader;
 use slotline::loader::{Batch, Builder, Error};
-use crate::support::{Gone, Latch, OneByOne, from_fn, items};
 
 #[test]
-fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
+fn a_timeout_names_the_worker_and_the_batch_comes_later() {
     for in_order in [true, false] {
         let latch = Latch::default();
         let stuck = latch.clone();
@@ -22,7 +22,7 @@ fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
         let mut pass = loader.epoch().unwrap();
         let mut first = || loop {
             match pass.next().unwrap() {
-                // A busy machine may be that late with any batch.
+                // On a busy machine, any batch may be late.
                 Err(Error::Timeout { task, .. }) if task < 2 => {}
                 outcome => return outcome,
             }
@@ -35,7 +35,7 @@ fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
             assert!(error.to_string().contains("worker 0 is reading sample 5"), "{error}");
         }
         drop(pass);
-        // The pass before cannot be ended while somebody is at it.
+        // The previous pass cannot end while a worker reads a sample of it.
         let error = loader.epoch().err().unwrap();
         assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
         latch.open();
@@ -46,7 +46,7 @@ fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
                 Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
             }
         }
-        // The pass that was had and dropped at once may need draining, too.
+        // The pass that was begun and dropped immediately may need draining, too.
         let Ok(pass) = loader.epoch() else { continue };
         let (mut batches, mut late) = (0, 0);
         for outcome in pass {
@@ -57,7 +57,7 @@ fn a_worker_that_takes_too_long_is_named_and_the_batch_comes_later() {
 }
 
 #[test]
-fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
+fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
     let latch = Latch::default();
     let stuck = latch.clone();
     let dataset = items(12, move |index, cx| {
@@ -77,17 +77,17 @@ fn after_a_timeout_the_next_call_goes_on_with_the_same_batch() {
     assert!(tasks.into_iter().eq(0..6));
 }
 
-/// Has a `worker_init` take too long, and then the pass begin.
+/// Lets `epoch` time out while `worker_init` is stuck, and then begins the pass.
 macro_rules! begin_late {
     ($builder:expr) => {{
-        let told = |batch: Result<Batch<_>, Error>| {
+        let contents = |batch: Result<Batch<_>, Error>| {
             let batch = batch.unwrap();
             let columns = batch.columns();
             let words = columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec();
             (columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec(), words)
         };
         let build = || $builder.batch_size(4).seed(5).num_workers(1);
-        let expected: Vec<_> = build().build().unwrap().epoch().unwrap().map(told).collect();
+        let expected: Vec<_> = build().build().unwrap().epoch().unwrap().map(contents).collect();
         let latch = Latch::default();
         let stuck = latch.clone();
         let init = move |_| {
@@ -107,33 +107,33 @@ macro_rules! begin_late {
                 Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
             }
         };
-        assert!(pass.map(told).eq(expected));
+        assert!(pass.map(contents).eq(expected));
     }};
 }
 
 #[test]
-fn an_epoch_that_timed_out_begins_with_what_it_had_drawn() {
+fn an_epoch_that_timed_out_begins_with_the_same_order() {
     begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true));
     begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true).round_robin(true));
     begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
 }
 
 #[test]
-fn a_timeout_beyond_any_clock_is_no_timeout() {
+fn a_timeout_beyond_any_clock_never_expires() {
     let mut loader = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX).build().unwrap();
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
     assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
 }
 
-/// Drops a loader whose worker is stuck, and has the worker go on then. With a watchdog, whose thread ends with the loader,
-/// whatever the worker does.
+/// Drops a loader whose worker is stuck, and then lets the worker continue. The loader has a watchdog, whose thread ends with the
+/// loader even though the worker is stuck.
 macro_rules! drop_while_stuck {
     ($options:expr) => {{
-        let (latch, gone) = (Latch::default(), Gone::default());
-        let (stuck, told) = (latch.clone(), gone.telltale());
+        let (latch, dropped) = (Latch::default(), Dropped::default());
+        let (stuck, guard) = (latch.clone(), dropped.guard());
         let dataset = from_fn(8, move |index, cx| {
-            assert!(!told.is_gone(), "the dataset is there while a worker runs it");
+            assert!(!guard.is_dropped(), "the dataset was dropped while a worker used it");
             if index == 3 && cx.worker().is_some() {
                 stuck.wait();
             }
@@ -145,22 +145,22 @@ macro_rules! drop_while_stuck {
         let batch = pass.next().unwrap().unwrap();
         latch.until_waiting(1);
         drop(pass);
-        // Returns, after GRACE.
+        // Returns after GRACE.
         drop(loader);
-        assert!(!gone.is_gone());
-        // The worker now writes its row, into memory that is still there.
+        assert!(!dropped.is_dropped());
+        // The worker now writes its row into memory that must still be valid.
         latch.open();
-        gone.until();
+        dropped.until();
         assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
     }};
 }
 
 #[test]
-fn a_loader_dropped_with_a_stuck_worker_leaves_it_with_its_memory() {
+fn dropping_a_loader_leaves_a_stuck_worker_its_memory() {
     drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false));
 }
 
 #[test]
-fn so_does_a_loader_whose_batches_are_dealt_out() {
+fn dropping_with_round_robin_leaves_a_stuck_worker_its_memory() {
     drop_while_stuck!(|builder: Builder<_>| builder.round_robin(true));
 }

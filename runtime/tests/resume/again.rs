@@ -1,5 +1,5 @@
-//! A loader goes on from whatever state it is given, whatever it was about: before a pass, in one, or in one that was
-//! dropped or leaked, from states of its own and of others, and from the same one again.
+//! A loader resumes from any state at any time: before a pass, during one, or after one was dropped or leaked; from its own states
+//! and those of other loaders; and repeatedly from the same state.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,14 +8,14 @@ use slotline::loader::{BatchOf, State};
 
 use crate::resumed::*;
 
-/// What is done with a loader.
+/// An operation on a loader.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Begins a pass, and takes so many batches of it; then it is dropped, or leaked.
+    /// Begins a pass, takes this many batches, and drops the pass, or leaks it if the flag is set.
     Pass(usize, bool),
-    /// Notes the loader's state.
+    /// Saves the loader's state.
     Save,
-    /// Goes on from one of the states, in this loader or in the next one.
+    /// Loads one of the saved states, into this loader if the flag is set and into a new one otherwise.
     Load(usize, bool),
 }
 
@@ -27,13 +27,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes a pass's first batches; what comes must be what comes there in a run that nobody disturbs.
-fn pass(loader: &mut Loader<BatchOf<Items>>, whole: &[Came], at: usize, most: usize, leaks: bool) -> State {
+/// Takes up to `most` batches of a pass, and compares them with those of an uninterrupted run.
+fn pass(loader: &mut Loader<BatchOf<Items>>, whole: &[Outcome], at: usize, most: usize, leaks: bool) -> State {
     let epoch = loader.next_epoch();
     let mut pass = loader.epoch().unwrap();
-    let rest: Vec<Came> = whole.iter().filter(|came| came.key().0 == epoch).skip(at).cloned().collect();
+    let rest: Vec<Outcome> = whole.iter().filter(|outcome| outcome.key().0 == epoch).skip(at).cloned().collect();
     for want in rest.iter().take(most) {
-        assert_eq!(&Came::new(epoch, pass.next().unwrap()), want);
+        assert_eq!(&Outcome::new(epoch, pass.next().unwrap()), want);
     }
     if rest.len() < most {
         assert!(pass.next().is_none());
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn any_state_is_gone_on_from_at_any_time(
+    fn a_loader_resumes_from_any_state_at_any_time(
         what in what(),
         hows in vec(how(true), 1..4),
         steps in vec(step(), 1..14),
@@ -63,7 +63,7 @@ proptest! {
         let with = |how: &How| How { workers: how.workers.max(usize::from(what.persistent)), ..how.clone() };
         let mut hows = hows.iter().map(with).cycle();
         let mut loader = build(&what, &hows.next().unwrap());
-        // How much of the next pass was delivered before.
+        // The number of batches of the next pass that were delivered before.
         let (mut at, mut states) = (0, Vec::<State>::new());
         for step in steps {
             match step {

@@ -1,5 +1,5 @@
-//! Bad samples do not keep a loader from going on as if it had never stopped: what is passed over or replaced is so on both
-//! sides of a cut, and the budget is that of the whole pass.
+//! Loaders with bad samples resume as if they had never stopped: samples are skipped or replaced in the same way before and after a
+//! state, and the budget covers the whole pass.
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
@@ -11,12 +11,12 @@ use slotline::{BoxError, Loader};
 use crate::resumed::*;
 use crate::support::{dawdle, pixels};
 
-/// How a sample can be bad.
+/// The ways in which a sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Error,
     Panic,
-    /// In the middle of its row.
+    /// Fails after it has written part of its row.
     Write,
     WritePanic,
     Mismatch,
@@ -24,7 +24,7 @@ enum Fault {
 
 const FAULTS: [Fault; 5] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch];
 
-/// A sample of fields of each kind; packed ones, if there are some, are often too long.
+/// A sample with fields of each kind. Packed fields, if there are any, are often too long.
 struct Sheet {
     index: usize,
     word: u64,
@@ -58,10 +58,10 @@ impl Sample for Sheet {
     }
 }
 
-/// Samples of which some are bad.
+/// Which samples are bad, and what to do about them.
 #[derive(Clone, Debug)]
 struct Bad {
-    /// One in so many, and which.
+    /// One in `one_in` samples is bad; `salt` selects them.
     one_in: usize,
     salt: usize,
     on_error: OnError,
@@ -102,7 +102,7 @@ impl Dataset for Sheets {
     }
 
     fn prefetch(&self, index: usize) {
-        assert!(self.bad.on_error == OnError::Raise || index % 23 != 5, "hints are no duty");
+        assert!(self.bad.on_error == OnError::Raise || index % 23 != 5, "prefetch fails");
     }
 
     fn fields(&self) -> Option<Fields> {
@@ -120,7 +120,7 @@ fn bad(budget: impl Strategy<Value = usize>) -> impl Strategy<Value = Bad> {
         .prop_map(|(one_in, salt, on_error, packed, spill)| Bad { one_in, salt, on_error, packed, spill })
 }
 
-/// Builds loaders of samples of which some are bad.
+/// Returns a function that builds loaders over a dataset with bad samples.
 fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
     let bad = bad.clone();
     move |what, how| {
@@ -136,25 +136,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn the_parts_of_a_run_are_the_whole_run(
+    fn an_interrupted_run_equals_an_uninterrupted_one(
         what in what(),
         parts in parts(true),
         last in how(true),
         bad in bad(prop_oneof![0_usize..20, Just(usize::MAX)]),
     ) {
-        let came = interrupted_by(&what, &parts, &last, over(&bad));
-        prop_assert_eq!(came, uninterrupted_by(&what, over(&bad)));
+        let delivered = interrupted_by(&what, &parts, &last, over(&bad));
+        prop_assert_eq!(delivered, uninterrupted_by(&what, over(&bad)));
     }
 
     #[test]
-    fn as_they_arrive_each_batch_comes_once(
+    fn out_of_order_each_batch_arrives_once(
         what in what(),
         parts in parts(false),
         last in how(true),
         bad in bad(Just(usize::MAX)),
     ) {
-        let mut came = interrupted_by(&what, &parts, &last, over(&bad));
-        came.sort_by_key(Came::key);
-        prop_assert_eq!(came, uninterrupted_by(&what, over(&bad)));
+        let mut delivered = interrupted_by(&what, &parts, &last, over(&bad));
+        delivered.sort_by_key(Outcome::key);
+        prop_assert_eq!(delivered, uninterrupted_by(&what, over(&bad)));
     }
 }

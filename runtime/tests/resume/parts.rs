@@ -1,5 +1,4 @@
-//! Loaders go on from a state as if they had never stopped: whatever they load, wherever they are stopped, and however
-//! they are built.
+//! Loaders resume from a state as if they had never stopped, for any kind of order, stopping point and options.
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
@@ -12,29 +11,29 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn the_parts_of_a_run_are_the_whole_run(what in what(), parts in parts(true), last in how(true)) {
+    fn an_interrupted_run_equals_an_uninterrupted_one(what in what(), parts in parts(true), last in how(true)) {
         prop_assert_eq!(interrupted(&what, &parts, &last), uninterrupted(&what));
     }
 
     #[test]
-    fn as_they_arrive_each_batch_comes_once(what in what(), parts in parts(false), last in how(true)) {
-        let mut came = interrupted(&what, &parts, &last);
-        came.sort_by_key(Came::key);
-        prop_assert_eq!(came, uninterrupted(&what));
+    fn out_of_order_each_batch_arrives_once(what in what(), parts in parts(false), last in how(true)) {
+        let mut delivered = interrupted(&what, &parts, &last);
+        delivered.sort_by_key(Outcome::key);
+        prop_assert_eq!(delivered, uninterrupted(&what));
     }
 }
 
 #[test]
-fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
+fn a_loader_resumes_from_its_own_state() {
     for from in [From::Sequential, From::Shuffle, From::Random, From::Cipher, From::Distributed] {
         let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 2 };
         for workers in [0, 2] {
             let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 0 };
-            let (mut loader, mut came, mut again) = (build(&what, &how), Vec::new(), Vec::new());
-            let state = run(&mut loader, &what, (2, false), &mut came).unwrap();
+            let (mut loader, mut delivered, mut again) = (build(&what, &how), Vec::new(), Vec::new());
+            let state = run(&mut loader, &what, (2, false), &mut delivered).unwrap();
             assert_eq!(run(&mut loader, &what, WHOLE, &mut Vec::new()), None);
             for _ in 0..2 {
-                again.clone_from(&came);
+                again.clone_from(&delivered);
                 loader.load_state(&state).unwrap();
                 assert_eq!(run(&mut loader, &what, WHOLE, &mut again), None);
                 assert_eq!(again, uninterrupted(&what), "{from:?}");
@@ -44,7 +43,7 @@ fn a_state_goes_on_from_where_it_is_in_the_loader_that_it_was_taken_from() {
 }
 
 #[test]
-fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_back() {
+fn orders_that_cannot_be_saved_are_fast_forwarded() {
     for from in FORGETFUL {
         let (what, state) = state_of(from);
         let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
@@ -66,7 +65,7 @@ fn what_does_not_save_itself_is_fast_forwarded_with_a_warning_and_does_not_go_ba
 }
 
 #[test]
-fn batches_of_a_collate_function_and_held_ones_are_delivered_like_any_other() {
+fn a_loader_with_a_collate_function_resumes() {
     let build = |workers| {
         let builder = Loader::builder(Items { len: 11, dawdles: false }).batch_size(2).shuffle(true).seed(1);
         let sum = |samples: &mut slotline::loader::Samples<'_, Items>| {
@@ -82,18 +81,18 @@ fn batches_of_a_collate_function_and_held_ones_are_delivered_like_any_other() {
     for cut in 0..=whole.len() {
         let (mut before, mut after) = (build(2), build(1));
         let mut pass = before.epoch().unwrap();
-        let mut came: Vec<i64> = pass.by_ref().take(cut).map(Result::unwrap).collect();
+        let mut delivered: Vec<i64> = pass.by_ref().take(cut).map(Result::unwrap).collect();
         after.load_state(&pass.state()).unwrap();
         let rest = after.epoch().unwrap();
         assert_eq!(rest.remaining(), Some(whole.len() - cut));
-        came.extend(rest.map(Result::unwrap));
-        assert_eq!(came, whole);
+        delivered.extend(rest.map(Result::unwrap));
+        assert_eq!(delivered, whole);
         assert_eq!(after.next_epoch(), 1);
     }
 }
 
 #[test]
-fn held_slots_and_timeouts_are_not_deliveries() {
+fn a_timeout_does_not_count_as_a_delivered_batch() {
     let latch = crate::support::Latch::default();
     let gate = latch.clone();
     let dataset = crate::support::from_fn(8, move |index, _| {
@@ -109,13 +108,13 @@ fn held_slots_and_timeouts_are_not_deliveries() {
     assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
     assert_eq!(pass.state().batches(), 5);
     drop(pass);
-    assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "its worker is stuck");
-    assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "and it is where it was");
+    assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "the worker is stuck");
+    assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "the position must not change");
     latch.open();
 }
 
 #[test]
-fn a_timeout_names_the_batch_that_was_passed_over() {
+fn a_timeout_names_a_missing_batch_of_the_state() {
     for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
         let latch = crate::support::Latch::default();
         let gate = latch.clone();
@@ -141,7 +140,7 @@ fn a_timeout_names_the_batch_that_was_passed_over() {
 }
 
 #[test]
-fn an_epoch_that_fails_after_it_was_drawn_is_drawn_no_second_time() {
+fn an_epoch_that_timed_out_is_not_drawn_again() {
     let (what, state) = state_of(From::Shuffle);
     let latch = crate::support::Latch::default();
     let gate = latch.clone();
@@ -158,20 +157,20 @@ fn an_epoch_that_fails_after_it_was_drawn_is_drawn_no_second_time() {
         assert_eq!(loader.state(), state);
     }
     latch.open();
-    let mut came = Vec::new();
+    let mut delivered = Vec::new();
     while loader.next_epoch() < what.epochs {
         let epoch = loader.next_epoch();
         if let Ok(pass) = loader.epoch() {
-            came.extend(pass.map(|got| Came::new(epoch, got)));
+            delivered.extend(pass.map(|got| Outcome::new(epoch, got)));
         }
     }
     let whole = uninterrupted(&what);
-    assert_eq!(came, whole[whole.len() - came.len()..]);
-    assert_eq!(came.len(), 8 + 10);
+    assert_eq!(delivered, whole[whole.len() - delivered.len()..]);
+    assert_eq!(delivered.len(), 8 + 10);
 }
 
 #[test]
-fn a_dataset_that_has_shrunk_since_is_an_error_that_says_so() {
+fn a_dataset_that_shrank_since_the_state_is_an_error() {
     struct Shrinking(std::sync::Arc<std::sync::atomic::AtomicUsize>);
     impl Dataset for Shrinking {
         type Sample<'a> = i64;

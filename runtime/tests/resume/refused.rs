@@ -1,4 +1,4 @@
-//! States that do not fit are refused, and damaged ones do no more than that.
+//! States that do not match the loader are refused, and damaged states are refused or loaded without other failures.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use crate::damage::damage;
 use crate::resumed::*;
 
 #[test]
-fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_it_was() {
+fn a_refused_state_names_a_field_and_changes_nothing() {
     let (_, state) = state_of(From::Shuffle);
     let good = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
     let build: [(&str, Builder<Items>); 8] = [
@@ -47,7 +47,7 @@ fn a_state_that_does_not_fit_is_refused_with_the_field_and_leaves_the_loader_as_
 }
 
 #[test]
-fn a_sampler_of_other_parameters_is_refused_by_their_names() {
+fn a_sampler_with_other_parameters_is_refused_by_name() {
     let save = |sampler: &dyn Sampler| {
         let mut text = String::new();
         assert!(sampler.save(&mut text));
@@ -88,7 +88,7 @@ fn a_sampler_of_other_parameters_is_refused_by_their_names() {
     assert!(Forgetful(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("custom"));
 }
 
-/// A sampler that has the name given to it.
+/// A sampler with a given name.
 struct Named(SequentialSampler, &'static str);
 
 impl Sampler for Named {
@@ -110,7 +110,7 @@ impl Sampler for Named {
 }
 
 #[test]
-fn a_sampler_of_another_name_is_refused() {
+fn a_sampler_with_another_name_is_refused() {
     let numbers = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).seed(5);
     let named = |name| numbers().sampler(Named(SequentialSampler::new(40), name)).build().unwrap();
     let mut loader = named("curriculum");
@@ -129,7 +129,7 @@ fn a_sampler_of_another_name_is_refused() {
 }
 
 #[test]
-fn states_of_the_first_version_still_load_or_say_why_not() {
+fn version_1_states_load_or_are_refused_with_a_reason() {
     let state = |name: &str, saved: Option<&str>| -> State {
         let generator = serde_json::json!({ "seed": 5, "drawn": 4 });
         let state = serde_json::json!({
@@ -155,7 +155,7 @@ fn states_of_the_first_version_still_load_or_say_why_not() {
     let random = || RandomSampler::new(40).unwrap().generator(Generator::from_seed(8));
     let saved = "dataset_len=40 num_samples=40 replacement=false generator=8:80";
     loads(builder().sampler(random()), &state("RandomSampler", Some(saved))).unwrap();
-    // It had the name of its type.
+    // A custom sampler was saved under the name of its type.
     let own = || builder().sampler(Forgetful(40, Generator::from_seed(1).into()));
     loads(own(), &state("Forgetful", None)).unwrap();
     for name in ["RandomSampler", "shuffle", "List"] {
@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn a_damaged_state_is_refused_or_loaded_and_never_more_than_that(
+    fn a_damaged_state_is_either_refused_or_loaded(
         from in proptest::sample::select(&ALL[..]),
         damages in vec((any::<usize>(), any::<usize>()), 1..4),
         missing in proptest::option::of(vec(0_u64..12, 0..3)),

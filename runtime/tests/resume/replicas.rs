@@ -1,5 +1,5 @@
-//! A pass that replicas share goes on with another number of them: no sample comes twice, but for those that make the shares
-//! equal, and none is lost, but for those that `drop_last` drops.
+//! A pass shared by replicas resumes with another number of replicas. No sample is repeated, except for those that make the shares
+//! equal, and none is lost, except for those that `drop_last` drops.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ struct What {
     epoch: u64,
 }
 
-fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Came>> {
+fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Delivered>> {
     let sampler = DistributedSampler::new(what.len, replicas, rank).unwrap();
     let sampler = sampler.shuffle(what.shuffle).drop_last(what.drop_last).seed(3);
     sampler.set_epoch(what.epoch);
@@ -28,12 +28,12 @@ fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Came>> {
     builder.num_workers(rank % 2).build().unwrap()
 }
 
-/// A sample that came, with the random number that it drew.
-type Came = (i64, u64);
+/// A delivered sample: its index, and the random number that it drew.
+type Delivered = (i64, u64);
 
-/// What each of so many replicas gives of the pass, from a state on, with the number of its first batch; at most so many
-/// batches of each. And the state of one of them.
-fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<Came>>, State) {
+/// Runs at most `most` batches of a pass on each of `replicas` replicas, from the start or from a state. Returns the samples of
+/// each replica, and the state of replica `of` modulo `replicas`.
+fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<Delivered>>, State) {
     let mut state = None;
     let shares = (0..replicas).map(|rank| {
         let mut loader = loader(what, replicas, rank);
@@ -61,8 +61,8 @@ fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usi
     (shares, state.unwrap())
 }
 
-/// The list in the order in which it is dealt out.
-fn dealt(shares: &[Vec<Came>]) -> Vec<Came> {
+/// Returns the samples of all shares in the order of the list that was distributed.
+fn in_list_order(shares: &[Vec<Delivered>]) -> Vec<Delivered> {
     (0..shares[0].len()).flat_map(|position| shares.iter().map(move |share| share[position])).collect()
 }
 
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_number_of_replicas_goes_on_with_what_is_left(
+    fn any_number_of_replicas_continues_with_the_rest(
         what in what(),
         parts in vec((1_usize..9, 0_usize..6, 0_usize..8), 0..4),
         last in 1_usize..9,
@@ -83,18 +83,18 @@ proptest! {
         let (mut list, mut state) = (Vec::new(), None::<State>);
         for (replicas, most, of) in parts.into_iter().chain([(last, usize::MAX, 0)]) {
             let (shares, next) = part(&what, replicas, state.as_ref(), most, of);
-            list.extend(dealt(&shares));
+            list.extend(in_list_order(&shares));
             if next.epoch() > 0 {
                 break;
             }
             state = Some(next);
         }
-        // The same list as that of a single replica, padded from its start or cut.
+        // The list equals that of a single replica, padded from its start or truncated.
         let (whole, _) = part(&What { drop_last: false, ..what.clone() }, 1, None, usize::MAX, 0);
         let want = whole[0].iter().map(|&(index, _)| index).cycle().take(list.len());
         prop_assert!(list.iter().map(|&(index, _)| index).eq(want), "{list:?}");
-        // A random number belongs to the place in the list; what is repeated has places of its own.
-        prop_assert!(list.iter().zip(&whole[0]).all(|(came, want)| came == want), "{list:?}, {whole:?}");
+        // A random number belongs to a place in the list. Repeated samples have their own places.
+        prop_assert!(list.iter().zip(&whole[0]).all(|(delivered, want)| delivered == want), "{list:?}, {whole:?}");
         if what.drop_last {
             prop_assert!(list.len() <= what.len && what.len - list.len() < 8, "{} of {}", list.len(), what.len);
         } else {
@@ -103,26 +103,26 @@ proptest! {
     }
 
     #[test]
-    fn as_many_replicas_go_on_as_if_they_had_never_stopped(
+    fn the_same_number_of_replicas_resumes_exactly(
         what in what(),
         replicas in 1_usize..9,
         cuts in vec((0_usize..6, 0_usize..8), 1..4),
     ) {
-        let (mut came, mut state) = (vec![Vec::new(); replicas], None::<State>);
+        let (mut delivered, mut state) = (vec![Vec::new(); replicas], None::<State>);
         for (most, of) in cuts.into_iter().chain([(usize::MAX, 0)]) {
             let (shares, next) = part(&what, replicas, state.as_ref(), most, of);
-            came.iter_mut().zip(shares).for_each(|(came, share)| came.extend(share));
+            delivered.iter_mut().zip(shares).for_each(|(delivered, share)| delivered.extend(share));
             if next.epoch() > 0 {
                 break;
             }
             state = Some(next);
         }
-        prop_assert_eq!(came, part(&what, replicas, None, usize::MAX, 0).0);
+        prop_assert_eq!(delivered, part(&what, replicas, None, usize::MAX, 0).0);
     }
 }
 
 #[test]
-fn the_pass_after_is_as_always_and_the_epoch_is_that_of_the_state() {
+fn the_state_fixes_the_epoch_of_only_the_resumed_pass() {
     let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 5 };
     let (_, state) = part(&what, 4, None, 3, 2);
     let sampler = DistributedSampler::new(40, 2, 1).unwrap().seed(3);
@@ -135,7 +135,7 @@ fn the_pass_after_is_as_always_and_the_epoch_is_that_of_the_state() {
     let error = loader.epoch().unwrap_err().to_string();
     assert!(error.contains("epoch 5, but 6 was set"), "{error}");
     epoch.set(5);
-    assert_eq!(loader.epoch().unwrap().count(), 4, "8 of the 16 that are left for each");
+    assert_eq!(loader.epoch().unwrap().count(), 4, "each replica has 8 of the 16 remaining samples");
     epoch.set(6);
     let next: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
     let (shares, _) = part(&What { epoch: 6, ..what }, 2, None, usize::MAX, 0);
@@ -143,7 +143,7 @@ fn the_pass_after_is_as_always_and_the_epoch_is_that_of_the_state() {
 }
 
 #[test]
-fn others_cannot_go_on_where_batches_were_passed_over() {
+fn missing_batches_require_the_same_number_of_replicas() {
     let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 0 };
     let (_, state) = part(&what, 4, None, 3, 0);
     let mut value = serde_json::to_value(&state).unwrap();

@@ -1,4 +1,4 @@
-//! Loaders of iterable datasets go on from a state: with cursors that can be saved, and by reading again.
+//! Loaders of iterable datasets resume from a state, with saved cursors or by reading the samples again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use slotline::{BoxError, Error, Loader, WorkerInfo};
 use crate::damage::damage;
 use crate::support::prefetch;
 
-/// Numbers from `from` on, of which each worker has its share, but for a few at the end of some.
+/// Numbers from `from` on, of which each worker reads its share. Some numbers fail with an error or a panic, and if `from` is 300,
+/// worker 1 cannot start.
 #[derive(Clone, Debug)]
 struct Numbers {
     from: usize,
     len: usize,
     saves: bool,
-    /// Samples read.
+    /// The number of calls of `next`.
     reads: Arc<AtomicUsize>,
 }
 
@@ -59,7 +60,7 @@ impl IterableDataset for Numbers {
 
 #[derive(Clone, Debug)]
 struct What {
-    /// Datasets that are chained, by their lengths.
+    /// The lengths of the chained datasets.
     lens: Vec<usize>,
     batch_size: Option<usize>,
     drop_last: bool,
@@ -78,15 +79,15 @@ fn build(what: &What, prefetch_factor: usize) -> (Loader<Batch<(i64, u64)>>, Arc
     (loader, reads)
 }
 
-/// What comes of a pass.
+/// A batch of a pass, or the failure delivered instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Came {
+enum Outcome {
     Batch(u32, Vec<i64>, Vec<u64>),
     Failed(u32, String),
 }
 
-impl Came {
-    /// What came as number `task` of its pass.
+impl Outcome {
+    /// Converts the result delivered as number `task` of its pass.
     fn new(epoch: u32, task: usize, got: Result<Batch<(i64, u64)>, Error>) -> Self {
         match got {
             Ok(batch) => {
@@ -107,9 +108,9 @@ impl Came {
     }
 }
 
-/// The passes of loaders one after the other, each cut after so many batches, with so many loaded ahead.
-fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Came> {
-    let (mut came, mut state) = (Vec::new(), None::<State>);
+/// Runs loaders in sequence, each resuming from the previous one. Each part gives a prefetch factor and a number of batches.
+fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Outcome> {
+    let (mut delivered, mut state) = (Vec::new(), None::<State>);
     let mut task = 0;
     for &(factor, cut) in parts.iter().chain([&(2, usize::MAX)]) {
         let (mut loader, _) = build(what, factor);
@@ -130,7 +131,7 @@ fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Came> {
                     break 'loader;
                 }
                 let Some(got) = pass.next() else { break };
-                came.push(Came::new(epoch, task, got));
+                delivered.push(Outcome::new(epoch, task, got));
                 (left, task) = (left - 1, task + 1);
             }
             drop(pass);
@@ -138,7 +139,7 @@ fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Came> {
             state = Some(loader.state());
         }
     }
-    came
+    delivered
 }
 
 fn what() -> impl Strategy<Value = What> {
@@ -156,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_parts_of_a_run_are_the_whole_run(what in what(), parts in vec((1_usize..4, 0_usize..15), 1..5)) {
+    fn an_interrupted_run_equals_an_uninterrupted_one(what in what(), parts in vec((1_usize..4, 0_usize..15), 1..5)) {
         let (mut parts, mut whole) = (run(&what, &parts), run(&what, &[]));
         if !what.in_order {
             parts.sort();
@@ -170,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_damaged_state_is_refused_or_loaded_and_never_more_than_that(
+    fn a_damaged_state_is_either_refused_or_loaded(
         saves: bool,
         damages in vec((any::<usize>(), any::<usize>()), 1..4),
         workers in 0_usize..3,
@@ -200,8 +201,8 @@ proptest! {
     }
 }
 
-/// How many samples had been asked for after five batches, how many the loader that goes on from there reads, up to the end,
-/// and its warnings.
+/// Returns the number of samples requested in the first five batches, the number that the resumed loader reads up to the end, and
+/// the warnings of that loader.
 fn reads(saves: bool, workers: usize) -> (u64, u64, Vec<Warning>) {
     let what =
         What { lens: vec![40], batch_size: Some(2), drop_last: false, workers, in_order: true, saves, epochs: 1 };
@@ -215,16 +216,16 @@ fn reads(saves: bool, workers: usize) -> (u64, u64, Vec<Warning>) {
     after.load_state(&pass.state()).unwrap();
     let warnings = after.warnings().to_vec();
     let probe = reads.swap(0, Ordering::Relaxed);
-    assert_eq!(probe, 1, "the sample that the fields are learned from");
+    assert_eq!(probe, 1, "build reads one sample for the fields");
     assert!(after.epoch().unwrap().count() > 5);
     (asked.sum(), reads.load(Ordering::Relaxed) as u64, warnings)
 }
 
 #[test]
-fn a_cursor_that_is_saved_reads_nothing_again_and_one_that_is_not_does_so_with_a_warning() {
+fn only_cursors_that_cannot_be_saved_are_reread() {
     for workers in [0, 1, 2] {
         let ((asked, saved, quiet), (_, again, warnings)) = (reads(true, workers), reads(false, workers));
-        assert!(asked >= 9, "one was bad");
+        assert!(asked >= 9, "five batches of two samples, one of which is bad");
         assert_eq!(again, saved + asked, "{workers} workers");
         assert!(quiet.is_empty(), "{quiet:?}");
         assert_eq!(warnings, [Warning::FastForward { what: "the iterable dataset" }]);
@@ -244,8 +245,8 @@ fn another_number_of_workers_is_refused() {
     for workers in [0, 1, 3] {
         let error = build(&What { workers, ..what.clone() }, 1).0.load_state(&loader.state()).unwrap_err();
         assert_eq!(error.field(), "num_workers");
-        let says = format!("num_workers is 2, but the loader's is {workers}");
-        assert!(error.to_string().contains(&says), "{error}");
+        let expected = format!("num_workers is 2, but the loader's is {workers}");
+        assert!(error.to_string().contains(&expected), "{error}");
     }
 }
 
@@ -259,7 +260,7 @@ fn a_state_of_the_other_kind_of_dataset_is_refused() {
 }
 
 #[test]
-fn a_cursor_that_cannot_be_resumed_is_an_error_in_its_place() {
+fn a_cursor_that_fails_to_resume_is_an_error_at_its_turn() {
     let what = thirty(2);
     let (mut loader, _) = build(&what, 2);
     let mut pass = loader.epoch().unwrap();
@@ -269,7 +270,7 @@ fn a_cursor_that_cannot_be_resumed_is_an_error_in_its_place() {
     loader.load_state(&serde_json::from_str(&json).unwrap()).unwrap();
     let got: Vec<_> = loader.epoch().unwrap().map(|got| got.map(|batch| batch.tensors().0[[0]])).collect();
     let errors: Vec<_> = got.iter().enumerate().filter(|(_, got)| got.is_err()).collect();
-    // Of worker 0, which is the second to be asked; and the sample that is bad.
+    // The first error is that of worker 0, which is second in turn. The other is a bad sample.
     assert!(matches!(errors[0], (1, Err(Error::Start { task: 2, .. }))), "{errors:?}");
     assert!(matches!(got[0], Ok(15)), "{got:?}");
 }

@@ -1,4 +1,4 @@
-//! What takes the batches: keeps them, drops them on other threads, leaks one, leaves passes, and notes what came.
+//! The caller of a loader: it keeps batches, drops them on other threads, leaks one, leaves passes, and records the outcomes.
 
 use shuttle::thread::{self, JoinHandle};
 use slotline::Error;
@@ -7,16 +7,17 @@ use slotline::loader::{Batch, OnHeld, Output, Pass, State};
 use crate::dataset::{Rows, Words, give_way, step};
 use crate::scenario::{Scenario, below, one_in};
 
-/// What comes of a batch.
+/// What a pass delivers for a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Came {
-    /// Its number, unless a function made it, and its samples.
+pub(crate) enum Outcome {
+    /// Its number, unless a collate function made it, and its samples.
     Batch(Option<usize>, Vec<Words>),
-    /// Its number, the sample's index and position, and how many were bad, if that is why.
+    /// What failed; then the batch's number, the sample's index and position, and the number of bad samples if the budget was
+    /// exceeded.
     Failed(&'static str, [usize; 4]),
 }
 
-impl Came {
+impl Outcome {
     pub(crate) fn new<B: Made>(outcome: Result<B, Error>) -> Self {
         match outcome {
             Ok(batch) => Self::Batch(batch.number(), batch.samples()),
@@ -35,11 +36,11 @@ impl Came {
     }
 }
 
-/// A batch, however it was made.
+/// A batch of any kind.
 pub(crate) trait Made: Send + 'static {
     fn number(&self) -> Option<usize>;
     fn samples(&self) -> Vec<Words>;
-    /// Where its rows are, if they are in the loader's memory.
+    /// The addresses of its rows, if they are in the loader's memory.
     fn places(&self) -> Vec<usize>;
 }
 
@@ -61,7 +62,7 @@ impl<S: 'static> Made for Batch<S> {
     }
 }
 
-/// A batch in somebody's hands.
+/// A batch that the caller holds.
 struct Held<B: Made> {
     batch: B,
     samples: Vec<Words>,
@@ -76,15 +77,15 @@ impl<B: Made> Held<B> {
         Self { batch, samples, places, rows }
     }
 
-    /// Drops it, if it is still what it was.
+    /// Asserts that the batch did not change, and drops it.
     fn end(self) {
         step();
-        assert_eq!(self.batch.samples(), self.samples, "nobody writes a batch that is held");
+        assert_eq!(self.batch.samples(), self.samples, "no thread writes to a batch that is held");
         self.rows.release(&self.places);
     }
 }
 
-/// All that are.
+/// All batches that the caller holds.
 pub(crate) struct Hands<B: Made> {
     rows: Rows,
     kept: Vec<Held<B>>,
@@ -94,10 +95,10 @@ pub(crate) struct Hands<B: Made> {
 
 /// How a pass ended.
 pub(crate) enum End {
-    Over,
+    Whole,
     Left(Box<State>),
     Stopped,
-    /// A worker was lost, and the loader with it.
+    /// A worker was lost, so that the loader can deliver nothing more.
     Died,
 }
 
@@ -106,10 +107,10 @@ impl<B: Made> Hands<B> {
         Self { rows: rows.clone(), kept: Vec::new(), others: Vec::new(), leaked: 0 }
     }
 
-    /// Does something or other with a batch.
+    /// Keeps, leaks or drops a batch, or sends it to another thread to drop.
     fn take(&mut self, batch: B, scenario: &Scenario) {
         let held = Held::new(batch, &self.rows);
-        // Who waits for a batch must not have them all, unless a stop is to come.
+        // With `OnHeld::Wait` a caller that holds all batches would wait forever, unless the loader will be stopped.
         let may_keep = scenario.on_held != OnHeld::Wait || scenario.caller.stop.is_some();
         match below(if scenario.caller.keeps { 8 } else { 1 }) {
             1..4 if may_keep => self.kept.push(held),
@@ -125,7 +126,7 @@ impl<B: Made> Hands<B> {
         }
     }
 
-    /// Drops all of them, and says whether there were any.
+    /// Drops all batches, and returns whether there were any.
     pub(crate) fn release(&mut self) -> bool {
         let any = !self.kept.is_empty() || !self.others.is_empty();
         self.kept.drain(..).for_each(Held::end);
@@ -133,13 +134,13 @@ impl<B: Made> Hands<B> {
         any
     }
 
-    /// Takes the batches of a pass, or so many of them.
+    /// Takes the batches of a pass, up to `leave` of them.
     pub(crate) fn take_pass(
         &mut self,
         mut pass: Pass<'_, impl Output<Item = B>>,
         scenario: &Scenario,
         leave: Option<usize>,
-        came: &mut Vec<Came>,
+        outcomes: &mut Vec<Outcome>,
     ) -> End {
         let mut failing = scenario.failing().into_iter();
         let mut taken = 0;
@@ -148,13 +149,13 @@ impl<B: Made> Hands<B> {
             taken += 1;
             match outcome {
                 Some(Ok(batch)) => {
-                    came.push(Came::Batch(batch.number(), batch.samples()));
+                    outcomes.push(Outcome::Batch(batch.number(), batch.samples()));
                     self.take(batch, scenario);
                 }
                 None => {
-                    assert_eq!(failing.next(), None, "who cannot begin is named first");
+                    assert_eq!(failing.next(), None, "workers that cannot start are reported first");
                     assert!(pass.next().is_none());
-                    return End::Over;
+                    return End::Whole;
                 }
                 Some(Err(Error::Timeout { .. })) if scenario.timeout => give_way(),
                 Some(Err(Error::Stopped)) if scenario.caller.stop.is_some() => {
@@ -167,10 +168,13 @@ impl<B: Made> Hands<B> {
                 }
                 Some(Err(Error::WorkerInit { worker, .. })) => assert_eq!(failing.next(), Some(worker)),
                 Some(Err(Error::Held { .. })) => {
-                    assert!(matches!(scenario.on_held, OnHeld::Fail | OnHeld::Wait), "more memory was to be had");
-                    assert!(self.release() || self.leaked > 0, "nobody holds anything");
+                    assert!(
+                        matches!(scenario.on_held, OnHeld::Fail | OnHeld::Wait),
+                        "the loader could have allocated more memory"
+                    );
+                    assert!(self.release() || self.leaked > 0, "no batch is held");
                 }
-                Some(Err(error)) => came.push(Came::failed(0, error)),
+                Some(Err(error)) => outcomes.push(Outcome::failed(0, error)),
             }
         }
         let state = pass.state();

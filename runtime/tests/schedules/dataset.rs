@@ -1,4 +1,4 @@
-//! A dataset that fails where it was told to, and whose samples see to it that each row is one thread's at a time.
+//! A dataset that fails at given samples, and whose samples assert that only one thread at a time uses a row.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,23 +12,23 @@ use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Row, Sample};
 
-use crate::explore::asked_for;
+use crate::explore::planned_panic;
 
-/// What a sample says: its index, the pass, its position, and the first of its random numbers.
+/// The contents of a sample: its index, the pass, its position, and the first of its random numbers.
 pub(crate) type Words = [u64; 4];
 
-/// A step of the schedule.
+/// A step of the schedule, after which another thread can run.
 pub(crate) fn step() {
     thread::sleep(Duration::ZERO);
 }
 
-/// A step after which somebody else goes on, if anybody can. One who asks again and again after a timeout must take it: a
-/// timeout can be over before the first look at the ring is, and schedules by priorities let nobody else run meanwhile.
+/// A step after which another thread runs, if one can. A caller that retries after timeouts must take it: a timeout can pass before
+/// the first look at the ring, and with schedules by priority no other thread would run between the retries.
 pub(crate) fn give_way() {
     thread::yield_now();
 }
 
-/// What is wrong with a sample.
+/// How a sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -41,13 +41,13 @@ pub(crate) enum Fault {
 impl Fault {
     fn strike(self, [error, panic]: [Self; 2]) -> Result<(), BoxError> {
         if self == panic {
-            asked_for();
+            planned_panic();
         }
         if self == error { Err("bad".into()) } else { Ok(()) }
     }
 }
 
-/// Who uses which row, by its address. The lock is std's: nobody takes a step with it.
+/// How each row is used, by its address. The lock is std's, as no thread takes a step of the schedule while it holds the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows(Arc<Mutex<BTreeMap<usize, Use>>>);
 
@@ -60,7 +60,7 @@ enum Use {
 impl Rows {
     fn begin(&self, row: usize, usage: Use) {
         let before = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(row, usage);
-        assert_eq!(before, None, "a row that is to be {usage:?}");
+        assert_eq!(before, None, "a row that becomes {usage:?} is already in use");
     }
 
     fn end(&self, row: usize, usage: Use) {
@@ -68,18 +68,18 @@ impl Rows {
         assert_eq!(before, Some(usage));
     }
 
-    /// A batch with these rows is the consumer's.
+    /// Records that the consumer holds a batch with these rows.
     pub(crate) fn hold(&self, rows: &[usize]) {
         rows.iter().for_each(|&row| self.begin(row, Use::Held));
     }
 
-    /// It is going to be dropped.
+    /// Records that the batch will be dropped.
     pub(crate) fn release(&self, rows: &[usize]) {
         rows.iter().for_each(|&row| self.end(row, Use::Held));
     }
 }
 
-/// A row that is being written, until it is dropped.
+/// Marks a row as being written until it is dropped.
 struct Writing<'r>(&'r Rows, usize);
 
 impl Drop for Writing<'_> {
@@ -88,7 +88,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// A sample, which takes its time to write itself.
+/// A sample that takes several steps to write itself.
 pub(crate) struct Marked<'a> {
     pub(crate) words: Words,
     fault: Fault,
@@ -110,18 +110,18 @@ impl Sample for Marked<'_> {
         to[..2].copy_from_slice(&self.words[..2]);
         step();
         self.fault.strike([Fault::WriteError, Fault::WritePanic])?;
-        assert_eq!(to[..2], self.words[..2], "nobody else writes this row");
+        assert_eq!(to[..2], self.words[..2], "no other thread writes this row");
         to[2..].copy_from_slice(&self.words[2..]);
         Ok(())
     }
 }
 
-/// As many samples as there are faults.
+/// A dataset with one sample for each fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Items {
     pub(crate) faults: Arc<[Fault]>,
     pub(crate) rows: Rows,
-    /// Counted by the test, to see when the loader's dataset is gone.
+    /// Counted by the test, to see when the loader's dataset is dropped.
     pub(crate) _life: Arc<()>,
 }
 
@@ -145,11 +145,11 @@ impl Dataset for Items {
     }
 }
 
-/// They, one after the other, with cursors that save themselves.
+/// The same samples in sequence, as an iterable dataset whose cursors can be saved and resumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) items: Items,
-    /// Instead of a worker's share, this range.
+    /// The range to read, instead of a worker's share.
     pub(crate) part: Option<Range<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs models under schedule after schedule.
+//! Runs models under many schedules.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,38 +16,38 @@ use crate::check;
 use crate::dataset::step;
 use crate::scenario::{About, Scenario, one_in};
 
-/// What a panic says that a model wants to happen.
-struct Asked;
+/// The payload of a panic that a model makes on purpose.
+struct Planned;
 
 /// Panics as a user's code might.
-pub(crate) fn asked_for() -> ! {
-    panic::panic_any(Asked);
+pub(crate) fn planned_panic() -> ! {
+    panic::panic_any(Planned);
 }
 
-/// Has a worker's own loop panic now and then, where the model that runs in this thread is about that.
+/// Makes the loop of a worker panic at random times, if the model that this thread runs is about that.
 fn mishap() {
     if MISHAPS.get() && one_in(6) {
-        asked_for();
+        planned_panic();
     }
 }
 
 thread_local! {
-    /// Whether workers may come to their end at any time.
+    /// Whether workers may panic in the loader's own code.
     static MISHAPS: Cell<bool> = const { Cell::new(false) };
-    /// What is being run.
+    /// A description of the scenario that runs.
     static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Has only those panics reported that no model wants, with what was being run.
+/// Installs a panic hook that reports only unplanned panics, together with the scenario.
 fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Shuttle sets a hook of its own at its first run.
+        // Shuttle installs its own hook at its first run.
         shuttle::check_dfs(|| (), Some(1));
         let shuttles = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             let payload: &dyn Any = panic.payload();
-            if !payload.is::<Asked>() {
+            if !payload.is::<Planned>() {
                 SCENARIO.with_borrow(|scenario| eprintln!("{scenario}"));
                 shuttles(panic);
             }
@@ -55,8 +55,8 @@ fn report_panics() {
     });
 }
 
-/// Three ways to choose who goes on, drawn anew for each schedule. Each finds what the others hardly would: anybody at any
-/// step; mostly whoever went on before; or by priorities that change a few times (PCT).
+/// A scheduler that chooses one of three ways at random for each schedule, as each finds failures that the others are unlikely to
+/// find: any thread at any step; mostly the thread that ran last; or by priorities that change a few times (PCT).
 struct Mixed {
     pct: PctScheduler,
     random: SampleRng,
@@ -65,16 +65,16 @@ struct Mixed {
 
 #[derive(Clone, Copy)]
 enum Way {
-    Anybody,
-    Mostly,
+    Any,
+    MostlySame,
     Pct,
 }
 
 impl Mixed {
-    /// So many schedules at most.
+    /// A scheduler for at most `schedules` schedules.
     fn new(seed: u64, schedules: u64) -> Self {
         let pct = PctScheduler::new_from_seed(seed, 4, schedules as usize);
-        Self { pct, random: SampleRng::new(seed, 0, 0), way: Way::Anybody }
+        Self { pct, random: SampleRng::new(seed, 0, 0), way: Way::Any }
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -84,18 +84,18 @@ impl Mixed {
 
 impl Scheduler for Mixed {
     fn new_execution(&mut self) -> Option<Schedule> {
-        self.way = [Way::Anybody, Way::Mostly, Way::Pct][self.below(3)];
+        self.way = [Way::Any, Way::MostlySame, Way::Pct][self.below(3)];
         self.pct.new_execution()
     }
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
-        // It has a schedule of its own to keep up with.
+        // PCT must see every step, as it keeps its own schedule.
         let by_pct = self.pct.next_task(runnable, current, is_yielding);
-        let goes_on = !is_yielding && runnable.iter().any(|task| Some(task.id()) == current);
+        let can_continue = !is_yielding && runnable.iter().any(|task| Some(task.id()) == current);
         let moves = self.below(8) == 0;
         match self.way {
             Way::Pct => by_pct,
-            Way::Mostly if goes_on && !moves => current,
+            Way::MostlySame if can_continue && !moves => current,
             _ => Some(runnable[self.below(runnable.len())].id()),
         }
     }
@@ -106,7 +106,8 @@ impl Scheduler for Mixed {
 }
 
 fn number(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}, and no number")))
+    env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}; set it to a number")))
 }
 
 fn run(scheduler: impl Scheduler + 'static, about: About) {
@@ -117,7 +118,7 @@ fn run(scheduler: impl Scheduler + 'static, about: About) {
     config.max_steps = MaxSteps::FailAfter(200_000);
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(move || {
-        // `PctScheduler` takes it for a mistake if the first schedule has one thread only.
+        // `PctScheduler` panics if the first schedule has only one thread.
         thread::spawn(step).join().expect("no panic");
         let scenario = Scenario::draw(about);
         SCENARIO.set(format!("{scenario:?}"));
@@ -130,17 +131,17 @@ fn mixed(share: u64) -> Mixed {
     Mixed::new(number("SLOTLINE_SEED", 1), (number("SLOTLINE_SCHEDULES", 500) / share).max(1))
 }
 
-/// Runs a model under schedule after schedule, or under the one that is to be run again.
+/// Runs a model under many schedules, or under the one that `SLOTLINE_SCHEDULE` names.
 pub(crate) fn explore(about: About) {
     if let Ok(file) = env::var("SLOTLINE_SCHEDULE") {
-        let schedule = fs::read_to_string(&file).expect("SLOTLINE_SCHEDULE is a file");
+        let schedule = fs::read_to_string(&file).expect("SLOTLINE_SCHEDULE must name a readable file");
         run(ReplayScheduler::new_from_encoded(schedule.trim()), about);
     } else {
         run(mixed(1), about);
     }
 }
 
-/// Runs a tenth as many, each twice, to see that nothing depends on anything else.
+/// Runs a tenth as many schedules, each twice, and asserts that a model depends on nothing but its schedule.
 pub(crate) fn replays(about: About) {
     run(UncontrolledNondeterminismCheckScheduler::new(mixed(10)), about);
 }

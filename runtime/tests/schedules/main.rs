@@ -1,17 +1,17 @@
-//! Whole loaders under random schedules, compared with one thread that does the same alone.
+//! Whole loaders under random schedules, compared with a single thread that does the same.
 //!
-//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle may have another thread go on. The
-//! loader, its options, its bad samples and what the caller does are drawn by shuttle's random numbers, so that the schedule
-//! that a failure prints says all of it. Deadlines pass at any look. Who sleeps and is not woken is a deadlock, which shuttle
-//! reports, and at the end everything that a loader had must be gone. Atomics are sequentially consistent here: orderings
-//! are for the loom models of the rings.
+//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle can let another thread run. The loader,
+//! its options, its bad samples and what the caller does are drawn from shuttle's random numbers, so the schedule that a failure
+//! prints determines all of them. A deadline can pass whenever it is checked. A thread that is never woken up is a deadlock, which
+//! shuttle reports. At the end everything that a loader owned must have been dropped. Atomics are sequentially consistent here; the
+//! loom models of the rings check the memory orderings.
 //!
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p slotline --test schedules
 //! ```
 //!
-//! `SLOTLINE_SCHEDULES` says how many each model runs, `SLOTLINE_SEED` with which random numbers it begins, and
-//! `SLOTLINE_SCHEDULE` has it run one schedule instead, from a file with the text that a failure prints.
+//! `SLOTLINE_SCHEDULES` is the number of schedules that each model runs, and `SLOTLINE_SEED` the first seed. `SLOTLINE_SCHEDULE`
+//! names a file with the schedule that a failure printed, to run only that schedule.
 #![cfg(shuttle)]
 
 mod caller;
@@ -32,22 +32,21 @@ use self::explore::{explore, replays};
 use self::reference::{Reference, with_builder};
 use self::scenario::{About, Kind, Scenario, below, one_in};
 
-/// Runs a scenario, and the same alone.
+/// Runs a scenario, and compares it with the same on one thread.
 pub(crate) fn check(scenario: &Scenario) {
     let life = Arc::new(());
     let (reference, rows) = (Reference::of(scenario, &life), Rows::default());
     let leaked = with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
         check_loader(scenario, &rows, build, &reference)
     });
-    // A worker that was left behind comes home, and with it goes what the loader had. What a function made and nobody drops
-    // stays.
-    let stays = if scenario.collates.is_some() { leaked } else { 0 };
-    while Arc::strong_count(&life) > 1 + stays {
+    // A worker that was left behind returns and drops what the loader owned. Only leaked batches of a collate function stay.
+    let remaining = if scenario.collates.is_some() { leaked } else { 0 };
+    while Arc::strong_count(&life) > 1 + remaining {
         thread::yield_now();
     }
 }
 
-/// Runs it, and says how many batches were leaked.
+/// Runs a scenario, and returns how many batches were leaked.
 fn check_loader<B: Output<Item: Made>>(
     scenario: &Scenario,
     rows: &Rows,
@@ -65,11 +64,11 @@ fn check_loader<B: Output<Item: Made>>(
             stopper.stop();
         })
     });
-    let (mut epoch, mut came, mut left) = (0, Vec::new(), Vec::new());
+    let (mut epoch, mut outcomes, mut left) = (0, Vec::new(), Vec::new());
     while epoch < caller.passes {
         let leave = (caller.leaves && one_in(2)).then(|| below(4));
         let end = match loader.epoch() {
-            Ok(pass) => hands.take_pass(pass, &current, leave, &mut came),
+            Ok(pass) => hands.take_pass(pass, &current, leave, &mut outcomes),
             Err(Error::Timeout { .. }) if current.timeout => {
                 give_way();
                 continue;
@@ -79,27 +78,28 @@ fn check_loader<B: Output<Item: Made>>(
             Err(error) => panic!("{error:?}"),
         };
         let state = match end {
-            End::Over => {
-                reference.check(epoch, &came, hands.leaked == 0, &current);
+            End::Whole => {
+                reference.check(epoch, &outcomes, hands.leaked == 0, &current);
                 None
             }
             End::Left(state) if caller.resumes && one_in(2) => Some(state),
             End::Left(_) => {
-                reference.check(epoch, &came, false, &current);
+                reference.check(epoch, &outcomes, false, &current);
                 None
             }
             End::Died => {
                 assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
-                reference.check(epoch, &came, false, &current);
+                reference.check(epoch, &outcomes, false, &current);
                 break;
             }
             End::Stopped => {
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
                 let state = loader.state();
                 if state.epoch() + 1 == epoch {
-                    // It was stopped before the pass that was left had been cleared away, and so is in that one still.
+                    // The loader was stopped before the previous pass, which was left, was drained. Its state is still in that
+                    // pass.
                     epoch -= 1;
-                    came.clone_from(&left);
+                    outcomes.clone_from(&left);
                 }
                 Some(Box::new(state))
             }
@@ -109,14 +109,14 @@ fn check_loader<B: Output<Item: Made>>(
                 if current.kind != Kind::Iterable && current.init.is_none() && current.workers > 0 {
                     current.workers = 1 + below(3);
                 }
-                // The stop is one of the loader before.
+                // The stop was for the previous loader.
                 current.caller.stop = None;
                 loader = build(&current);
-                loader.load_state(&state).expect("it is a state of the like");
+                loader.load_state(&state).expect("a state of an equal loader");
             }
             None => {
                 epoch += 1;
-                left = std::mem::take(&mut came);
+                left = std::mem::take(&mut outcomes);
             }
         }
     }
@@ -131,7 +131,7 @@ fn check_loader<B: Output<Item: Made>>(
     hands.leaked
 }
 
-/// Models of loaders of each kind.
+/// Defines the models for each kind of loader.
 macro_rules! models {
     ($($name:ident: $($what:ident),*;)*) => {
         models!(@ shared, Shared, $($name: [$($what: true),*];)*);
@@ -165,26 +165,27 @@ fn about(kind: Kind) -> About {
 }
 
 models! {
-    batches_are_those_of_one_thread_whatever_is_left_and_gone_on_with: leaves;
-    bad_samples_are_where_they_would_be: faults, leaves;
-    who_may_not_begin_takes_no_part: init, leaves, stops;
-    batches_are_held_and_dropped_anywhere: keeps, leaves;
+    batches_equal_those_of_one_thread: leaves;
+    bad_samples_fail_the_same_batches: faults, leaves;
+    a_worker_that_fails_to_start_takes_no_part: init, leaves, stops;
+    batches_can_be_held_and_dropped_by_any_thread: keeps, leaves;
     a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
-    deadlines_pass_at_any_moment: timeouts, leaves, keeps, faults;
-    a_pass_that_was_late_at_the_start_begins_again: timeouts, init, leaves;
-    a_worker_that_ends_at_any_moment_is_an_error_and_no_hang: mishaps, leaves, keeps, faults;
+    a_deadline_can_pass_at_any_moment: timeouts, leaves, keeps, faults;
+    a_pass_that_timed_out_at_its_start_can_begin_again: timeouts, init, leaves;
+    a_worker_lost_at_any_moment_is_an_error_and_not_a_hang: mishaps, leaves, keeps, faults;
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
-/// As they arrive, a worker can end with a batch begun that the others have passed over, also the last one of the pass.
+/// With delivery out of order, a worker can be lost with a batch begun that the others have already passed, including the last
+/// batch of the pass.
 #[test]
-fn parts_that_a_worker_leaves_are_taken_by_the_others() {
+fn parts_left_by_a_lost_worker_are_taken_by_the_others() {
     explore(About { mishaps: true, parts: true, leaves: true, ..about(Kind::Shared) });
 }
 
-/// Else what a failure prints were worth nothing.
+/// A failure can only be reproduced if a schedule can be replayed.
 #[test]
-fn a_schedule_comes_again() {
+fn a_schedule_can_be_replayed() {
     for kind in [Kind::Shared, Kind::Dealt, Kind::Iterable] {
         replays(About {
             faults: true,

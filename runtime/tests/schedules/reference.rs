@@ -1,4 +1,4 @@
-//! What one thread does alone, and how that compares.
+//! The outcomes of a single thread, and their comparison with those of a loader.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-use crate::caller::{Came, Made};
+use crate::caller::{Made, Outcome};
 use crate::dataset::{Fault, Rows, Words};
-use crate::explore::asked_for;
+use crate::explore::planned_panic;
 use crate::scenario::{Kind, Scenario};
 
-/// What a function makes.
+/// A batch that a collate function makes.
 pub(crate) struct Collated {
     pub(crate) samples: Vec<Words>,
     pub(crate) _life: Arc<()>,
@@ -32,7 +32,7 @@ impl Made for Collated {
 }
 
 impl Collated {
-    /// Makes one, or fails as it was told to.
+    /// Makes a batch, or fails if `fault` is for its first sample.
     pub(crate) fn new(
         samples: Vec<Words>,
         fault: Option<(usize, Fault)>,
@@ -40,14 +40,14 @@ impl Collated {
     ) -> Result<Self, slotline::BoxError> {
         match fault {
             Some((index, fault)) if samples.first().is_some_and(|sample| sample[0] == index as u64) => {
-                if fault == Fault::Panic { asked_for() } else { Err("bad batch".into()) }
+                if fault == Fault::Panic { planned_panic() } else { Err("bad batch".into()) }
             }
             _ => Ok(Self { samples, _life: life.clone() }),
         }
     }
 }
 
-/// Runs `$body` with what builds a loader of the scenario's kind.
+/// Runs `$body` with `$build`, a function that builds a loader of the scenario's kind.
 macro_rules! with_builder {
     ($scenario:expr, $items:expr, $part:expr, $life:expr, |$build:ident| $body:expr) => {{
         use slotline::Loader;
@@ -71,7 +71,7 @@ macro_rules! with_builder {
         }
         macro_rules! run {
             ($builder:expr) => {{
-                let $build = |scenario: &Scenario| scenario.set($builder).build().expect("the options go together");
+                let $build = |scenario: &Scenario| scenario.set($builder).build().expect("the options are compatible");
                 $body
             }};
         }
@@ -89,11 +89,12 @@ macro_rules! with_builder {
 }
 pub(crate) use with_builder;
 
-/// The batches of all passes.
-pub(crate) struct Reference(Vec<Vec<Came>>);
+/// The expected outcomes of all passes.
+pub(crate) struct Reference(Vec<Vec<Outcome>>);
 
 impl Reference {
-    /// What a loader without workers makes of it, or for each worker of an iterable dataset one that reads its share.
+    /// Computes the outcomes with a loader without workers or, for an iterable dataset, with one such loader for each worker's
+    /// share.
     pub(crate) fn of(scenario: &Scenario, life: &Arc<()>) -> Self {
         let mut alone = scenario.sequential();
         let mut generator = Generator::from_seed(scenario.seed);
@@ -120,22 +121,22 @@ impl Reference {
                 lane.into_iter().map(VecDeque::from).collect()
             })
             .collect();
-        // One of each in turn, as long as it has any.
+        // The workers take turns, as long as they have batches.
         let in_turn = |epoch: usize| {
             let mut pass = Vec::new();
-            while lanes.iter().any(|lane: &Vec<VecDeque<Came>>| !lane[epoch].is_empty()) {
+            while lanes.iter().any(|lane: &Vec<VecDeque<Outcome>>| !lane[epoch].is_empty()) {
                 pass.extend(lanes.iter_mut().filter_map(|lane| lane[epoch].pop_front()));
             }
-            pass.iter_mut().enumerate().for_each(|(number, came)| renumber(came, number));
+            pass.iter_mut().enumerate().for_each(|(number, outcome)| renumber(outcome, number));
             pass
         };
         Self((0..seeds.len()).map(in_turn).collect())
     }
 
-    /// Compares what came with it: all of it, or what came so far.
-    pub(crate) fn check(&self, epoch: u32, came: &[Came], all: bool, scenario: &Scenario) {
+    /// Compares the outcomes of a pass with the expected ones. If `all` is false, the pass may have been cut short.
+    pub(crate) fn check(&self, epoch: u32, outcomes: &[Outcome], all: bool, scenario: &Scenario) {
         let mut expected = self.0[epoch as usize].clone();
-        let mut came = came.to_vec();
+        let mut outcomes = outcomes.to_vec();
         let failing = scenario.failing().len();
         let helps = scenario.help == Some(true) && !scenario.timeout;
         if failing > 0 && failing == scenario.workers && !helps {
@@ -143,49 +144,52 @@ impl Reference {
         }
         if !scenario.in_order {
             if scenario.kind == Kind::Iterable {
-                // They are counted as they come.
-                came.iter_mut().chain(&mut expected).for_each(|came| renumber(came, 0));
+                // Such batches are numbered as they are delivered.
+                outcomes.iter_mut().chain(&mut expected).for_each(|outcome| renumber(outcome, 0));
             }
-            came.sort();
+            outcomes.sort();
             expected.sort();
             let mut left = expected.iter();
-            assert!(came.iter().all(|came| left.any(|left| left == came)), "each once: {came:?} of {expected:?}");
+            assert!(
+                outcomes.iter().all(|outcome| left.any(|left| left == outcome)),
+                "each once: {outcomes:?} of {expected:?}"
+            );
         } else {
-            assert!(expected.starts_with(&came), "in order: {came:?} of {expected:?}");
+            assert!(expected.starts_with(&outcomes), "in order: {outcomes:?} of {expected:?}");
         }
-        assert!(!all || came.len() == expected.len(), "all of them: {came:?} of {expected:?}");
+        assert!(!all || outcomes.len() == expected.len(), "all of them: {outcomes:?} of {expected:?}");
     }
 }
 
-/// The range that a worker reads.
+/// Returns the range that a worker reads.
 fn share(worker: usize, workers: usize, len: usize) -> std::ops::Range<usize> {
     let each = len.div_ceil(workers);
     (each * worker).min(len)..(each * (worker + 1)).min(len)
 }
 
-/// The passes of a loader that is never left.
-fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>) -> Vec<Vec<Came>> {
+/// Returns the outcomes of the passes of a loader, none of which is left early.
+fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>) -> Vec<Vec<Outcome>> {
     let items = alone.items(&Rows::default(), life);
     with_builder!(alone, items, part, *life, |build| {
         let mut loader = build(alone);
-        let mut pass = |_| loader.epoch().expect("a pass").map(Came::new).collect();
+        let mut pass = |_| loader.epoch().expect("a pass").map(Outcome::new).collect();
         (0..alone.caller.passes).map(&mut pass).collect()
     })
 }
 
-/// Draws the random numbers anew, from this base seed.
-fn redraw(pass: &mut [Came], seed: u64) {
-    for came in pass {
-        let Came::Batch(_, samples) = came else { continue };
+/// Replaces the random numbers by those of this base seed.
+fn redraw(pass: &mut [Outcome], seed: u64) {
+    for outcome in pass {
+        let Outcome::Batch(_, samples) = outcome else { continue };
         for [_, epoch, position, word] in samples {
             *word = SampleRng::new(seed, *epoch as u32, *position).next_u64();
         }
     }
 }
 
-fn renumber(came: &mut Came, to: usize) {
-    match came {
-        Came::Batch(number, _) => *number = number.map(|_| to),
-        Came::Failed(_, [number, ..]) => *number = to,
+fn renumber(outcome: &mut Outcome, to: usize) {
+    match outcome {
+        Outcome::Batch(number, _) => *number = number.map(|_| to),
+        Outcome::Failed(_, [number, ..]) => *number = to,
     }
 }

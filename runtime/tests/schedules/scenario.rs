@@ -1,4 +1,4 @@
-//! What a loader is built with and what is done with it, drawn by shuttle's random numbers: so a schedule says that as well.
+//! The options of a loader and what is done with it, drawn from shuttle's random numbers, so that a schedule determines them too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use slotline::loader::{Budget, Builder, OnError, OnHeld};
 use slotline::{BoxError, WaitStrategy};
 
 use crate::dataset::{Fault, Items, Rows, step};
-use crate::explore::asked_for;
+use crate::explore::planned_panic;
 
-/// One in `n`.
+/// Returns `true` once in `n` calls on average.
 pub(crate) fn one_in(n: u32) -> bool {
     thread_rng().gen_ratio(1, n)
 }
@@ -20,7 +20,7 @@ pub(crate) fn below(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
 
-/// What kind of loader.
+/// The kind of the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Shared,
@@ -28,18 +28,18 @@ pub(crate) enum Kind {
     Iterable,
 }
 
-/// Where the order comes from.
+/// The source of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Sequential,
     Shuffled,
-    /// An iterator of the user's, backwards.
+    /// An iterator of the user, which counts backwards.
     Iterator,
-    /// The same, which panics when it is asked for this one.
+    /// The same, which panics at this index.
     Panics(usize),
 }
 
-/// What becomes of `worker_init` in one worker.
+/// The outcome of `worker_init` in one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Init {
     Works,
@@ -50,16 +50,17 @@ pub(crate) enum Init {
 /// What the caller does with batches, and with passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
-    /// Passes, one after the other.
+    /// The number of passes.
     pub(crate) passes: u32,
-    /// Some passes are left half-way.
+    /// Whether some passes are left before their end.
     pub(crate) leaves: bool,
-    /// Batches may be kept, dropped by other threads, and once be leaked.
+    /// Whether batches are kept or dropped by other threads.
     pub(crate) keeps: bool,
+    /// Whether one batch, and some passes, may be leaked.
     pub(crate) leaks: bool,
-    /// The loader is stopped after so many steps of another thread.
+    /// After how many steps of another thread the loader is stopped, if it is.
     pub(crate) stop: Option<usize>,
-    /// Another loader goes on where one was left or stopped.
+    /// Whether another loader resumes where one was left or stopped.
     pub(crate) resumes: bool,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct Scenario {
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) on_error: OnError,
-    /// A function makes batches, and fails at the batch that begins with this index.
+    /// Whether a collate function makes the batches and, if so, at the batch with which first index it fails and how.
     pub(crate) collates: Option<Option<(usize, Fault)>>,
     pub(crate) workers: usize,
     pub(crate) prefetch: usize,
@@ -91,7 +92,7 @@ pub(crate) struct Scenario {
     pub(crate) caller: Caller,
 }
 
-/// What a model is about; the rest is drawn.
+/// What a model is about. The other options are drawn at random.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) kind: Kind,
@@ -101,14 +102,14 @@ pub(crate) struct About {
     pub(crate) leaves: bool,
     pub(crate) keeps: bool,
     pub(crate) stops: bool,
-    /// Workers end with a panic in the loader's own code.
+    /// Workers panic in the loader's own code.
     pub(crate) mishaps: bool,
-    /// Batches have several parts, and come as they arrive.
+    /// Batches have several parts and are delivered out of order.
     pub(crate) parts: bool,
 }
 
 impl Scenario {
-    /// Draws one.
+    /// Draws a scenario.
     pub(crate) fn draw(about: About) -> Self {
         let kind = about.kind;
         let shared = kind == Kind::Shared;
@@ -187,12 +188,12 @@ impl Scenario {
         }
     }
 
-    /// Its dataset.
+    /// Returns the dataset.
     pub(crate) fn items(&self, rows: &Rows, life: &Arc<()>) -> Items {
         Items { faults: self.faults.clone(), rows: rows.clone(), _life: life.clone() }
     }
 
-    /// What is done alike by one thread without workers.
+    /// Returns the scenario in which one thread without workers gives the same batches.
     pub(crate) fn sequential(&self) -> Self {
         Self {
             workers: 0,
@@ -211,7 +212,7 @@ impl Scenario {
         }
     }
 
-    /// The options that loaders of every kind and with every way to make batches have.
+    /// Sets the options that all kinds of loaders have.
     pub(crate) fn set<D: Loadable, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
         let mut builder = builder
             .batch_size(self.batch_size)
@@ -233,7 +234,7 @@ impl Scenario {
                     (0..len).rev().inspect(move |&index| {
                         step();
                         if order == Order::Panics(index) {
-                            asked_for();
+                            planned_panic();
                         }
                     })
                 })
@@ -260,7 +261,7 @@ impl Scenario {
         builder
     }
 
-    /// Workers whose `worker_init` fails.
+    /// Returns the workers whose `worker_init` fails.
     pub(crate) fn failing(&self) -> Vec<usize> {
         let works = |worker: usize| self.init.is_none_or(|init| init[worker] == Init::Works);
         (0..self.workers).filter(|&worker| !works(worker)).collect()
@@ -272,6 +273,6 @@ fn run(init: Init) -> Result<(), BoxError> {
     match init {
         Init::Works => Ok(()),
         Init::Fails => Err("no".into()),
-        Init::Panics => asked_for(),
+        Init::Panics => planned_panic(),
     }
 }

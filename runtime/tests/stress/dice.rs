@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-/// A generator of them (splitmix64).
+/// A generator of random choices (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -19,27 +19,27 @@ impl Dice {
         x ^ (x >> 31)
     }
 
-    /// Some number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.word() % end as u64) as usize
     }
 
-    /// Some number of a range, with its end.
+    /// Returns a number from `first` to `last`, both included.
     pub(crate) fn from(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
 
-    /// Whether something happens that happens once in so many times.
+    /// Returns `true` once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// Dice of another thread.
+    /// Returns independent dice for another thread.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.word())
     }
 
-    /// Waits a little, or not at all.
+    /// Sleeps, yields or spins for a short time, or does nothing.
     pub(crate) fn pause(&mut self) {
         match self.below(8) {
             0 => thread::sleep(Duration::from_micros(self.below(300) as u64)),

@@ -1,4 +1,5 @@
-//! Whole loaders: every batch once, in its place, with what belongs in it, as long as it is held; and an end to everything.
+//! Stress tests of whole loaders: every batch comes once, in its place, with the right contents for as long as it is held, and
+//! everything ends.
 
 use std::panic::{PanicHookInfo, panic_any};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -17,24 +18,24 @@ pub(crate) static PASSES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static BATCHES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// What a dataset panics with when it is meant to.
+/// The payload of the panics that a dataset makes on purpose.
 struct Planned;
 
-/// Says nothing of the panics that are planned.
-pub(crate) fn keep_quiet() {
-    let aloud = std::panic::take_hook();
+/// Installs a panic hook that does not report planned panics.
+pub(crate) fn silence_planned_panics() {
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
         if !panic.payload().is::<Planned>() {
-            aloud(panic);
+            report(panic);
         }
     }));
 }
 
-/// What a batch must be.
+/// What a batch must contain.
 #[derive(Clone, Debug)]
 struct Want {
     indices: Vec<i64>,
-    /// Its random numbers, if they are known.
+    /// The random numbers of the samples, if they are known.
     words: Option<Vec<u64>>,
 }
 
@@ -50,7 +51,7 @@ impl Want {
     }
 }
 
-/// Which loader it is.
+/// The kind of the loader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Shared,
@@ -58,7 +59,7 @@ enum Kind {
     Stream,
 }
 
-/// Samples that fail, panic and dawdle as they are told to: of `bad` one does the first, one the second; none if it is 0.
+/// Returns samples that take a random time. Of each `bad` samples one fails and one panics; none does if `bad` is 0.
 fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetOf<'a, Item> {
     let calls = AtomicU64::new(seed);
     items(len, move |index, _| {
@@ -71,13 +72,13 @@ fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetO
     })
 }
 
-/// The batches of so many passes.
+/// Returns the batches that `passes` passes must deliver.
 fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> {
     if kind != Kind::Stream {
         let want = |got: crate::support::Got| Want { indices: got.indices, words: Some(got.words) };
         return run.expected(passes).into_iter().map(|pass| pass.into_iter().map(want).collect()).collect();
     }
-    // Each worker has its share, and they take turns as long as they have something.
+    // Each worker has a share, and the workers take turns while they have batches.
     let each = run.len.div_ceil(workers.max(1));
     let shares = (0..workers.max(1)).map(|id| (each * id).min(run.len)..(each * (id + 1)).min(run.len));
     let lanes: Vec<Vec<_>> = shares
@@ -93,31 +94,31 @@ fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> 
     vec![pass; passes as usize]
 }
 
-/// A batch, with what it must be for as long as it is held.
+/// A batch, with what it must contain for as long as it is held.
 type Held<S> = (Batch<S>, Want);
 
-fn let_go<S>((batch, want): Held<S>) {
+fn check_and_drop<S>((batch, want): Held<S>) {
     want.check(&batch);
 }
 
-/// Drops batches on another thread, a little later than it gets them and in another order.
+/// Drops batches on another thread, somewhat later than it receives them and in another order.
 fn drop_late<S>(held: &Receiver<Held<S>>, dice: &mut Dice) {
     let mut own = Vec::new();
     loop {
         match held.recv_timeout(Duration::from_micros(200)) {
             Ok(held) => own.push(held),
-            // Somebody may be waiting for its slot.
-            Err(RecvTimeoutError::Timeout) => own.drain(..).for_each(let_go),
-            Err(RecvTimeoutError::Disconnected) => return own.drain(..).for_each(let_go),
+            // A thread may be waiting for one of their slots.
+            Err(RecvTimeoutError::Timeout) => own.drain(..).for_each(check_and_drop),
+            Err(RecvTimeoutError::Disconnected) => return own.drain(..).for_each(check_and_drop),
         }
         dice.pause();
         while own.len() > dice.below(4) {
-            let_go(own.swap_remove(dice.below(own.len())));
+            check_and_drop(own.swap_remove(dice.below(own.len())));
         }
     }
 }
 
-/// All that a round is made of.
+/// The parameters of a round.
 struct Plan {
     kind: Kind,
     run: Run,
@@ -162,7 +163,7 @@ impl Plan {
         }
         if dice.once_in(4) {
             let seeds = AtomicU64::new(dice.word());
-            // They change what later passes draw.
+            // Workers that are started again change what later passes draw.
             let persistent = self.workers > 0 && self.want.len() == 1;
             builder = builder.persistent_workers(persistent).worker_init(move |_| {
                 Dice::new(seeds.fetch_add(1, Relaxed)).pause();
@@ -172,13 +173,13 @@ impl Plan {
         if dice.once_in(6) { builder.watchdog(Duration::from_millis(1)) } else { builder }
     }
 
-    /// The number of a batch in its pass.
+    /// Returns the number of a batch in its pass.
     fn number<S>(&self, batch: &Batch<S>, want: &[Want]) -> usize {
         if self.kind == Kind::Stream && !self.in_order {
-            // They are counted as they come.
+            // Such batches are numbered as they are delivered, so the number comes from their contents.
             let numbers = batch.columns().get(0).unwrap();
             let numbers = numbers.typed::<i64>().unwrap();
-            return want.iter().position(|want| want.indices == numbers.as_slice()).expect("a batch that there is");
+            return want.iter().position(|want| want.indices == numbers.as_slice()).expect("a batch of this pass");
         }
         batch.task()
     }
@@ -207,7 +208,7 @@ pub(crate) fn round(mut dice: Dice) {
     }
 }
 
-/// Passes of all sorts, one after the other.
+/// Makes passes in sequence: some are whole, some are left, some are stopped.
 fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
     let (late, held) = channel();
     let stopped = AtomicBool::new(false);
@@ -231,7 +232,7 @@ fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
             };
             let leave = dice.once_in(3).then(|| dice.below(want.len() + 1));
             let rest = take(pass, plan, (epoch as u32, want), leave, &late, &stopped, &mut dice);
-            // What is left of a pass is dropped, or not even that.
+            // The rest of a pass is dropped, or leaked.
             if dice.once_in(2) {
                 drop(rest)
             } else {
@@ -247,7 +248,7 @@ fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
     });
 }
 
-/// Takes what a pass gives, or so many batches of it. Gives the pass back.
+/// Takes the batches of a pass, up to `leave` of them, and returns the pass.
 fn take<'l, S>(
     mut pass: Pass<'l, Batch<S>>,
     plan: &Plan,
@@ -270,25 +271,28 @@ fn take<'l, S>(
                 task
             }
             Some(Err(Error::Sample { index, task, .. } | Error::Panic { index, task, .. })) => {
-                assert!(want[task].indices.contains(&(index as i64)) && plan.is_bad(index as i64), "{index} of {task}");
+                assert!(
+                    want[task].indices.contains(&(index as i64)) && plan.is_bad(index as i64),
+                    "sample {index} of batch {task} should not have failed"
+                );
                 ERRORS.fetch_add(1, Relaxed);
                 task
             }
             Some(Err(Error::Stopped)) if stopped.load(SeqCst) => return pass,
             Some(Err(error)) => panic!("{error}"),
             None => {
-                assert!(count == want.len() || stopped.load(SeqCst), "{count} of {}", want.len());
+                assert!(count == want.len() || stopped.load(SeqCst), "{count} of {} batches came", want.len());
                 break;
             }
         };
         assert!(!plan.in_order || task == count, "batch {task} came after {count}");
         assert!(!std::mem::replace(&mut seen[task], true), "batch {task} came twice");
         count += 1;
-        // The oldest is what the loader needs first; and what is older than so many batches has to go.
+        // The loader needs the slot of the oldest batch first. A batch that is older than `hold` batches must be dropped.
         while held.front().is_some_and(|(at, _)| at + plan.hold < count || dice.once_in(3)) {
             let (_, oldest) = held.pop_front().expect("there is one");
             if dice.once_in(2) {
-                let_go(oldest);
+                check_and_drop(oldest);
             } else {
                 late.send(oldest).unwrap();
             }

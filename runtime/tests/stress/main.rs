@@ -1,7 +1,7 @@
-//! Rings and loaders with random delays before each operation of an atomic, more threads than cores, and exact checks.
+//! Rings and loaders with random delays before each atomic operation, more threads than cores, and exact checks.
 //!
-//! `proof/stress` runs it. A round is made of one seed: which loader or ring, what is done to it, and what the delays are
-//! like. The system still does as it likes, so a seed makes a failure likely to come again, but not sure to.
+//! `proof/stress` runs this test. A seed decides a whole round: which loader or ring, what is done with it, and the delays. The
+//! system still schedules the threads, so a seed makes a failure likely to occur again, but not certain.
 #![cfg(delays)]
 
 mod dice;
@@ -19,18 +19,18 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use dice::Dice;
 use slotline_core::sync::delays;
 
-/// A figure of the environment.
+/// Returns a number from an environment variable.
 fn variable(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().expect("a number"))
 }
 
 #[test]
-fn nothing_is_lost_doubled_mixed_up_or_stuck_whatever_the_delays() {
+fn rings_and_loaders_are_exact_under_random_delays() {
     let seconds = Duration::from_secs(variable("SLOTLINE_STRESS_SECONDS").unwrap_or(5));
     let clock = || UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
     let first = variable("SLOTLINE_STRESS_SEED").unwrap_or_else(clock);
     println!("the first seed is {first}");
-    loaders::keep_quiet();
+    loaders::silence_planned_panics();
     let (begun, mut rounds) = (Instant::now(), [0; 3]);
     for seed in (0..).map(|round| first.wrapping_add(round)) {
         let mut dice = Dice::new(seed);
@@ -39,7 +39,7 @@ fn nothing_is_lost_doubled_mixed_up_or_stuck_whatever_the_delays() {
         let round = [ordered::round, spsc::round, loaders::round][kind];
         let outcome = watchdog::watched(seed, || catch_unwind(move || round(dice)));
         if outcome.is_err() {
-            panic!("a round failed: proof/stress 10 {seed} begins with it");
+            panic!("a round failed; proof/stress 10 {seed} begins with it");
         }
         rounds[kind] += 1;
         if begun.elapsed() >= seconds {

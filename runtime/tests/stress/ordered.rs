@@ -1,4 +1,4 @@
-//! The ordered ring: every ticket of a run once, whole, in its order, published or failed.
+//! Stress tests of the ordered ring: every ticket of a run comes once, whole and in order, published or failed.
 
 use std::cell::UnsafeCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ use crate::dice::Dice;
 
 pub(crate) static TICKETS: AtomicU64 = AtomicU64::new(0);
 
-/// How the sides of a ring wait: asleep, after so many looks, or not.
+/// How the sides of a ring wait: they park after some spins, or back off.
 pub(crate) enum Way {
     Park(Park<Sleep>),
     Backoff,
@@ -46,7 +46,7 @@ impl Wait for Way {
     }
 }
 
-/// The system's futex, with plain fences.
+/// The system's futex, with sequentially consistent fences.
 pub(crate) struct Sleep {
     spins: u32,
 }
@@ -56,13 +56,13 @@ impl Futex for Sleep {
         let tv_sec = timeout.as_secs().min(1 << 30) as _;
         let timeout = libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ };
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word outlives the call, and the time is valid.
+        // SAFETY: `word` and `timeout` outlive the call, and the time is valid.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, &raw const timeout) };
     }
 
     fn wake_all(&self, word: &Word) {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: only the word's address is used.
+        // SAFETY: the call only uses the word's address.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
     }
 
@@ -80,7 +80,7 @@ impl Futex for Sleep {
     }
 }
 
-/// A deadline that is not far off.
+/// A deadline in the near future.
 struct Soon(Instant);
 
 impl Deadline for Soon {
@@ -91,14 +91,15 @@ impl Deadline for Soon {
 
 const PARTS: usize = 3;
 
-/// What a ticket's slot holds: words for each part, written by whoever has claimed it.
+/// The contents of a ticket's slot: words for each part, which the claimant of the part writes.
 #[derive(Default)]
 struct Row([UnsafeCell<[u64; 4]>; PARTS]);
 
-// SAFETY: the ring gives each part to one claim at a time, and all of them to the lease. That it does is what is tested.
+// SAFETY: the ring gives each part to one claim at a time, and all parts to the lease only after they are published. The stress
+// tests check that it does.
 unsafe impl Sync for Row {}
 
-/// What is written into a part.
+/// Returns the words to write into a part.
 fn words(run: usize, ticket: usize, part: usize) -> [u64; 4] {
     let word = ((run as u64) << 48 | (ticket as u64) << 16 | part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     [word, !word, word.rotate_left(17), word ^ 0x5555]
@@ -107,33 +108,33 @@ fn words(run: usize, ticket: usize, part: usize) -> [u64; 4] {
 impl Row {
     fn write(&self, parts: Range<usize>, run: usize, ticket: usize) {
         for part in parts {
-            // SAFETY: the caller has claimed it.
+            // SAFETY: the caller holds the claim of this part, so no other thread accesses it.
             unsafe { *self.0[part].get() = words(run, ticket, part) };
         }
     }
 
     fn check(&self, parts: usize, run: usize, ticket: usize) {
         for part in 0..parts {
-            // SAFETY: the caller has leased it.
-            let is = unsafe { *self.0[part].get() };
-            assert_eq!(is, words(run, ticket, part), "part {part} of ticket {ticket} in run {run}");
+            // SAFETY: the caller holds the lease of this ticket, so no thread writes the part.
+            let found = unsafe { *self.0[part].get() };
+            assert_eq!(found, words(run, ticket, part), "part {part} of ticket {ticket} in run {run}");
         }
     }
 }
 
 type Ring = ordered::Ring<Box<[Slot<Row>]>, Way>;
 
-/// What all threads know.
+/// The state that all threads share.
 struct Shared {
     ring: Arc<Ring>,
-    /// Written before a run is opened, and read by its claims.
+    /// The number of the run: written before the run is opened, and read by its claimants.
     run: AtomicUsize,
-    /// Tickets of this run of which a claim was dropped.
+    /// The tickets of this run of which a claim was dropped.
     failed: Mutex<BTreeSet<usize>>,
 }
 
 impl Shared {
-    /// Fills a claim, or gives it up.
+    /// Fills a claim and publishes it, or drops it in one of 60 cases.
     fn fill(&self, claim: Claim<'_, Ring>, dice: &mut Dice) {
         let (run, ticket) = (self.run.load(Relaxed), claim.ticket());
         claim.get().write(claim.parts(), run, ticket);
@@ -146,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// A worker's life.
+    /// The loop of a worker thread.
     fn work(&self, dice: &mut Dice) {
         let worker = Worker::new(self.ring.clone());
         loop {
@@ -154,7 +155,7 @@ impl Shared {
             let error = match dice.below(4) {
                 0 => match worker.claim_many(dice.from(1, 4)) {
                     Ok(claims) => {
-                        // Some are left out, which fails them as those that are dropped.
+                        // The claims are filled in a random order; some are dropped, which fails their tickets.
                         let mut claims: Vec<_> = claims.collect();
                         while !claims.is_empty() {
                             let claim = claims.remove(dice.below(claims.len()));
@@ -188,7 +189,7 @@ impl Shared {
     }
 }
 
-/// A lease, with what it must hold.
+/// A lease, with what its slot must contain.
 struct Taken {
     lease: Lease<Arc<Ring>>,
     run: usize,
@@ -201,13 +202,13 @@ impl Taken {
     }
 }
 
-/// Releases leases a little later than it gets them, and in another order.
+/// Releases leases on another thread, somewhat later than it receives them and in another order.
 fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
     let mut held = Vec::new();
     loop {
         match taken.recv_timeout(Duration::from_micros(200)) {
             Ok(taken) => held.push(taken),
-            // Somebody may be waiting for one of them.
+            // A thread may be waiting for one of their slots.
             Err(RecvTimeoutError::Timeout) => held.drain(..).for_each(Taken::release),
             Err(RecvTimeoutError::Disconnected) => return held.drain(..).for_each(Taken::release),
         }
@@ -218,24 +219,27 @@ fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
     }
 }
 
-/// What happens to a run before it is over by itself, if anything does.
+/// How a run ends.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
+    /// At its limit.
     Limit,
-    /// Sealed by the consumer after so many.
+    /// Sealed by the consumer after this number of tickets.
     Seal(usize),
-    SealBesides,
-    CloseBesides,
+    /// Sealed by another thread.
+    SealByThread,
+    /// Closed by another thread.
+    CloseByThread,
 }
 
-/// Ends a run at some time that has nothing to do with what its threads do.
-fn end_besides(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
+/// Ends a run at a random time, on a thread that takes no part in it.
+fn end_by_thread(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
     for _ in 0..dice.below(60) {
         dice.pause();
     }
     match end {
-        End::SealBesides => ring.seal(),
-        End::CloseBesides => {
+        End::SealByThread => ring.seal(),
+        End::CloseByThread => {
             closed.store(true, SeqCst);
             ring.close();
         }
@@ -243,7 +247,7 @@ fn end_besides(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
     }
 }
 
-/// Closes the ring in the end, and where a check fails: else its workers would go on for ever.
+/// Closes the ring when it is dropped, also if a check panics, since the workers would otherwise never end.
 struct Closing(Arc<Ring>);
 
 impl Drop for Closing {
@@ -252,22 +256,22 @@ impl Drop for Closing {
     }
 }
 
-/// The consumer.
+/// The consumer of a round.
 struct Taker<'a> {
     shared: &'a Shared,
     consumer: ordered::Consumer<Arc<Ring>>,
-    /// Its own hands, if it works while it waits.
+    /// The consumer's own worker, if it works while it waits.
     own: Option<Worker<Arc<Ring>>>,
     in_order: bool,
     held: VecDeque<Taken>,
-    /// After how many tickets, on average, it lets one go.
+    /// After how many tickets, on average, it releases a lease.
     keeps: usize,
     releases: Sender<Taken>,
     dice: Dice,
 }
 
 impl Taker<'_> {
-    /// Asks for the next ticket, in one of the ways that there are.
+    /// Takes the next ticket in one of several ways.
     fn next(&mut self) -> Result<Lease<Arc<Ring>>, NextError> {
         if let Some(own) = &self.own {
             let outcome = self.consumer.try_next();
@@ -291,7 +295,7 @@ impl Taker<'_> {
         }
     }
 
-    /// A run, in which tickets that were seen are so many; `false` if the ring was closed.
+    /// Takes the tickets of a run until its end and returns how many there were, or `None` if the ring was closed.
     fn run(&mut self, run: usize, end: End) -> Option<usize> {
         let (ring, parts) = (&self.shared.ring, self.shared.ring.parts());
         let mut seen = BTreeSet::new();
@@ -305,7 +309,7 @@ impl Taker<'_> {
                 Ok(lease) => {
                     let ticket = lease.ticket();
                     lease.check(parts, run, ticket);
-                    assert!(!failed(ticket), "ticket {ticket} was given up");
+                    assert!(!failed(ticket), "a claim of ticket {ticket} was dropped");
                     let taken = Taken { lease, run, parts };
                     match self.dice.below(3) {
                         0 => taken.release(),
@@ -315,7 +319,7 @@ impl Taker<'_> {
                     ticket
                 }
                 Err(NextError::Failed { ticket }) => {
-                    assert!(failed(ticket), "nobody gave ticket {ticket} up");
+                    assert!(failed(ticket), "no claim of ticket {ticket} was dropped");
                     ticket
                 }
                 Err(NextError::Held) => {
@@ -328,13 +332,13 @@ impl Taker<'_> {
                 Err(NextError::Empty) => continue,
                 Err(NextError::Ended) => {
                     let count = seen.len();
-                    assert!(seen.into_iter().eq(0..count), "each ticket once");
+                    assert!(seen.into_iter().eq(0..count), "each ticket comes once");
                     assert_eq!(ring.claimed(), count);
                     return Some(count);
                 }
                 Err(NextError::Closed) => return None,
             };
-            assert!(!self.in_order || ticket == seen.len(), "{ticket} came after {}", seen.len());
+            assert!(!self.in_order || ticket == seen.len(), "ticket {ticket} came as number {}", seen.len());
             assert!(seen.insert(ticket), "ticket {ticket} came twice");
             TICKETS.fetch_add(1, Relaxed);
             while self.held.len() >= ring.depth() || !self.held.is_empty() && self.dice.once_in(self.keeps) {
@@ -371,35 +375,35 @@ pub(crate) fn round(mut dice: Dice) {
         scope.spawn(move || release_late(&taken, &mut own));
         let consumer = ordered::Consumer::new(ring.clone()).unwrap();
         let own = dice.once_in(2).then(|| Worker::new(ring.clone()));
-        let nobody_works = workers == 0 && own.is_none();
+        let no_worker = workers == 0 && own.is_none();
         let (held, keeps, runs, takes) = (VecDeque::new(), dice.from(2, 20), dice.from(1, 4), dice.fork());
         let mut taker = Taker { shared: &shared, consumer, own, in_order, held, keeps, releases, dice: takes };
         for run in 1..=runs {
             let tickets = dice.below(60);
             let end = match dice.below(6) {
-                _ if nobody_works => End::SealBesides,
+                _ if no_worker => End::SealByThread,
                 0 => End::Seal(dice.below(tickets + 1)),
-                1 => End::SealBesides,
-                2 if run == runs => End::CloseBesides,
+                1 => End::SealByThread,
+                2 if run == runs => End::CloseByThread,
                 _ => End::Limit,
             };
-            // Without a limit somebody has to seal it.
+            // A run without a limit must be sealed.
             let limit = Some(tickets).filter(|_| end == End::Limit || dice.once_in(2));
             shared.run.store(run, Relaxed);
             shared.failed.lock().unwrap().clear();
             taker.consumer.open(limit).unwrap();
-            let besides = {
+            let ending = {
                 let (ring, closed, mut own) = (&ring, &closed, dice.fork());
-                scope.spawn(move || end_besides(ring, end, closed, &mut own))
+                scope.spawn(move || end_by_thread(ring, end, closed, &mut own))
             };
             match taker.run(run, end) {
                 Some(count) => {
                     assert!(limit.is_none_or(|limit| count <= limit));
-                    assert!(end != End::Limit || limit == Some(count), "{count} of {limit:?}");
+                    assert!(end != End::Limit || limit == Some(count), "{count} of {limit:?} tickets");
                 }
                 None => assert!(closed.load(SeqCst)),
             }
-            besides.join().unwrap();
+            ending.join().unwrap();
             if closed.load(SeqCst) {
                 break;
             }

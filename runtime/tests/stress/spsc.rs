@@ -1,4 +1,5 @@
-//! The ring of one producer and one consumer: every item once, in order, up to an end that both sides agree about.
+//! Stress tests of the ring of one producer and one consumer: every item comes once and in order, up to an end on which both sides
+//! agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
@@ -10,7 +11,7 @@ use crate::ordered::Way;
 
 pub(crate) static ITEMS: AtomicU64 = AtomicU64::new(0);
 
-/// What stands for item `i`.
+/// Returns the value of item `i`.
 fn value(i: usize) -> u64 {
     (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -20,11 +21,11 @@ pub(crate) fn round(mut dice: Dice) {
     let (closes, way) = (dice.once_in(4), dice.fork());
     let slots: Box<[Slot<u64>]> = (0..capacity).map(|_| Slot::new(0)).collect();
     let way = || Way::new(way.clone());
-    // The count of items wraps in the middle of the round, or it begins at 0.
+    // The count of items begins at 0, or wraps in the middle of the round.
     let start = if dice.once_in(2) { 0 } else { usize::MAX - dice.below(200) };
     let ring = Ring::starting_at(slots, way(), way(), start);
     let (mut producer, mut consumer) = (ring.producer().unwrap(), ring.consumer().unwrap());
-    let (sent, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (sent, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut own = dice.fork();
         let sent = &sent;
@@ -32,7 +33,7 @@ pub(crate) fn round(mut dice: Dice) {
             let mut i = 0;
             while i < items {
                 let outcome = match own.below(4) {
-                    // Said before it can be seen.
+                    // Stored before the consumer can see the item.
                     0 => producer.claim().map(|mut claim| {
                         *claim = value(i);
                         sent.store(i + 1, SeqCst);
@@ -42,7 +43,7 @@ pub(crate) fn round(mut dice: Dice) {
                     1 => match producer.try_claim() {
                         Ok(mut claim) => {
                             *claim = value(i);
-                            // One that is dropped was none.
+                            // A claim that is dropped sends no item.
                             let publish = own.below(3) > 0;
                             if publish {
                                 sent.store(i + 1, SeqCst);
@@ -73,12 +74,12 @@ pub(crate) fn round(mut dice: Dice) {
             }
         });
         if closes {
-            let (ring, mut own, over) = (&ring, dice.fork(), &over);
+            let (ring, mut own, closed) = (&ring, dice.fork(), &closed);
             scope.spawn(move || {
                 for _ in 0..own.below(40) {
                     own.pause();
                 }
-                over.store(true, SeqCst);
+                closed.store(true, SeqCst);
                 ring.close();
             });
         }
@@ -111,14 +112,14 @@ pub(crate) fn round(mut dice: Dice) {
             match outcome {
                 Ok(more) => i += more,
                 Err(error) => {
-                    assert!(error == NextError::Ended || over.load(SeqCst), "{error}");
+                    assert!(error == NextError::Ended || closed.load(SeqCst), "{error}");
                     break;
                 }
             }
             dice.pause();
         }
         assert!(i <= sent.load(SeqCst));
-        assert!(i == items || over.load(SeqCst), "{i} of {items} came");
+        assert!(i == items || closed.load(SeqCst), "{i} of {items} items came");
         ITEMS.fetch_add(i as u64, Relaxed);
     });
 }

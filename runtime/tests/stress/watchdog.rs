@@ -1,4 +1,4 @@
-//! Turns a round that hangs into a failure that says where everybody is.
+//! Turns a round that hangs into a failure that shows where each thread is.
 
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -6,29 +6,29 @@ use std::thread;
 
 use crate::support::LONG;
 
-/// Runs a round.
+/// Runs a round, and aborts the process if it takes longer than [`LONG`].
 pub(crate) fn watched<T>(seed: u64, round: impl FnOnce() -> T) -> T {
-    let (over, watch) = channel::<()>();
+    let (ended, watch) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
             if watch.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("a round hangs: proof/stress 10 {seed} begins with it");
-                tell();
+                eprintln!("a round hangs; proof/stress 10 {seed} begins with it");
+                print_threads();
                 std::process::abort();
             }
         });
         let outcome = round();
-        drop(over);
+        drop(ended);
         outcome
     })
 }
 
-/// Says where all threads are: a debugger knows it best, and the system a little.
-fn tell() {
+/// Prints where all threads are: their backtraces if gdb is installed, otherwise their current system calls.
+fn print_threads() {
     let id = std::process::id().to_string();
-    let told = Command::new("gdb").args(["-p", &id, "-batch", "-ex", "thread apply all backtrace 12"]).output();
-    match told {
-        Ok(told) if told.status.success() => eprintln!("{}", String::from_utf8_lossy(&told.stdout)),
+    let output = Command::new("gdb").args(["-p", &id, "-batch", "-ex", "thread apply all backtrace 12"]).output();
+    match output {
+        Ok(output) if output.status.success() => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
         _ => {
             for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
                 let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();

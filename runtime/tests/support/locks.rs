@@ -1,25 +1,26 @@
-//! For tests of memory that the system refuses to lock. Each runs its file's test `child` in processes of their own, since it
-//! limits, and counts, what a whole process locks.
+//! Helpers for tests of memory that the system refuses to lock. Each test runs its file's test `child` in separate processes, since
+//! the limit and the count of locked memory apply to a whole process.
 
 use std::process::Command;
 
-/// Set in the child process, to how many bytes it may lock.
+/// The environment variable that tells the child process how many bytes it may lock.
 const CHILD: &str = "SLOTLINE_TEST_LOCK_LIMIT";
 
-/// A figure of this process's memory, in bytes.
+/// Returns a figure of this process's memory from `/proc/self/status`, in bytes.
 pub(crate) fn status(name: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
 }
 
-/// In a child process, limits it, and gives up the privilege to lock more than the limit, which it returns.
+/// In a child process, sets its limit of locked memory, gives up the privilege to exceed it, and returns it. Returns `None`
+/// elsewhere.
 pub(crate) fn limit_locks() -> Option<u64> {
     let bytes = std::env::var(CHILD).ok().and_then(|limit| limit.parse().ok())?;
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: the call reads the struct it is given.
+    // SAFETY: the call only reads `limit`, which outlives it.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
-    // SAFETY: changes nothing but this process's user.
+    // SAFETY: these calls only read and change this process's user.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!(libc::setuid(65_534), 0);
@@ -28,14 +29,14 @@ pub(crate) fn limit_locks() -> Option<u64> {
     Some(bytes)
 }
 
-/// What a child says at its end.
+/// Returns the line that a child prints at its end.
 pub(crate) fn is_done(limit: u64) -> String {
     format!("child of limit {limit} is done")
 }
 
 /// Runs the test `child` with each of these limits that this process may set.
 pub(crate) fn run_children(limits: [u64; 3]) {
-    // SAFETY: the call fills the struct it is given.
+    // SAFETY: `getrlimit` only writes to `limit`, which outlives the call.
     let (hard, privileged) = unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);

@@ -1,5 +1,5 @@
-//! What the tests of the loader share: a dataset that knows what it should give, the plain loop that a loader must
-//! agree with, and a latch to hold up a worker.
+//! Shared by the tests of the loader: a dataset with known samples, the plain loop whose batches a loader must equal, and a latch
+//! that blocks a worker.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use std::fmt::Write;
@@ -16,23 +16,23 @@ use slotline::rng::{Generator, SampleRng};
 use slotline::sample::Sample;
 use slotline::{Loader, WaitStrategy, WorkerInfo};
 
-/// Long enough for any machine: what takes longer hangs.
+/// A time limit that suits any machine: an operation that takes longer is taken to hang.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// A sample: its index, bytes made from it, and the first of its random numbers.
+/// A sample: its index, bytes derived from the index, and the first of its random numbers.
 pub(crate) type Item = (i64, [[u8; 3]; 2], u64);
 
-/// The bytes of a sample.
+/// Returns the bytes of the sample at `index`.
 pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
     let byte = |i: usize| (index.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8;
     [[byte(0), byte(1), byte(2)], [byte(3), byte(4), byte(5)]]
 }
 
-/// What computes a sample from its index.
+/// Computes a sample from its index.
 pub(crate) type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
 
-/// As [`slotline::dataset::from_fn`], but of one type for each type of samples, so that the loaders of all tests with such samples are
-/// compiled once.
+/// Like [`slotline::dataset::from_fn`], but with one type for all datasets whose samples have the same type, so that the loader
+/// over them is compiled once.
 pub(crate) fn from_fn<S: Sample + 'static>(
     len: usize,
     get: impl Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
@@ -47,7 +47,7 @@ fn erased<S: Sample + 'static>(
     slotline::dataset::from_fn(len, move |index, cx| get(index, cx))
 }
 
-/// `len` samples; `work` is called before each.
+/// Returns a dataset of `len` samples, which calls `work` before each.
 pub(crate) fn items(
     len: usize,
     work: impl Fn(usize, &mut Context) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -58,11 +58,12 @@ pub(crate) fn items(
     })
 }
 
-/// A dataset whose samples are `S`, as far as the compiler must know.
+/// A dataset whose samples are `S`, as a bound that the compiler can resolve.
 pub(crate) trait DatasetOf<'a, S>: Dataset<Sample<'a> = S> {}
 impl<'a, S, D: Dataset<Sample<'a> = S>> DatasetOf<'a, S> for D {}
 
-/// The samples of a dataset one after the other, shared out among the workers, with cursors that save themselves.
+/// An iterable dataset that yields the samples of a dataset in sequence and divides them among the workers. Its cursors can be
+/// saved and resumed.
 pub(crate) struct OneByOne<D>(pub(crate) D);
 
 impl<D: Dataset> IterableDataset for OneByOne<D> {
@@ -91,7 +92,7 @@ impl<D: Dataset> IterableDataset for OneByOne<D> {
     }
 }
 
-/// Takes an unpredictable time for some samples, so that workers finish out of order.
+/// Waits for an unpredictable time for some samples, so that workers finish out of order.
 pub(crate) fn dawdle(index: usize, cx: &Context) {
     let seed = index as u64 ^ (cx.worker().map_or(9, |id| id as u64) << 20) ^ (u64::from(cx.epoch()) << 40);
     match SampleRng::new(seed, 0, 0).next_u32() % 16 {
@@ -102,13 +103,13 @@ pub(crate) fn dawdle(index: usize, cx: &Context) {
     }
 }
 
-/// As [`dawdle`], for the work of [`items`].
+/// [`dawdle`] in the form that [`items`] expects.
 pub(crate) fn dawdling(index: usize, cx: &mut Context) -> Result<(), BoxError> {
     dawdle(index, cx);
     Ok(())
 }
 
-/// What decides the batches.
+/// The options that decide which batches there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) len: usize,
@@ -118,7 +119,7 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
 }
 
-/// What must not decide them.
+/// The options that must not change the batches.
 #[derive(Clone, Debug)]
 pub(crate) struct How {
     pub(crate) workers: usize,
@@ -138,7 +139,7 @@ impl Default for How {
 }
 
 impl How {
-    /// The builder with these options.
+    /// Sets these options on a builder.
     pub(crate) fn set<D: Dataset, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
         let builder = prefetch(builder, self.workers, self.prefetch).hold(self.hold);
         let builder = builder.wait_strategy(self.wait).help(self.help).affinity(self.affinity.clone());
@@ -149,20 +150,20 @@ impl How {
     }
 }
 
-/// Sets the prefetch factor; without workers it would be an error.
+/// Sets the number of workers, and the prefetch factor if there are any (without workers it would be an error).
 pub(crate) fn prefetch<D, C>(builder: Builder<D, C>, workers: usize, factor: usize) -> Builder<D, C> {
     let builder = builder.num_workers(workers);
     if workers > 0 { builder.prefetch_factor(factor) } else { builder }
 }
 
 impl Run {
-    /// A builder with these options over `dataset`.
+    /// Returns a builder with these options over `dataset`.
     pub(crate) fn over<D: Dataset>(&self, dataset: D) -> Builder<D> {
         let builder = Loader::builder(dataset).batch_size(self.batch_size).drop_last(self.drop_last);
         builder.shuffle(self.shuffle).seed(self.seed)
     }
 
-    /// The batches of so many passes, by a plain loop: torch's way of drawing, one thread, nothing ahead of time.
+    /// Returns the batches of `epochs` passes as a plain loop makes them: in torch's order, on one thread, without prefetching.
     pub(crate) fn expected(&self, epochs: u32) -> Vec<Vec<Got>> {
         let mut generator = Generator::from_seed(self.seed);
         let mut pass = |epoch| {
@@ -170,7 +171,7 @@ impl Run {
             let mut order: Vec<u64> = (0..self.len as u64).collect();
             if self.shuffle {
                 generator.randperm_into(self.len, &mut order).unwrap();
-                // The permutation of which a whole pass uses nothing (see RandomSampler).
+                // torch draws one more permutation, which a whole pass does not use (see RandomSampler).
                 generator.randperm_into(self.len, &mut Vec::<u64>::new()).unwrap();
             }
             let mut batches = Vec::new();
@@ -194,7 +195,7 @@ impl Run {
     }
 }
 
-/// All that a batch says.
+/// Everything that a batch reports, to be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) task: usize,
@@ -223,13 +224,13 @@ impl Got {
     }
 }
 
-/// A pass of a loader over [`items`], which must go without an error.
+/// Returns the batches of a pass of a loader over [`items`], which must succeed.
 #[track_caller]
 pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Got> {
     loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect()
 }
 
-/// Closed until it is opened; whoever waits longer than [`LONG`] panics, so that no test hangs.
+/// A latch that blocks threads until it is opened. A thread that waits longer than [`LONG`] panics, so that no test hangs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latch(Arc<(Mutex<State>, Condvar)>);
 
@@ -240,7 +241,7 @@ struct State {
 }
 
 impl Latch {
-    /// Waits until it is open.
+    /// Waits until the latch is open.
     pub(crate) fn wait(&self) {
         let (state, changed) = &*self.0;
         let mut guard = state.lock().unwrap();
@@ -252,58 +253,58 @@ impl Latch {
         assert!(!timeout.timed_out(), "the latch was never opened");
     }
 
-    /// Lets everybody through, from now on.
+    /// Opens the latch for good and releases all threads that wait.
     pub(crate) fn open(&self) {
         self.0.0.lock().unwrap().open = true;
         self.0.1.notify_all();
     }
 
-    /// Waits until so many threads wait here.
+    /// Waits until `threads` threads are blocked by the latch.
     pub(crate) fn until_waiting(&self, threads: usize) {
         let (state, changed) = &*self.0;
         let guard = state.lock().unwrap();
         let (guard, timeout) = changed.wait_timeout_while(guard, LONG, |state| state.waiting < threads).unwrap();
         drop(guard);
-        assert!(!timeout.timed_out(), "too few threads came to the latch");
+        assert!(!timeout.timed_out(), "too few threads wait at the latch");
     }
 }
 
-/// Whether something is gone, as what it owns says when it is dropped.
+/// Reports whether a value was dropped. The value owns a [`DropGuard`], whose drop is the signal.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gone(Arc<AtomicBool>);
+pub(crate) struct Dropped(Arc<AtomicBool>);
 
-/// What says so.
-pub(crate) struct Telltale(Gone);
+/// Marks its [`Dropped`] when it is dropped.
+pub(crate) struct DropGuard(Dropped);
 
-impl Gone {
-    /// To be owned by what is watched.
-    pub(crate) fn telltale(&self) -> Telltale {
-        Telltale(self.clone())
+impl Dropped {
+    /// Returns a guard, to be owned by the value that is observed.
+    pub(crate) fn guard(&self) -> DropGuard {
+        DropGuard(self.clone())
     }
 
-    /// Whether it is.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether the guard was dropped.
+    pub(crate) fn is_dropped(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is.
+    /// Waits until the guard is dropped.
     pub(crate) fn until(&self) {
         let begun = std::time::Instant::now();
-        while !self.is_gone() {
-            assert!(begun.elapsed() < LONG, "the worker never went");
+        while !self.is_dropped() {
+            assert!(begun.elapsed() < LONG, "the guard was never dropped");
             std::thread::yield_now();
         }
     }
 }
 
-impl Telltale {
-    /// Whether it has said so already.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.0.is_gone()
+impl DropGuard {
+    /// Whether a guard of the same [`Dropped`] was dropped already.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.0.is_dropped()
     }
 }
 
-impl Drop for Telltale {
+impl Drop for DropGuard {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::SeqCst);
     }

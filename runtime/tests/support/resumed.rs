@@ -1,4 +1,4 @@
-//! Loaders of every kind, which are stopped and gone on with.
+//! Loaders of every kind that are interrupted and resumed.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use proptest::collection::vec;
@@ -15,7 +15,7 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::support::{dawdle, pixels, prefetch};
 
-/// Some samples that know what they are, and some that fail.
+/// A dataset with known samples, some of which fail.
 #[derive(Clone)]
 pub(crate) struct Items {
     pub(crate) len: usize,
@@ -41,14 +41,14 @@ impl Dataset for Items {
     }
 }
 
-/// What comes of a pass: a batch with all that is in it, or the failure in its place.
+/// What a pass delivers: a batch with its contents, or the failure of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Came {
+pub(crate) enum Outcome {
     Batch { epoch: u32, task: usize, indices: Vec<i64>, bytes: Vec<u8>, words: Vec<u64> },
     Failed { epoch: u32, task: usize, index: usize, position: usize, bad: usize },
 }
 
-impl Came {
+impl Outcome {
     pub(crate) fn new<S>(epoch: u32, got: Result<Batch<S>, Error>) -> Self {
         let batch = match got {
             Ok(batch) => batch,
@@ -80,7 +80,7 @@ impl Came {
         }
     }
 
-    /// What order it has, where batches come as they are finished.
+    /// The key to sort outcomes by where batches are delivered out of order.
     pub(crate) fn key(&self) -> (u32, usize) {
         match *self {
             Self::Batch { epoch, task, .. } | Self::Failed { epoch, task, .. } => (epoch, task),
@@ -88,7 +88,7 @@ impl Came {
     }
 }
 
-/// A sampler that saves nothing, and draws anew in each pass.
+/// A sampler that saves no state, and draws a new order in each pass.
 pub(crate) struct Forgetful(pub(crate) usize, pub(crate) SharedGenerator);
 
 impl Sampler for Forgetful {
@@ -105,11 +105,11 @@ impl Sampler for Forgetful {
     }
 }
 
-/// What saves nothing of itself.
+/// The sources of an order that save no state.
 pub(crate) const FORGETFUL: [From; 5] =
     [From::Forgetful, From::ForgetfulShared, From::Iterator, From::IteratorShared, From::Lists];
 
-/// Where the order comes from; what is shared are the loader's own random numbers.
+/// The source of the order. The `Shared` ones draw from the loader's own generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Sequential,
@@ -149,7 +149,7 @@ pub(crate) const ALL: [From; 16] = [
     From::Lists,
 ];
 
-/// What decides the batches.
+/// The options that decide which batches there are.
 #[derive(Clone, Debug)]
 pub(crate) struct What {
     pub(crate) len: usize,
@@ -160,7 +160,7 @@ pub(crate) struct What {
     pub(crate) epochs: u32,
 }
 
-/// What must not.
+/// The options that must not change the batches.
 #[derive(Clone, Debug)]
 pub(crate) struct How {
     pub(crate) workers: usize,
@@ -171,7 +171,7 @@ pub(crate) struct How {
     pub(crate) dealt: bool,
 }
 
-/// When a loader stops: after so many batches, or at the end of the pass in which they are.
+/// When a loader is interrupted: after this number of batches or, if the flag is set, at the end of their pass.
 pub(crate) type Cut = (usize, bool);
 
 pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
@@ -182,9 +182,9 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     let n = what.len;
     let builder = prefetch(builder, how.workers, how.prefetch);
     let builder = builder.hold(how.hold).in_order(how.in_order).persistent_workers(what.persistent && how.workers > 0);
-    let ours = SharedGenerator::from(Generator::from_seed(5));
+    let shared = SharedGenerator::from(Generator::from_seed(5));
     let own = || Generator::from_seed(9);
-    let builder = builder.generator(ours.clone());
+    let builder = builder.generator(shared.clone());
     let sized = |builder: Builder<D>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
     let random = || RandomSampler::new(n).unwrap();
     let size = what.batch_size.unwrap_or(1);
@@ -193,7 +193,7 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         From::Shuffle => sized(builder).shuffle(true),
         From::SequentialSampler => sized(builder).sampler(SequentialSampler::new(n)),
         From::Random => sized(builder).sampler(random().generator(own()).num_samples(n + 3).unwrap()),
-        From::Shared => sized(builder).sampler(Box::new(random().generator(ours)) as Box<dyn Sampler>),
+        From::Shared => sized(builder).sampler(Box::new(random().generator(shared)) as Box<dyn Sampler>),
         From::Draws => sized(builder).sampler(random().generator(own()).replacement(true)),
         From::Subset => sized(builder).sampler(SubsetRandomSampler::new((0..n).step_by(2)).generator(own())),
         From::Weighted => {
@@ -206,7 +206,7 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
             builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
         }
         From::Forgetful => sized(builder).sampler(Forgetful(n, own().into())),
-        From::ForgetfulShared => sized(builder).sampler(Forgetful(n, ours)),
+        From::ForgetfulShared => sized(builder).sampler(Forgetful(n, shared)),
         From::Iterator => {
             let mut passes = 0;
             sized(builder).sampler_iter(move || {
@@ -216,7 +216,7 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         }
         From::IteratorShared => sized(builder).sampler_iter(move || {
             let mut indices = Vec::<u64>::new();
-            ours.lock().randperm_into(n, &mut indices).unwrap();
+            shared.lock().randperm_into(n, &mut indices).unwrap();
             indices.into_iter().map(|index| index as usize)
         }),
         From::Lists => {
@@ -235,23 +235,23 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     builder.round_robin(how.dealt && !feed).build().unwrap()
 }
 
-/// Runs a loader to its end, or to the cut; then its state is given, too.
+/// Runs a loader to its end or to the cut, where it returns the loader's state.
 pub(crate) fn run<S>(
     loader: &mut Loader<Batch<S>>,
     what: &What,
     (mut left, at_end): Cut,
-    came: &mut Vec<Came>,
+    outcomes: &mut Vec<Outcome>,
 ) -> Option<State> {
     let mut state = (left == 0 && !at_end && loader.next_epoch() >= what.epochs).then(|| loader.state());
     while state.is_none() && loader.next_epoch() < what.epochs {
         let epoch = loader.next_epoch();
         let mut pass = loader.epoch().unwrap();
-        // Nothing was delivered yet, or nothing since it went on.
+        // Nothing was delivered yet, or nothing since the loader was resumed.
         state = (left == 0 && !at_end).then(|| pass.state());
         while state.is_none()
             && let Some(got) = pass.next()
         {
-            came.push(Came::new(epoch, got));
+            outcomes.push(Outcome::new(epoch, got));
             left = left.saturating_sub(1);
             if left == 0 && !at_end {
                 state = Some(pass.state());
@@ -260,7 +260,7 @@ pub(crate) fn run<S>(
         }
         drop(pass);
         match &state {
-            Some(state) => assert_eq!(*state, loader.state(), "a pass that is dropped stays where it was"),
+            Some(state) => assert_eq!(*state, loader.state(), "dropping a pass does not change the state"),
             None if left == 0 => state = Some(loader.state()),
             None => {}
         }
@@ -270,33 +270,33 @@ pub(crate) fn run<S>(
 
 pub(crate) const WHOLE: Cut = (usize::MAX, true);
 
-/// All passes of one loader.
-pub(crate) fn uninterrupted(what: &What) -> Vec<Came> {
+/// Returns the outcomes of all passes of one loader.
+pub(crate) fn uninterrupted(what: &What) -> Vec<Outcome> {
     uninterrupted_by(what, build)
 }
 
-/// As [`uninterrupted`], of loaders made so.
-pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Came> {
+/// As [`uninterrupted`], with loaders that `build` makes.
+pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Outcome> {
     let workers = usize::from(what.persistent);
     let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
-    let mut came = Vec::new();
-    assert_eq!(run(&mut build(what, &how), what, WHOLE, &mut came), None);
-    came
+    let mut outcomes = Vec::new();
+    assert_eq!(run(&mut build(what, &how), what, WHOLE, &mut outcomes), None);
+    outcomes
 }
 
-/// The passes of one loader after the other, each from where the one before was cut.
-pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<Came> {
+/// Returns the outcomes of several loaders in sequence, each of which resumes where the previous one was cut.
+pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<Outcome> {
     interrupted_by(what, parts, last, build)
 }
 
-/// As [`interrupted`], of loaders made so.
+/// As [`interrupted`], with loaders that `build` makes.
 pub(crate) fn interrupted_by<S>(
     what: &What,
     parts: &[(How, Cut)],
     last: &How,
     build: impl Fn(&What, &How) -> Loader<Batch<S>>,
-) -> Vec<Came> {
-    let (mut came, mut state) = (Vec::new(), None::<State>);
+) -> Vec<Outcome> {
+    let (mut outcomes, mut state) = (Vec::new(), None::<State>);
     for (i, (how, cut)) in parts.iter().map(|(how, cut)| (how, *cut)).chain([(last, WHOLE)]).enumerate() {
         let mut how = how.clone();
         if i == 0 && what.persistent {
@@ -309,25 +309,25 @@ pub(crate) fn interrupted_by<S>(
             let read: State = serde_json::from_str(&json).unwrap();
             assert_eq!(read, *state);
             loader.load_state(&read).unwrap();
-            assert_eq!(loader.state(), *state, "nothing was delivered yet");
+            assert_eq!(loader.state(), *state, "a resumed loader has the state that it was given");
         }
-        state = run(&mut loader, what, cut, &mut came);
+        state = run(&mut loader, what, cut, &mut outcomes);
         if state.is_none() {
             break;
         }
     }
-    came
+    outcomes
 }
 
-/// A loader of `from` in the middle of its second pass, as a state says it.
+/// Returns the state of a loader over `from` in the middle of its second pass, and the loader's options.
 pub(crate) fn state_of(from: From) -> (What, State) {
     let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
     let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
-    let mut came = Vec::new();
+    let mut outcomes = Vec::new();
     let mut loader = build(&what, &how);
-    let first = run(&mut loader, &What { epochs: 1, ..what.clone() }, WHOLE, &mut came);
+    let first = run(&mut loader, &What { epochs: 1, ..what.clone() }, WHOLE, &mut outcomes);
     assert_eq!(first, None);
-    let state = run(&mut loader, &what, (2, false), &mut came).unwrap();
+    let state = run(&mut loader, &what, (2, false), &mut outcomes).unwrap();
     assert_eq!((state.epoch(), state.batches()), (1, 2));
     (what, state)
 }

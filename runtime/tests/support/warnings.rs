@@ -1,4 +1,4 @@
-//! What is warned of through `tracing`, for the tests that look.
+//! A `tracing` subscriber that records warnings, for tests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-/// The warnings of the threads that it is set for: the message of each, and its other fields as `name=value `.
+/// Records the warnings of the threads that it is the subscriber of: the message, then the other fields as `name=value `.
 #[derive(Clone, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>, Option<Arc<dyn Fn() + Send + Sync>>);
 
 #[allow(dead_code)] // Each test binary uses some of it.
 impl Warnings {
-    /// Warnings of which `hear` is told, in the thread that they are of.
-    pub(crate) fn heard_by(hear: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::default(), Some(Arc::new(hear)))
+    /// Returns a subscriber that also calls `callback` at each warning, on the thread that emits it.
+    pub(crate) fn with_callback(callback: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::default(), Some(Arc::new(callback)))
     }
 
-    /// Those so far, which are then forgotten.
+    /// Removes and returns the warnings recorded so far.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -44,8 +44,8 @@ impl tracing::Subscriber for Warnings {
         let mut words = Words::default();
         event.record(&mut words);
         self.0.lock().unwrap().push(words.0);
-        if let Some(hear) = &self.1 {
-            hear();
+        if let Some(callback) = &self.1 {
+            callback();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Options that do not go together, or that are too much.
+//! Options that exclude each other, or that are too large.
 
 use slotline::dataset::iter_fn;
 use slotline::loader::{BuildError, Builder};
@@ -11,7 +11,7 @@ use crate::{Dataset, Loader, nothing, numbers, stream};
 #[derive(Clone, Copy, Debug)]
 struct Given {
     iterable: bool,
-    /// Of a dataset by index: whether it has no samples.
+    /// Whether a map-style dataset has no samples.
     empty: bool,
     workers: bool,
     prefetch_factor: Option<usize>,
@@ -24,19 +24,19 @@ struct Given {
     timeout: bool,
 }
 
-/// What is wrong.
+/// What is wrong with the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Two options that exclude each other.
+    /// Two options exclude each other.
     Clash(&'static str, &'static str),
-    /// An option that is 0.
+    /// An option is 0.
     Zero(&'static str),
-    /// A shuffle of nothing.
+    /// An empty dataset cannot be shuffled.
     Empty,
 }
 
 impl Given {
-    /// Everything that is wrong, in the order in which torch checks it.
+    /// Returns all faults, in the order in which torch checks them.
     fn faults(&self) -> impl Iterator<Item = Fault> {
         use Fault::{Clash, Empty, Zero};
         let (workers, iterable, batch_sampler) = (self.workers, self.iterable, self.batch_sampler);
@@ -55,7 +55,7 @@ impl Given {
             (self.batch_size.is_none() && self.drop_last, Clash("batch_size = None", "drop_last")),
             (self.empty && self.shuffle, Empty),
             (self.batch_size == Some(0), Zero("batch_size")),
-            // torch says this when the first pass begins.
+            // torch checks this when the first pass begins.
             (!workers && self.timeout, Clash("timeout", "num_workers = 0")),
         ];
         checks.into_iter().filter_map(|(wrong, fault)| wrong.then_some(fault))
@@ -80,7 +80,7 @@ impl Given {
             .timeout(if self.timeout { Duration::from_secs(60) } else { Duration::ZERO })
     }
 
-    /// How each way of building a loader turns out.
+    /// Builds a loader in each way, and returns the outcomes.
     fn build(&self) -> Vec<Result<(), BuildError>> {
         if self.iterable {
             return vec![self.set(Loader::iterable(stream(6, nothing))).build().map(drop)];
@@ -90,8 +90,8 @@ impl Given {
     }
 }
 
-/// What the builder said is wrong.
-fn said(error: &BuildError) -> Fault {
+/// Returns the fault that the builder reported.
+fn reported(error: &BuildError) -> Fault {
     match *error {
         BuildError::Clash { first, second, .. } => {
             let text = error.to_string();
@@ -104,7 +104,7 @@ fn said(error: &BuildError) -> Fault {
     }
 }
 
-/// All combinations of options.
+/// Returns all combinations of options.
 fn combinations() -> Vec<Given> {
     let mut all = Vec::new();
     for bits in 0..1 << 9 {
@@ -124,7 +124,7 @@ fn combinations() -> Vec<Given> {
                     drop_last: bit(7),
                     timeout: bit(8),
                 };
-                // Whether a dataset has no samples does not matter if it is not by index.
+                // `empty` has no meaning for an iterable dataset.
                 if !(bit(0) && bit(1)) {
                     all.push(given);
                 }
@@ -135,24 +135,24 @@ fn combinations() -> Vec<Given> {
 }
 
 #[test]
-fn of_all_invalid_combinations_of_options_the_first_in_torchs_order_is_named_with_both_options() {
+fn the_first_invalid_option_in_torchs_order_is_named() {
     let (mut wrong, mut several) = (0, 0);
     for given in combinations() {
         let faults: Vec<Fault> = given.faults().collect();
         for outcome in given.build() {
-            assert_eq!(outcome.as_ref().err().map(said), faults.first().copied(), "{given:?}");
+            assert_eq!(outcome.as_ref().err().map(reported), faults.first().copied(), "{given:?}");
         }
         wrong += usize::from(!faults.is_empty());
         several += usize::from(faults.len() > 1);
     }
-    assert!(wrong > several && several > 1000, "{wrong} and {several}");
+    assert!(wrong > several && several > 1000, "{wrong} wrong, {several} with several faults");
 }
 
 #[test]
-fn an_iterator_as_sampler_or_batch_sampler_excludes_what_a_sampler_excludes() {
+fn sampler_iterators_exclude_the_same_options_as_samplers() {
     let ten = || Loader::builder(numbers(10, nothing));
     let error = ten().sampler_iter(|| 0..10).shuffle(true).build().unwrap_err();
-    assert_eq!(said(&error), Fault::Clash("sampler", "shuffle"));
+    assert_eq!(reported(&error), Fault::Clash("sampler", "shuffle"));
     let lists = || ten().batch_sampler_iter(2, || [[0, 1]]);
     for (builder, second) in [
         (lists().batch_size(2), "batch_size"),
@@ -161,16 +161,16 @@ fn an_iterator_as_sampler_or_batch_sampler_excludes_what_a_sampler_excludes() {
         (lists().sampler_iter(|| 0..10), "sampler"),
         (lists().drop_last(true), "drop_last"),
     ] {
-        assert_eq!(said(&builder.build().unwrap_err()), Fault::Clash("batch_sampler", second));
+        assert_eq!(reported(&builder.build().unwrap_err()), Fault::Clash("batch_sampler", second));
     }
     let error = ten().batch_sampler_iter(0, || [[0; 0]]).build().unwrap_err();
-    assert_eq!(said(&error), Fault::Zero("max_batch_size"));
+    assert_eq!(reported(&error), Fault::Zero("max_batch_size"));
     let error = Loader::iterable(stream(9, nothing)).sampler_iter(|| 0..9).build().unwrap_err();
-    assert_eq!(said(&error), Fault::Clash("an iterable dataset", "sampler"));
+    assert_eq!(reported(&error), Fault::Clash("an iterable dataset", "sampler"));
 }
 
 #[test]
-fn options_that_need_a_ring_for_all_do_not_go_with_a_ring_for_each_worker() {
+fn options_of_a_shared_ring_exclude_a_ring_per_worker() {
     let dealt = || Loader::builder(numbers(10, nothing)).num_workers(1);
     for (builder, second) in [
         (dealt().part_size(2), "part_size"),
@@ -178,20 +178,20 @@ fn options_that_need_a_ring_for_all_do_not_go_with_a_ring_for_each_worker() {
         (dealt().sampler_iter(|| 0..10), "an iterator as sampler"),
         (dealt().batch_sampler_iter(1, || [[0]]), "an iterator as sampler"),
     ] {
-        assert_eq!(said(&builder.round_robin(true).build().unwrap_err()), Fault::Clash("round_robin", second));
+        assert_eq!(reported(&builder.round_robin(true).build().unwrap_err()), Fault::Clash("round_robin", second));
     }
     let iterable = || Loader::iterable(stream(10, nothing)).num_workers(1);
     for (builder, second) in [(iterable().part_size(2), "part_size"), (iterable().help(true), "help")] {
-        assert_eq!(said(&builder.build().unwrap_err()), Fault::Clash("an iterable dataset", second));
+        assert_eq!(reported(&builder.build().unwrap_err()), Fault::Clash("an iterable dataset", second));
     }
-    // Without workers the calling thread has to help.
+    // Without workers the calling thread reads all samples, so `help(true)` is no conflict.
     assert_eq!(iterable().num_workers(0).help(true).build().unwrap().epoch().unwrap().count(), 10);
-    assert_eq!(said(&iterable().hold(0).build().unwrap_err()), Fault::Zero("hold"));
-    assert_eq!(said(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
+    assert_eq!(reported(&iterable().hold(0).build().unwrap_err()), Fault::Zero("hold"));
+    assert_eq!(reported(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
 }
 
 #[test]
-fn loaders_with_a_ring_for_each_worker_refuse_absurd_numbers() {
+fn absurd_numbers_are_refused_with_a_ring_per_worker() {
     fn check<D: Dataset>(dataset: impl Fn() -> D) {
         let workers = |workers| Loader::builder(dataset()).num_workers(workers);
         for (builder, name) in [
@@ -220,7 +220,7 @@ fn loaders_with_a_ring_for_each_worker_refuse_absurd_numbers() {
 }
 
 #[test]
-fn an_iterable_dataset_whose_first_sample_nobody_can_read_is_an_error_that_says_why() {
+fn build_reports_why_the_first_sample_cannot_be_read() {
     for workers in [0, 2] {
         for (fault, message) in [(0, "no start"), (1, "no sample"), (2, "panicked: no way")] {
             let dataset = iter_fn(move |_| match fault {

@@ -1,4 +1,4 @@
-//! Passes and loaders that are left before their end, in every way.
+//! Passes and loaders that are left before their end, in all ways.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use slotline::{Error, Loader};
 use crate::{Held, KINDS, Kind, Options, Passes, nothing, numbers, stream};
 
 #[test]
-fn a_pass_left_at_any_batch_has_no_bearing_on_the_next() {
+fn a_pass_left_at_any_batch_does_not_affect_the_next() {
     for kind in KINDS {
         for (workers, prefetch) in [(0, 0), (1, 1), (1, 3), (3, 2)] {
             for persistent in [false, true] {
@@ -21,7 +21,7 @@ fn a_pass_left_at_any_batch_has_no_bearing_on_the_next() {
                     let left: Vec<_> = loader.pass().unwrap().take(seen).map(Result::unwrap).collect();
                     assert_eq!(left, expected[..seen]);
                 }
-                // Forgotten, it does not even say that it is left.
+                // A leaked pass does not notify the loader that it was left.
                 let mut forgotten = loader.pass().unwrap();
                 assert_eq!(forgotten.next().unwrap().unwrap(), expected[0]);
                 std::mem::forget(forgotten);
@@ -32,7 +32,7 @@ fn a_pass_left_at_any_batch_has_no_bearing_on_the_next() {
 }
 
 #[test]
-fn a_pass_left_among_errors_leaves_none_behind_for_the_next() {
+fn errors_of_a_pass_that_was_left_do_not_reach_the_next() {
     for kind in KINDS {
         for workers in [0, 1, 3] {
             for persistent in [false, true] {
@@ -50,7 +50,7 @@ fn a_pass_left_among_errors_leaves_none_behind_for_the_next() {
                         let failed = matches!(outcome, Err(Error::Sample { .. } | Error::Panic { .. }));
                         assert!(failed || outcome.is_ok(), "{outcome:?}");
                     }
-                    // Those that go on in the pass that is left may fail still.
+                    // Workers that finish batches of the pass that was left can still fail. The next pass waits for them.
                     drop(loader.pass().unwrap());
                     bad.store(false, Ordering::SeqCst);
                     assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {options:?}");
@@ -61,7 +61,7 @@ fn a_pass_left_among_errors_leaves_none_behind_for_the_next() {
 }
 
 #[test]
-fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
+fn collated_batches_are_dropped_with_the_pass() {
     for workers in [0, 2] {
         for kind in [Kind::Dealt, Kind::Iterable] {
             let alive = Arc::new(());
@@ -71,7 +71,7 @@ fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
                     let builder = $builder.batch_size(3).num_workers(workers);
                     let builder = builder.collate(move |samples| Ok((token.clone(), samples.len())));
                     let mut loader = builder.build().unwrap();
-                    // The test's, and the function's.
+                    // One is owned by the test, one by the collate function.
                     assert_eq!(Arc::strong_count(&alive), 2);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), if workers == 2 { 8 } else { 7 });
                     assert_eq!(Arc::strong_count(&alive), 2);
@@ -90,14 +90,14 @@ fn what_a_collate_function_made_for_a_pass_that_is_left_is_dropped_with_it() {
 }
 
 #[test]
-fn with_a_ring_for_each_worker_it_matters_how_many_batches_are_held_and_not_which() {
+fn a_ring_per_worker_limits_only_how_many_batches_are_held() {
     for kind in [Kind::Dealt, Kind::Iterable] {
         for (workers, in_order) in [(0, true), (2, true), (2, false)] {
             let options = Options { len: 60, workers, hold: 2, in_order, ..Options::default() };
             let mut loader = options.build(kind, nothing);
             let mut expected = options.expected(kind);
             for _ in 0..2 {
-                // The first and the last one that came are held all along.
+                // The first and the latest batch are held throughout.
                 let mut pass = loader.batches().unwrap();
                 let first = pass.next().unwrap().unwrap();
                 let mut last = pass.next().unwrap().unwrap();
@@ -116,7 +116,7 @@ fn with_a_ring_for_each_worker_it_matters_how_many_batches_are_held_and_not_whic
 }
 
 #[test]
-fn with_a_ring_for_each_worker_holding_too_many_batches_is_an_error_with_the_remedy_and_nothing_is_lost() {
+fn with_a_ring_per_worker_holding_too_many_is_an_error() {
     for kind in [Kind::Dealt, Kind::Iterable] {
         for workers in [0, 1, 2] {
             for hold in [1, 3] {
@@ -131,10 +131,10 @@ fn with_a_ring_for_each_worker_holding_too_many_batches_is_an_error_with_the_rem
                         Err(error) => break error,
                     }
                 };
-                assert!(matches!(error, Error::Held { hold: said, .. } if said == hold), "{error}");
+                assert!(matches!(error, Error::Held { hold: reported, .. } if reported == hold), "{error}");
                 assert!(error.to_string().contains(&format!("hold({})", hold + 1)), "{error}");
                 assert_eq!(held.len(), hold + 1);
-                // Any will do.
+                // Dropping any of them frees a slot.
                 let mut all: Vec<Vec<i64>> = held.iter().map(|batch| batch.values()).collect();
                 drop(held.remove(hold / 2));
                 let next = pass.next().unwrap().unwrap();
@@ -150,7 +150,7 @@ fn with_a_ring_for_each_worker_holding_too_many_batches_is_an_error_with_the_rem
 }
 
 #[test]
-fn a_loop_that_hands_batches_of_an_iterable_on_can_wait_for_their_release() {
+fn on_held_wait_waits_until_another_thread_drops_a_batch() {
     for workers in [0, 2] {
         let options = Options { len: 60, workers, ..Options::default() };
         let builder = options.set(Loader::iterable(stream(60, nothing)));
@@ -169,23 +169,23 @@ fn a_loop_that_hands_batches_of_an_iterable_on_can_wait_for_their_release() {
 /// How a loop over batches ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
-    /// With the pass.
+    /// The loop runs to the end of the pass.
     Whole,
-    /// By a break.
+    /// The loop breaks.
     Break,
-    /// By a panic in the loop.
+    /// The loop panics.
     Panic,
-    /// By an error of a sample.
+    /// The loop returns at an error of a sample.
     Error,
-    /// By a panic of a sample.
+    /// The loop returns at a panic of a sample.
     WorkerPanic,
-    /// Without telling anybody.
+    /// The loop leaks the pass.
     Forget,
 }
 
 const EXITS: [Exit; 6] = [Exit::Whole, Exit::Break, Exit::Panic, Exit::Error, Exit::WorkerPanic, Exit::Forget];
 
-/// Runs a pass that ends in that way; whatever it gave that is to be kept goes to `kept`.
+/// Runs a pass that ends in the given way, and passes its first batch to `keep`.
 fn leave(loader: &mut dyn Passes, exit: Exit, mut keep: impl FnMut(Box<dyn Held>)) {
     let run = || {
         let mut pass = loader.batches().unwrap();
@@ -214,7 +214,7 @@ fn leave(loader: &mut dyn Passes, exit: Exit, mut keep: impl FnMut(Box<dyn Held>
 }
 
 #[test]
-fn however_a_loop_ends_the_loader_goes_on_and_leaves_nothing_behind() {
+fn a_loader_continues_and_leaks_nothing_however_a_loop_ends() {
     for kind in KINDS {
         for workers in [0, 1, 2] {
             for (pinned, persistent) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -236,7 +236,7 @@ fn however_a_loop_ends_the_loader_goes_on_and_leaves_nothing_behind() {
                         let mut kept = None;
                         leave(&mut *loader, exit, |batch| kept = Some(batch).filter(|_| held));
                         bad.store(false, Ordering::SeqCst);
-                        // A batch that is held has its slot of a shared ring to itself, and the next pass comes to it.
+                        // In a shared ring a held batch keeps its slot, and the next pass would wait for that slot.
                         if !(held && kind == Kind::Shared) {
                             assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {exit:?} {options:?}");
                             leave(&mut *loader, exit, drop);

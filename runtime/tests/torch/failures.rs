@@ -1,4 +1,4 @@
-//! Errors and panics in user code: whose they are, where they come, and what comes after them.
+//! Errors and panics in user code: what they belong to, when they are delivered, and what follows them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,8 @@ impl Failing {
     }
 }
 
-/// Numbers 100 w on, five for each worker w; from when it is armed, those in `bad` cannot start.
+/// Returns a dataset of five numbers for each worker w, starting at 100 w, and a flag. While the flag is set, the workers in `bad`
+/// cannot start.
 fn unstartable(failing: Failing, bad: Vec<usize>) -> (impl for<'a> IterableDataset<Sample<'a> = i64>, Arc<AtomicBool>) {
     let armed = Arc::new(AtomicBool::new(false));
     let arm = armed.clone();
@@ -42,7 +43,7 @@ fn unstartable(failing: Failing, bad: Vec<usize>) -> (impl for<'a> IterableDatas
 }
 
 #[test]
-fn an_error_or_a_panic_in_making_an_iterator_is_that_workers_first_result_and_its_last() {
+fn a_failed_start_is_the_only_result_of_its_worker() {
     for failing in FAILING {
         for persistent in [false, true] {
             for bad in [vec![0], vec![1], vec![0, 2], vec![0, 1, 2]] {
@@ -53,7 +54,7 @@ fn an_error_or_a_panic_in_making_an_iterator_is_that_workers_first_result_and_it
                     armed.store(armed_now, Ordering::SeqCst);
                     let bad = if armed_now { &bad[..] } else { &[] };
                     let mut pass = loader.pass().unwrap();
-                    // The first batch of each in turn, or its error.
+                    // The first batch of each worker in turn, or its error.
                     for worker in 0..3 {
                         let outcome = pass.next().unwrap();
                         if !bad.contains(&worker) {
@@ -77,7 +78,7 @@ fn an_error_or_a_panic_in_making_an_iterator_is_that_workers_first_result_and_it
 }
 
 #[test]
-fn without_workers_an_error_in_making_the_iterator_is_all_there_is() {
+fn without_workers_a_failed_start_is_the_only_result() {
     for failing in FAILING {
         let (dataset, armed) = unstartable(failing, vec![0]);
         let mut loader = Loader::iterable(dataset).batch_size(2).build().unwrap();
@@ -91,7 +92,7 @@ fn without_workers_an_error_in_making_the_iterator_is_all_there_is() {
     }
 }
 
-/// A worker's numbers from 0 to 9, of which these are bad.
+/// Returns a dataset of the numbers 0 to 9 for each worker, which fails at the numbers in `bad`.
 fn with_bad(bad: Vec<i64>, failing: Failing) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
     iter_fn(move |_| {
         let bad = bad.clone();
@@ -103,7 +104,7 @@ fn with_bad(bad: Vec<i64>, failing: Failing) -> impl for<'a> IterableDataset<Sam
     })
 }
 
-/// An outcome in short: the numbers of a batch, or the worker and the number of what failed.
+/// Abbreviates an outcome: the numbers of a batch, or who failed, the sample's index and the task.
 fn short(outcome: Result<Vec<i64>, Error>) -> Result<Vec<i64>, (By, usize, usize)> {
     outcome.map_err(|error| match error {
         Error::Sample { index, position, task, by, ref source } => {
@@ -119,14 +120,14 @@ fn short(outcome: Result<Vec<i64>, Error>) -> Result<Vec<i64>, (By, usize, usize
 }
 
 #[test]
-fn an_error_in_the_middle_of_an_iterable_fails_its_batch_and_the_next_one_goes_on_after_it() {
+fn an_iterable_continues_after_an_error() {
     for workers in [0, 1] {
         let by = if workers == 0 { By::Consumer } else { By::Worker(0) };
         let dataset = with_bad(vec![2, 3, 7], Failing::Error);
         let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(3).build().unwrap();
         for _ in 0..2 {
             let outcomes: Vec<_> = loader.pass().unwrap().map(short).collect();
-            // 0 and 1 were read for the batch that failed, and so were none for the second, and 4, 5, 6 make the third.
+            // 0 and 1 were read for the first batch, which failed at 2. The second batch failed at 3. The third has 4, 5 and 6.
             let [first, second, third] = [(2, 0), (3, 1), (7, 3)].map(|(index, task)| Err((by, index, task)));
             assert_eq!(outcomes, [first, second, Ok(vec![4, 5, 6]), third, Ok(vec![8, 9])]);
         }
@@ -134,7 +135,7 @@ fn an_error_in_the_middle_of_an_iterable_fails_its_batch_and_the_next_one_goes_o
 }
 
 #[test]
-fn a_panic_in_the_middle_of_an_iterable_fails_its_batch_and_that_worker_is_at_its_end() {
+fn a_panic_in_an_iterable_ends_its_worker() {
     for workers in [0, 1] {
         let by = if workers == 0 { By::Consumer } else { By::Worker(0) };
         let dataset = with_bad(vec![4], Failing::Panic);
@@ -147,7 +148,7 @@ fn a_panic_in_the_middle_of_an_iterable_fails_its_batch_and_that_worker_is_at_it
 }
 
 #[test]
-fn a_worker_that_fails_in_an_iterable_does_not_disturb_the_others() {
+fn a_failed_iterable_worker_does_not_affect_the_others() {
     for failing in FAILING {
         for persistent in [false, true] {
             let dataset = iter_fn(move |worker: Option<WorkerInfo>| {
@@ -172,7 +173,7 @@ fn a_worker_that_fails_in_an_iterable_does_not_disturb_the_others() {
 }
 
 #[test]
-fn one_error_comes_for_each_batch_that_fails_naming_its_worker_and_then_the_end() {
+fn each_failed_batch_is_one_error_that_names_its_worker() {
     for failing in FAILING {
         for (workers, persistent) in [(0, false), (1, true), (2, false), (3, true)] {
             for kind in [Kind::Shared, Kind::Dealt] {
@@ -209,7 +210,7 @@ fn one_error_comes_for_each_batch_that_fails_naming_its_worker_and_then_the_end(
 }
 
 #[test]
-fn the_users_own_error_is_kept_whole() {
+fn the_users_error_is_kept_as_the_source() {
     #[derive(Debug, thiserror::Error)]
     #[error("sensor {0} is silent")]
     struct Silent(u32);
@@ -230,13 +231,13 @@ fn the_users_own_error_is_kept_whole() {
 }
 
 #[test]
-fn a_collate_functions_error_or_panic_fails_a_batch_of_an_iterable_and_no_more() {
+fn a_failing_collate_function_fails_only_its_batch() {
     for failing in FAILING {
         for workers in [0, 1] {
             let dataset = iter_fn(|_| Ok((0..7_i64).map(Ok)));
             let builder = Loader::iterable(dataset).num_workers(workers).batch_size(2).collate(move |samples| {
                 let first = samples.next().ok_or("no sample")??;
-                // The second one it does not even look at, and still it belongs to this batch.
+                // The second sample belongs to this batch, even though the function does not read it.
                 if first == 2 { Err(failing.fail("no pair")) } else { Ok(first) }
             });
             let mut loader = builder.build().unwrap();
@@ -256,7 +257,7 @@ fn a_collate_functions_error_or_panic_fails_a_batch_of_an_iterable_and_no_more()
 }
 
 #[test]
-fn a_sample_that_does_not_fit_the_fields_is_an_error_of_an_iterables_batch() {
+fn a_sample_that_does_not_fit_the_fields_fails_its_batch() {
     let dataset = iter_fn(|_| Ok((0..6).map(|number| Ok(vec![number as i64; if number == 3 { 2 } else { 4 }]))));
     for workers in [0, 1] {
         let mut loader = Loader::iterable(dataset.clone()).num_workers(workers).batch_size(2).build().unwrap();

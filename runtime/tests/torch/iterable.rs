@@ -1,4 +1,4 @@
-//! Datasets that each worker reads from the start.
+//! Iterable datasets, which each worker reads from the start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use slotline::{BoxError, Loader, WorkerInfo, worker_info};
 
 use crate::{Passes, in_turn, nothing, shares, stream, support, values};
 
-/// Worker w has `sizes[w]` numbers, from 1000 w on.
+/// Returns a dataset of `sizes[w]` numbers for each worker w, starting at 1000 w.
 fn uneven(sizes: Vec<usize>) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
     iter_fn(move |worker| {
         let id = worker.map_or(0, |worker| worker.id());
@@ -18,7 +18,7 @@ fn uneven(sizes: Vec<usize>) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
 }
 
 #[test]
-fn workers_of_sizes_0_4_and_20_take_turns_as_long_as_they_have_batches() {
+fn uneven_workers_take_turns_while_they_have_batches() {
     for sizes in [[0, 4, 20], [4, 20, 0], [20, 0, 4]] {
         let number = |id: usize| (0..sizes[id] as i64).map(move |number| 1000 * id as i64 + number).collect();
         let numbers: Vec<Vec<i64>> = (0..3).map(number).collect();
@@ -38,7 +38,7 @@ fn workers_of_sizes_0_4_and_20_take_turns_as_long_as_they_have_batches() {
 }
 
 #[test]
-fn batches_are_numbered_one_after_the_other_whichever_worker_came_to_its_end() {
+fn batches_are_numbered_in_sequence_when_workers_end() {
     for (workers, sizes) in [(0, vec![7]), (1, vec![5]), (3, vec![0, 4, 20]), (4, vec![3, 0, 0, 1])] {
         for in_order in [true, false] {
             let builder = Loader::iterable(uneven(sizes.clone())).num_workers(workers).batch_size(2);
@@ -53,14 +53,14 @@ fn batches_are_numbered_one_after_the_other_whichever_worker_came_to_its_end() {
 }
 
 #[test]
-fn a_samples_index_is_its_number_in_what_its_worker_reads() {
+fn a_samples_index_counts_the_samples_of_its_worker() {
     let mut loader = Loader::iterable(uneven(vec![3, 5])).num_workers(2).batch_size(2).build().unwrap();
     let indices: Vec<Vec<i64>> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices().to_vec()).collect();
     assert_eq!(indices, [vec![0, 1], vec![0, 1], vec![2], vec![2, 3], vec![4]]);
 }
 
 #[test]
-fn each_worker_reads_a_replica_and_what_is_not_divided_comes_once_for_each() {
+fn samples_that_are_not_divided_come_once_per_worker() {
     for workers in [0, 1, 3] {
         let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok)));
         let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(2).build().unwrap();
@@ -70,14 +70,14 @@ fn each_worker_reads_a_replica_and_what_is_not_divided_comes_once_for_each() {
 }
 
 #[test]
-fn a_replica_is_started_once_a_pass_in_its_worker_which_it_is_told() {
+fn iter_is_called_once_per_pass_with_its_worker() {
     for workers in [0, 1, 3] {
         for persistent in [false, true] {
-            let told = Arc::new(std::sync::Mutex::new(Vec::<Option<WorkerInfo>>::new()));
-            let tell = told.clone();
+            let seen = Arc::new(std::sync::Mutex::new(Vec::<Option<WorkerInfo>>::new()));
+            let record = seen.clone();
             let dataset = iter_fn(move |worker| {
                 assert_eq!(worker, worker_info());
-                tell.lock().unwrap().push(worker);
+                record.lock().unwrap().push(worker);
                 Ok((0..4_i64).map(move |number| {
                     assert_eq!(worker, worker_info());
                     Ok(number)
@@ -85,15 +85,15 @@ fn a_replica_is_started_once_a_pass_in_its_worker_which_it_is_told() {
             });
             let builder = Loader::iterable(dataset).num_workers(workers).seed(6);
             let mut loader = builder.persistent_workers(persistent && workers > 0).build().unwrap();
-            // To learn the fields, as the first worker.
-            let probes = std::mem::take(&mut *told.lock().unwrap());
+            // The builder starts a cursor as the first worker, to learn the fields.
+            let probes = std::mem::take(&mut *seen.lock().unwrap());
             assert!(matches!(&probes[..], [probe] if probe.map(|worker| worker.id()) == (workers > 0).then_some(0)));
-            assert_eq!(worker_info(), None, "the calling thread is itself again");
+            assert_eq!(worker_info(), None, "the calling thread is not a worker any more");
             for _ in 0..3 {
                 assert_eq!(loader.whole().len(), 4 * workers.max(1));
-                let mut told = std::mem::take(&mut *told.lock().unwrap());
-                told.sort_by_key(|worker| worker.map(|worker| worker.id()));
-                assert!(told.iter().map(|worker| worker.map(|w| (w.id(), w.num_workers()))).eq(match workers {
+                let mut started = std::mem::take(&mut *seen.lock().unwrap());
+                started.sort_by_key(|worker| worker.map(|worker| worker.id()));
+                assert!(started.iter().map(|worker| worker.map(|w| (w.id(), w.num_workers()))).eq(match workers {
                     0 => vec![None],
                     _ => (0..workers).map(|id| Some((id, workers))).collect(),
                 }));
@@ -103,7 +103,7 @@ fn a_replica_is_started_once_a_pass_in_its_worker_which_it_is_told() {
 }
 
 #[test]
-fn chained_datasets_come_one_after_the_other_in_each_worker() {
+fn chained_datasets_come_in_sequence_in_each_worker() {
     for workers in [0, 2] {
         let shares: Vec<Vec<i64>> = (0..workers.max(1))
             .map(|id| [4, 0, 7].iter().flat_map(|&len| crate::shares(len, workers)[id].clone()).collect())
@@ -117,7 +117,7 @@ fn chained_datasets_come_one_after_the_other_in_each_worker() {
     }
 }
 
-/// A stream of numbers, as a type that can be in a list with others.
+/// A stream of numbers behind an `Arc`.
 struct Erased<D>(Arc<D>);
 
 impl<D: for<'a> IterableDataset<Sample<'a> = i64>> IterableDataset for Erased<D> {
@@ -134,7 +134,7 @@ impl<D: for<'a> IterableDataset<Sample<'a> = i64>> IterableDataset for Erased<D>
 }
 
 #[test]
-fn the_length_is_that_of_the_dataset_in_batches_if_it_says_one() {
+fn the_length_is_the_datasets_length_in_batches() {
     let of = |len: Option<usize>| {
         let dataset = iter_fn(|_| Ok((0..9_i64).map(Ok)));
         Loader::iterable(dataset.with_len(len.unwrap_or(9)))
@@ -152,7 +152,7 @@ fn the_length_is_that_of_the_dataset_in_batches_if_it_says_one() {
 }
 
 #[test]
-fn more_samples_than_the_length_says_is_a_warning_once_and_they_come_all_the_same() {
+fn more_samples_than_the_declared_length_is_one_warning() {
     for (workers, len, given) in [(0, 4, 5), (2, 5, 10), (3, 0, 15)] {
         let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok))).with_len(len);
         let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(2).build().unwrap();
@@ -165,12 +165,15 @@ fn more_samples_than_the_length_says_is_a_warning_once_and_they_come_all_the_sam
             assert_eq!(loader.whole().concat().len(), given);
         }
         let warnings = overlong(&loader);
-        let [Warning::Overlong { samples, len: said }] = warnings[..] else { panic!("{warnings:?}") };
-        assert!(said == len && samples > len && samples <= len + 2, "as soon as there are more: {samples}");
+        let [Warning::Overlong { samples, len: declared }] = warnings[..] else { panic!("{warnings:?}") };
+        assert!(
+            declared == len && samples > len && samples <= len + 2,
+            "the warning comes as soon as there are more: {samples}"
+        );
         let text = warnings[0].to_string();
         assert!(text.contains(&format!("len() is {len}")) && text.contains("worker_info"), "{text}");
     }
-    // As many as it says, or less, is nothing to warn of.
+    // As many samples as declared, or fewer, are no reason for a warning.
     for len in [10, 11] {
         let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok))).with_len(len);
         let mut loader = Loader::iterable(dataset).num_workers(2).build().unwrap();
@@ -180,7 +183,7 @@ fn more_samples_than_the_length_says_is_a_warning_once_and_they_come_all_the_sam
 }
 
 #[test]
-fn a_dataset_without_samples_has_no_batches_pass_after_pass() {
+fn a_dataset_without_samples_never_has_batches() {
     for workers in [0, 3] {
         for drop_last in [false, true] {
             let builder = Loader::iterable(stream(0, nothing)).num_workers(workers).batch_size(4).drop_last(drop_last);
@@ -193,7 +196,7 @@ fn a_dataset_without_samples_has_no_batches_pass_after_pass() {
 }
 
 #[test]
-fn a_dataset_without_an_end_is_loaded_no_further_than_its_rings() {
+fn an_endless_dataset_is_read_no_further_than_the_rings() {
     for (workers, prefetch) in [(0, 0), (2, 1), (2, 3)] {
         let read = Arc::new(AtomicUsize::new(0));
         let count = read.clone();
@@ -209,7 +212,7 @@ fn a_dataset_without_an_end_is_loaded_no_further_than_its_rings() {
             let lanes = workers.max(1);
             let first = |task: usize| (task / lanes * 4) as i64;
             assert!(batches.into_iter().eq((0..taken).map(|t| (first(t)..first(t) + 4).collect::<Vec<_>>())));
-            // Sees the pass to its end, and begins another one.
+            // Waits until the pass has ended, and begins another one.
             drop(loader.epoch().unwrap());
             let most = 4 * (taken + 2 * prefetch * workers);
             assert!(read.load(Ordering::SeqCst) <= most, "{read:?} for {taken} batches");
@@ -217,18 +220,18 @@ fn a_dataset_without_an_end_is_loaded_no_further_than_its_rings() {
     }
 }
 
-/// Counts how many there are, and panics at its end if it is told to.
+/// Counts the cursors that exist. Its drop panics if the flag is set.
 struct Cursor(Arc<AtomicUsize>, bool);
 
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-        assert!(!self.1, "no end");
+        assert!(!self.1, "the drop panics");
     }
 }
 
 #[test]
-fn replicas_are_dropped_when_they_are_done_and_what_their_drop_does_is_nobodys_harm() {
+fn cursors_are_dropped_at_the_end_even_if_that_panics() {
     for workers in [0, 2] {
         for panics in [false, true] {
             let alive = Arc::new(AtomicUsize::new(0));
@@ -244,7 +247,7 @@ fn replicas_are_dropped_when_they_are_done_and_what_their_drop_does_is_nobodys_h
                 }))
             });
             let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(2).build().unwrap();
-            assert_eq!(alive.load(Ordering::SeqCst), 0, "that which the fields were learned from");
+            assert_eq!(alive.load(Ordering::SeqCst), 0, "the cursor that the fields were learned from is dropped");
             armed.store(1, Ordering::SeqCst);
             for _ in 0..3 {
                 assert_eq!(loader.whole(), in_turn(&shares(20, workers), 2, false));

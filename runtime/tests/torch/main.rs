@@ -1,8 +1,8 @@
-//! What torch's own tests ask of its `DataLoader`, asked of the loaders here: one claim of torch's documentation or tests
-//! to a test.
+//! The requirements of torch's own tests on its `DataLoader`, checked for slotline's loaders. Each test checks one claim of torch's
+//! documentation or tests.
 //!
-//! Of datasets made of others, samplers, collation and values the tests are elsewhere: `tests/datasets.rs`,
-//! `tests/datasets`, `tests/default_generator/splits.rs`, `src/sampler`; the golden vectors are in `parity.rs`.
+//! Datasets made of others, samplers, collation and values are tested elsewhere: in `tests/datasets`,
+//! `tests/default_generator/splits.rs` and `src/sampler`. `parity.rs` checks the golden vectors.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -30,12 +30,12 @@ use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
 use crate::support::from_fn;
 
-/// The kinds of loaders.
+/// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// `build`: whoever is free takes the next batch.
+    /// Built with `build`: any worker that is free takes the next batch.
     Shared,
-    /// `round_robin`: worker `i mod num_workers` takes batch `i`.
+    /// Built with `round_robin`: worker `i mod num_workers` takes batch `i`.
     Dealt,
     /// Over an iterable dataset.
     Iterable,
@@ -43,22 +43,22 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Shared, Kind::Dealt, Kind::Iterable];
 
-/// What a pass gives.
+/// The outcomes of a pass.
 type Outcomes<'a, T> = Box<dyn Iterator<Item = Result<T, Error>> + 'a>;
 
 /// A loader of any kind whose samples are numbers.
 trait Passes {
-    /// The batches of one pass.
+    /// Begins a pass, and returns its batches.
     fn batches(&mut self) -> Result<Outcomes<'_, Box<dyn Held>>, Error>;
     fn len(&self) -> Option<usize>;
     fn warnings(&self) -> &[Warning];
 
-    /// What is in the batches of one pass, each of which is dropped at once.
+    /// Begins a pass, and returns the values of its batches, each of which is dropped at once.
     fn pass(&mut self) -> Result<Outcomes<'_, Vec<i64>>, Error> {
         Ok(Box::new(self.batches()?.map(|batch| Ok(batch?.values()))))
     }
 
-    /// A pass without errors.
+    /// Returns the values of a whole pass, which must succeed.
     #[track_caller]
     fn whole(&mut self) -> Vec<Vec<i64>> {
         self.pass().unwrap().map(Result::unwrap).collect()
@@ -90,18 +90,18 @@ impl<S> Held for Batch<S> {
     }
 }
 
-/// The numbers in a batch of numbers.
+/// Returns the numbers in a batch of numbers.
 #[track_caller]
 fn values<S>(batch: &Batch<S>) -> Vec<i64> {
     batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
 }
 
-/// Both loaders over a dataset by index.
+/// Returns both kinds of loaders over a map-style dataset.
 fn both<D: Dataset>(builder: impl Fn() -> Builder<D>) -> [Box<dyn Passes>; 2] {
     [Box::new(builder().build().unwrap()), Box::new(builder().round_robin(true).build().unwrap())]
 }
 
-/// The numbers below `len`; `work` is called before each.
+/// Returns a dataset of the numbers below `len`, which calls `work` before each.
 fn numbers(len: usize, work: impl Work) -> impl for<'a> Dataset<Sample<'a> = i64> {
     from_fn(len, move |index, _| {
         work(index)?;
@@ -109,7 +109,7 @@ fn numbers(len: usize, work: impl Work) -> impl for<'a> Dataset<Sample<'a> = i64
     })
 }
 
-/// The same, from the start of each worker's share.
+/// Returns the same numbers as an iterable dataset, in which each worker reads its share.
 fn stream(len: usize, work: impl Work) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
     let work = Arc::new(work);
     iter_fn(move |worker| {
@@ -122,11 +122,11 @@ fn stream(len: usize, work: impl Work) -> impl for<'a> IterableDataset<Sample<'a
     })
 }
 
-/// Something to do before a number is given.
+/// A function that is called before each number.
 trait Work: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static {}
 impl<F: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static> Work for F {}
 
-/// Nothing to do.
+/// Does nothing.
 fn nothing(_: usize) -> Result<(), BoxError> {
     Ok(())
 }
@@ -168,7 +168,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The loader of a kind over the numbers, with these options.
+    /// Builds a loader of a kind over the numbers with these options.
     fn build(&self, kind: Kind, work: impl Work) -> Box<dyn Passes> {
         match kind {
             Kind::Shared => Box::new(self.set(Loader::builder(numbers(self.len, work))).build().unwrap()),
@@ -179,7 +179,7 @@ impl Options {
         }
     }
 
-    /// The builder with these options, and the calling thread leaves the work to the workers.
+    /// Sets these options on a builder, and `help(false)`, so that only the workers read samples.
     fn set<D, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
         let builder = support::prefetch(builder, self.workers, self.prefetch).drop_last(self.drop_last);
         builder
@@ -194,7 +194,7 @@ impl Options {
             .help(false)
     }
 
-    /// The batches of every pass, by torch's rules.
+    /// Returns the batches of every pass by torch's rules.
     fn expected(&self, kind: Kind) -> Vec<Vec<i64>> {
         let shares: Vec<Vec<i64>> = match kind {
             Kind::Iterable => shares(self.len, self.workers),
@@ -204,7 +204,7 @@ impl Options {
     }
 }
 
-/// The numbers below `len`, in as many runs as there are workers.
+/// Divides the numbers below `len` into one contiguous share per worker.
 fn shares(len: usize, workers: usize) -> Vec<Vec<i64>> {
     let each = len.div_ceil(workers.max(1)).max(1);
     let mut shares: Vec<Vec<i64>> = (0..len as i64).collect::<Vec<_>>().chunks(each).map(<[i64]>::to_vec).collect();
@@ -212,7 +212,7 @@ fn shares(len: usize, workers: usize) -> Vec<Vec<i64>> {
     shares
 }
 
-/// Each one's batches, taken from all in turn as long as they have some.
+/// Returns the batches of all shares, taken from the shares in turn while they have batches.
 fn in_turn(shares: &[Vec<i64>], batch_size: usize, drop_last: bool) -> Vec<Vec<i64>> {
     let chunks = shares.iter().map(|share| share.chunks(batch_size).filter(|c| !drop_last || c.len() == batch_size));
     let mut chunks: Vec<_> = chunks.collect();

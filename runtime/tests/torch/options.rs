@@ -1,4 +1,4 @@
-//! What single options mean: workers, prefetching, pinning.
+//! Single options: workers, prefetching, pinning.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::LONG;
 use crate::{KINDS, Kind, Loader, Options, nothing, numbers, stream};
 
 #[test]
-fn without_workers_all_is_done_in_the_calling_thread_and_with_workers_nothing_need_be() {
+fn the_calling_thread_reads_samples_only_without_workers() {
     let here = thread::current().id();
     for workers in [0, 2] {
         for kind in KINDS {
@@ -30,8 +30,8 @@ fn without_workers_all_is_done_in_the_calling_thread_and_with_workers_nothing_ne
     }
 }
 
-/// Whether `done` comes to be true.
-fn comes(done: impl Fn() -> bool) -> bool {
+/// Waits until `done` is true, and returns whether it was in time.
+fn becomes_true(done: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !done() {
         if begun.elapsed() > LONG {
@@ -43,27 +43,27 @@ fn comes(done: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn prefetch_factor_batches_for_each_worker_are_loaded_ahead_and_no_more() {
+fn prefetch_factor_batches_per_worker_are_loaded_ahead() {
     for (workers, prefetch) in [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2)] {
         for kind in KINDS {
-            // Numbers read, and batches asked for.
+            // The numbers that were read, and the batches that were requested.
             let (read, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let options = Options { len: 60, batch_size: 2, workers, prefetch, ..Options::default() };
             let (reads, asks) = (read.clone(), asked.clone());
-            // What the ring has beside those: the batch that is held, and one to make their number even.
+            // A shared ring has two more slots: one for the batch that is held, and one to make the number even.
             let spare = if kind == Kind::Shared { 2 } else { 0 };
             let mut loader = options.build(kind, move |_| {
                 if worker_info().is_some() {
                     let begun = reads.fetch_add(1, Ordering::SeqCst) / 2;
                     let most = asks.load(Ordering::SeqCst) + prefetch * workers + spare;
-                    assert!(begun < most, "{begun} batches are begun, and {most} may be");
+                    assert!(begun < most, "{begun} batches were begun before this one; the maximum is {most}");
                 }
                 Ok(())
             });
             read.store(0, Ordering::SeqCst);
             for _ in 0..2 {
                 let mut pass = loader.pass().unwrap();
-                assert!(comes(|| read.load(Ordering::SeqCst) >= 2 * prefetch * workers), "{kind:?} {options:?}");
+                assert!(becomes_true(|| read.load(Ordering::SeqCst) >= 2 * prefetch * workers), "{kind:?} {options:?}");
                 let mut left = 30;
                 while left > 0 {
                     asked.fetch_add(1, Ordering::SeqCst);
@@ -79,10 +79,10 @@ fn prefetch_factor_batches_for_each_worker_are_loaded_ahead_and_no_more() {
     }
 }
 
-/// The sum of a batch, and whether it was pinned, by whom.
+/// The sum of a batch and, if it was pinned, the worker that pinned it.
 type Sum = (i64, Option<usize>);
 
-/// What a collate function and a pin function of ours make of the numbers, from any kind of loader.
+/// Sums batches with a collate function and a pin function, with any kind of loader.
 fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Vec<Result<Sum, Error>>, Vec<Warning>) {
     let pin = move |sum: &mut Sum| -> Result<(), BoxError> {
         if fault == Some(sum.0) {
@@ -114,7 +114,7 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
 }
 
 #[test]
-fn a_pin_method_of_ones_own_is_run_once_on_each_batch_by_the_worker_that_made_it() {
+fn a_pin_function_runs_once_per_batch_in_its_worker() {
     for kind in KINDS {
         for workers in [0, 1] {
             let (outcomes, warnings) = sums(kind, workers, true, None);
@@ -127,7 +127,7 @@ fn a_pin_method_of_ones_own_is_run_once_on_each_batch_by_the_worker_that_made_it
 }
 
 #[test]
-fn a_pin_method_is_not_run_unless_pin_memory_is_asked_for() {
+fn a_pin_function_runs_only_with_pin_memory() {
     for kind in KINDS {
         let pinned: Vec<Sum> = sums(kind, 0, false, Some(1)).0.into_iter().map(Result::unwrap).collect();
         assert_eq!(pinned, [(1, None), (5, None), (9, None), (6, None)]);
@@ -135,7 +135,7 @@ fn a_pin_method_is_not_run_unless_pin_memory_is_asked_for() {
 }
 
 #[test]
-fn an_error_of_a_pin_method_is_its_batchs_and_the_next_one_comes() {
+fn an_error_of_a_pin_function_fails_only_its_batch() {
     for kind in KINDS {
         let outcomes = sums(kind, 1, true, Some(5)).0;
         let [Ok(_), Err(error), Ok(_), Ok(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
@@ -144,7 +144,7 @@ fn an_error_of_a_pin_method_is_its_batchs_and_the_next_one_comes() {
 }
 
 #[test]
-fn pin_memory_for_a_collate_function_without_a_pin_method_is_a_warning() {
+fn pin_memory_without_anything_to_pin_is_a_warning() {
     fn warned<D: Dataset>(builder: Builder<D>) -> Vec<Warning> {
         builder.pin_memory(true).collate(|samples| Ok(samples.len())).build().unwrap().warnings().to_vec()
     }
@@ -154,7 +154,7 @@ fn pin_memory_for_a_collate_function_without_a_pin_method_is_a_warning() {
 }
 
 #[test]
-fn batches_of_pinned_memory_are_the_same_batches() {
+fn pinned_batches_equal_unpinned_ones() {
     for kind in KINDS {
         for workers in [0, 2] {
             let options = Options { workers, pinned: true, ..Options::default() };
@@ -164,7 +164,7 @@ fn batches_of_pinned_memory_are_the_same_batches() {
 }
 
 #[test]
-fn more_workers_than_cores_is_a_warning_of_every_kind_of_loader() {
+fn more_workers_than_cores_is_a_warning() {
     let cores = thread::available_parallelism().unwrap().get();
     for kind in KINDS {
         let loader = Options { workers: cores + 1, ..Options::default() }.build(kind, nothing);
@@ -173,13 +173,13 @@ fn more_workers_than_cores_is_a_warning_of_every_kind_of_loader() {
 }
 
 #[test]
-fn the_memory_of_a_loader_is_known_before_the_first_batch_and_the_same_after_a_pass() {
+fn memory_ceiling_is_known_before_the_first_batch() {
     fn check<D: slotline::dataset::Loadable>(
         loader: slotline::loader::Builder<D>,
         build: impl Fn(Builder<D>) -> Loader<BatchOf<D>>,
     ) {
         let mut loader = build(loader.batch_size(4).num_workers(2).prefetch_factor(3));
-        // 6 to be filled, 1 held, and 1 in place of that which is held.
+        // 6 slots for prefetching, 1 for the batch that is held, and 1 to replace it.
         let (before, depth) = (loader.memory_ceiling(), loader.depth());
         assert_eq!(depth, 8);
         assert!(before >= depth * 4 * 8 && before < 1 << 20, "{before}");

@@ -1,4 +1,4 @@
-//! Which batches come, in which order, and how often.
+//! Which batches are delivered, in which order, and how often.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::support::{self, Run, from_fn};
 use crate::{KINDS, Loader, Options, Passes, both, in_turn, nothing, numbers, shares, stream, values};
 
 #[test]
-fn sequential_and_shuffled_batched_or_not_by_0_and_4_workers_the_order_is_the_samplers() {
+fn batches_come_in_the_samplers_order() {
     for shuffle in [false, true] {
         for batch_size in [None, Some(2), Some(7)] {
             let run = Run { len: 20, batch_size: batch_size.unwrap_or(1), drop_last: false, shuffle, seed: 11 };
@@ -32,7 +32,7 @@ fn sequential_and_shuffled_batched_or_not_by_0_and_4_workers_the_order_is_the_sa
 }
 
 #[test]
-fn an_iterable_datasets_order_is_its_own_batched_or_not_by_0_and_4_workers() {
+fn an_iterable_dataset_keeps_its_order() {
     for batch_size in [None, Some(2), Some(7)] {
         for workers in [0, 4] {
             let builder = Loader::iterable(stream(20, nothing)).batch_size(batch_size);
@@ -46,7 +46,7 @@ fn an_iterable_datasets_order_is_its_own_batched_or_not_by_0_and_4_workers() {
 }
 
 #[test]
-fn without_batches_the_samples_themselves_come_and_have_no_dimension_more() {
+fn without_batches_samples_have_no_batch_dimension() {
     let sample = |index: usize| (index as i64, [[index as f32; 3]; 2]);
     let indices = |seed: u64| {
         let mut generator = Generator::from_seed(seed);
@@ -79,7 +79,7 @@ fn without_batches_the_samples_themselves_come_and_have_no_dimension_more() {
 }
 
 #[test]
-fn without_batches_a_collate_function_converts_sample_by_sample() {
+fn without_batches_collate_converts_single_samples() {
     for workers in [0, 2] {
         let builder = Loader::builder(numbers(5, nothing)).batch_size(None).num_workers(workers);
         let mut loader = builder
@@ -94,7 +94,7 @@ fn without_batches_a_collate_function_converts_sample_by_sample() {
     }
 }
 
-/// Has as many samples as is said at the time.
+/// A dataset whose length can change.
 struct Growing(Arc<AtomicUsize>);
 
 impl Dataset for Growing {
@@ -110,7 +110,7 @@ impl Dataset for Growing {
 }
 
 #[test]
-fn a_dataset_that_grows_is_read_at_the_length_that_it_has_when_a_pass_begins() {
+fn a_pass_uses_the_datasets_length_at_its_start() {
     let len = Arc::new(AtomicUsize::new(4));
     for shuffle in [false, true] {
         len.store(4, Ordering::SeqCst);
@@ -127,7 +127,7 @@ fn a_dataset_that_grows_is_read_at_the_length_that_it_has_when_a_pass_begins() {
 }
 
 #[test]
-fn a_dataset_that_becomes_empty_has_no_batches_in_order_and_cannot_be_shuffled_until_it_grows_again() {
+fn a_dataset_that_becomes_empty_cannot_be_shuffled() {
     let len = Arc::new(AtomicUsize::new(4));
     let builder = |shuffle| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle).seed(1);
     for shuffle in [false, true] {
@@ -149,7 +149,7 @@ fn a_dataset_that_becomes_empty_has_no_batches_in_order_and_cannot_be_shuffled_u
 }
 
 #[test]
-fn a_dataset_that_outgrows_its_only_batch_is_an_error_that_says_what_to_do() {
+fn a_dataset_that_outgrows_its_only_batch_is_an_error() {
     let len = Arc::new(AtomicUsize::new(4));
     let mut loader = Loader::builder(Growing(len.clone())).batch_size(6).build().unwrap();
     assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().len(), 4);
@@ -160,7 +160,7 @@ fn a_dataset_that_outgrows_its_only_batch_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn an_iterable_that_grows_is_read_to_its_end_whatever_that_is_when_it_comes() {
+fn an_iterable_that_grows_is_read_to_its_new_end() {
     let (now, len) = (Arc::new(AtomicUsize::new(4)), 4);
     let end = now.clone();
     let dataset = iter_fn(move |_| Ok(0..end.load(Ordering::SeqCst)).map(|all| all.map(|i| Ok(i as i64))));
@@ -171,7 +171,7 @@ fn an_iterable_that_grows_is_read_to_its_end_whatever_that_is_when_it_comes() {
 }
 
 #[test]
-fn loaders_of_all_kinds_can_be_read_by_turns() {
+fn loaders_of_all_kinds_can_be_read_in_turn() {
     for workers in [0, 2] {
         let options = Options { workers, ..Options::default() };
         let [mut first, mut second, mut third] = KINDS.map(|kind| options.build(kind, nothing));
@@ -190,7 +190,7 @@ fn loaders_of_all_kinds_can_be_read_by_turns() {
 }
 
 #[test]
-fn batch_i_is_made_by_worker_i_mod_num_workers_if_batches_are_dealt_out() {
+fn round_robin_gives_batch_i_to_worker_i_mod_num_workers() {
     for workers in [1, 2, 3] {
         for prefetch in [1, 2, 3] {
             let dataset = from_fn(31, |_, _| Ok(worker_info().map_or(-1, |worker| worker.id() as i64)));
@@ -206,7 +206,7 @@ fn batch_i_is_made_by_worker_i_mod_num_workers_if_batches_are_dealt_out() {
 }
 
 #[test]
-fn batches_that_are_dealt_out_know_their_numbers_and_indices() {
+fn round_robin_batches_have_their_numbers_and_indices() {
     let run = Run { len: 23, batch_size: 4, drop_last: false, shuffle: true, seed: 8 };
     for workers in [0, 2] {
         let dataset = support::items(run.len, |_, _| Ok(()));
@@ -233,7 +233,7 @@ fn a_batch_of_any_kind_outlives_its_loader() {
 }
 
 #[test]
-fn a_dataset_without_samples_or_with_less_than_a_batch_can_be_dealt_out() {
+fn round_robin_works_with_less_than_one_batch() {
     for workers in [0, 2] {
         for (len, drop_last, batches) in [(0, false, 0), (0, true, 0), (5, false, 1), (5, true, 0)] {
             let builder = Loader::builder(numbers(len, nothing)).batch_size(usize::MAX).drop_last(drop_last);
@@ -247,7 +247,7 @@ fn a_dataset_without_samples_or_with_less_than_a_batch_can_be_dealt_out() {
     }
 }
 
-/// Numbers that are read by the batch, by workers that keep a list of what they were asked for.
+/// A dataset of numbers with bulk reads, which records the indices of each read.
 struct Bulk(Arc<Mutex<Vec<Vec<usize>>>>);
 
 impl Dataset for Bulk {
@@ -277,7 +277,7 @@ impl Dataset for Bulk {
 }
 
 #[test]
-fn bulk_loading_is_for_whole_batches_and_only_where_there_are_batches() {
+fn bulk_reads_are_used_only_with_batches() {
     for workers in [0, 2] {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let builder = || Loader::builder(Bulk(asked.clone())).num_workers(workers);
@@ -294,7 +294,7 @@ fn bulk_loading_is_for_whole_batches_and_only_where_there_are_batches() {
     }
 }
 
-/// The README's program, with what it prints as a text.
+/// Runs the README's program, and returns what it prints.
 fn readmes_program() -> Result<String, BoxError> {
     let (features, labels) = ((0..20).map(|x| x as f32).collect(), (0..10_i64).collect::<Vec<_>>());
     let dataset = TensorDataset::new((Array::new(features, &[10, 2])?, labels))?;
@@ -312,7 +312,7 @@ fn readmes_program() -> Result<String, BoxError> {
 }
 
 #[test]
-fn the_readmes_program_prints_what_the_readme_says_that_torch_printed() {
+fn the_readmes_program_prints_what_torch_printed() {
     let readme = include_str!("../../../README.md");
     let (_, rest) = readme.split_once("Both print\n\n```text\n").unwrap();
     let (torchs, _) = rest.split_once("```").unwrap();

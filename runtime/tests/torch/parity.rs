@@ -1,6 +1,6 @@
-//! Law 3: slotline beside the real torch, by the checks of the example `torch_parity`.
+//! Compares slotline with torch, by the checks of the example `torch_parity`.
 //!
-//! `vectors.json` is what torch 2.15.0 answered, 210 cases in all.
+//! `vectors.json` has torch 2.15.0's answers to 210 cases.
 
 #[path = "../../examples/torch_parity/checks/mod.rs"]
 mod checks;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use self::checks::compare::pack;
 use self::checks::{Failure, Vectors, answers, check, describe, guarded};
 
-/// The kinds and how many cases each has, so that none is passed over.
+/// The kinds of cases and the number of each, so that none is skipped.
 const KINDS: [(&str, usize); 11] = [
     ("engine", 15),
     ("randperm", 15),
@@ -31,7 +31,7 @@ fn cases(kind: &str) -> Vec<Value> {
     vectors.cases.into_iter().filter(|case| case["kind"] == kind).collect()
 }
 
-/// Checks every case of a kind.
+/// Asserts that every case of a kind passes.
 #[track_caller]
 fn all_pass(kind: &str) {
     let cases = cases(kind);
@@ -54,17 +54,17 @@ fn randperm_gives_torchs_permutations_in_both_widths() {
 }
 
 #[test]
-fn a_random_sampler_gives_torchs_order_pass_after_pass() {
+fn a_random_sampler_gives_torchs_order() {
     all_pass("random_sampler");
 }
 
 #[test]
-fn a_subset_random_sampler_gives_torchs_order_pass_after_pass() {
+fn a_subset_random_sampler_gives_torchs_order() {
     all_pass("subset_random_sampler");
 }
 
 #[test]
-fn a_weighted_random_sampler_gives_torchs_draws_pass_after_pass() {
+fn a_weighted_random_sampler_gives_torchs_draws() {
     all_pass("weighted_random_sampler");
 }
 
@@ -74,7 +74,7 @@ fn a_batch_sampler_gives_torchs_lists() {
 }
 
 #[test]
-fn a_distributed_sampler_gives_every_rank_torchs_share_in_every_epoch() {
+fn a_distributed_sampler_gives_each_rank_torchs_share() {
     all_pass("distributed_sampler");
 }
 
@@ -84,12 +84,12 @@ fn a_random_split_gives_torchs_parts() {
 }
 
 #[test]
-fn a_loader_gives_torchs_batches_pass_after_pass() {
+fn a_loader_gives_torchs_batches() {
     all_pass("loader");
 }
 
 #[test]
-fn an_iterable_loader_gives_torchs_batches_pass_after_pass() {
+fn an_iterable_loader_gives_torchs_batches() {
     all_pass("iterable_loader");
 }
 
@@ -98,7 +98,7 @@ fn workers_have_torchs_seeds() {
     all_pass("worker_seeds");
 }
 
-/// An answer with one thing wrong, in many ways: a number or a hash changed, an entry left out.
+/// Returns variants of an answer that each have one error: a changed number or hash, or a missing entry.
 fn corruptions(answer: &Value) -> Vec<Value> {
     let within = |list: &Vec<Value>, at: usize| {
         let with = |entry| Value::from([&list[..at], &[entry], &list[at + 1..]].concat());
@@ -120,11 +120,11 @@ fn corruptions(answer: &Value) -> Vec<Value> {
         }
         Value::String(hash) => vec![hash.replace(|digit| digit != '0', "0").into()],
         Value::Number(number) => vec![(number.as_i64().unwrap() ^ 1).into()],
-        other => panic!("no answer has {other}"),
+        other => panic!("an answer cannot contain {other}"),
     }
 }
 
-/// Where a case's answers are; of passes each by itself, as a file may have any number of them.
+/// Returns the JSON pointers to a case's answers. Each pass has its own, as a file can have any number of passes.
 fn places(case: &Value) -> Vec<String> {
     let kind = case["kind"].as_str().unwrap();
     let place = |&key: &&str| match key {
@@ -152,7 +152,7 @@ fn a_wrong_answer_of_any_kind_is_reported_as_a_difference() {
 }
 
 #[test]
-fn arguments_that_are_missing_unknown_or_of_another_type_are_failures() {
+fn missing_unknown_or_mistyped_arguments_are_failures() {
     let unreadable = |case: &Value| match check(case) {
         Err(Failure::Unreadable(error)) => error.to_string(),
         other => panic!("{other:?}: {case}"),
@@ -160,7 +160,7 @@ fn arguments_that_are_missing_unknown_or_of_another_type_are_failures() {
     for (kind, _) in KINDS {
         let case = &cases(kind)[0];
         for key in case.as_object().unwrap().keys() {
-            // Where it isn't said, it is torch's default.
+            // A missing `prefetch_factor` means torch's default.
             if key != "prefetch_factor" {
                 let mut without = case.clone();
                 without.as_object_mut().unwrap().remove(key);
@@ -186,9 +186,9 @@ fn arguments_that_are_missing_unknown_or_of_another_type_are_failures() {
     [json!({}), json!(null), json!([1, 2]), json!("engine")].iter().for_each(|case| drop(unreadable(case)));
 }
 
-/// Numbers and lists that no dataset, sampler or split can do anything with.
+/// Checks numbers and lists that are invalid for datasets, samplers and splits.
 #[test]
-fn impossible_arguments_are_failures_and_no_panics() {
+fn impossible_arguments_fail_without_a_panic() {
     let hostile = [json!(0), json!(u64::MAX), json!(u64::MAX / 2), json!(-1), json!(-0.5), json!([]), json!([0, 0.5])];
     for (kind, _) in KINDS {
         for case in cases(kind).iter().take(4) {
@@ -198,7 +198,7 @@ fn impossible_arguments_are_failures_and_no_panics() {
                 case[key] = value.clone();
                 let outcome = check(&case);
                 assert!(!matches!(outcome, Err(Failure::Panicked(_))), "{key} = {value}: {outcome:?}");
-                // Seeds may be any number, and a dataset of none may have been meant.
+                // A number can be valid: a seed can be any number, and a dataset can be empty.
                 assert!(outcome.is_err() || value.is_number(), "{key} = {value} of {kind}");
             }
         }
@@ -214,7 +214,7 @@ fn a_panic_is_a_failure() {
 }
 
 #[test]
-fn a_failure_says_where_the_answers_differ_and_shows_the_entries_around() {
+fn a_failure_shows_where_the_answers_differ() {
     let mut case = cases("random_split")[0].clone();
     let torch = case["parts"][1].as_array().unwrap().clone();
     case["parts"][1][40] = json!(999);
@@ -228,11 +228,14 @@ fn a_failure_says_where_the_answers_differ_and_shows_the_entries_around() {
     assert_eq!(failure, format!("parts[1][40] differs\n    torch:    {theirs}\n    slotline: {ours}"));
     case["lengths"] = json!([1, 1]);
     let failure = check(&case).unwrap_err().to_string();
-    assert!(failure.starts_with("torch has an answer, and slotline an error: random_split: the lengths add up to 2"));
+    assert!(
+        failure
+            .starts_with("torch has an answer, but slotline returned an error: random_split: the lengths add up to 2")
+    );
 }
 
 #[test]
-fn a_case_is_described_by_its_arguments_in_short() {
+fn a_case_is_described_by_its_arguments() {
     let case = json!({ "kind": "weighted_random_sampler", "weights": [1, 2], "seed": 3, "passes": [[0]] });
     assert_eq!(describe(&case), "weighted_random_sampler (seed = 3, weights = [1, 2])");
     let long = json!({ "a": vec![vec![0; 9]; 20], "kind": "x".repeat(9), "text": "é".repeat(100) });

@@ -1,4 +1,4 @@
-//! Random numbers: what is drawn, from where, and how often.
+//! Random numbers: what is drawn, from which generator, and how often.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::support::from_fn;
 
 use crate::{KINDS, Kind, Loader, Options, Passes};
 
-/// A random number for each sample, so many over all workers.
+/// An iterable dataset of random numbers: one for each sample, with this many samples over all workers.
 struct Drawing(usize);
 
 impl IterableDataset for Drawing {
@@ -28,7 +28,7 @@ impl IterableDataset for Drawing {
     }
 }
 
-/// A loader whose samples are their random numbers.
+/// Builds a loader whose samples are their random numbers.
 fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<SharedGenerator>) -> Box<dyn Passes> {
     let dataset = from_fn(options.len, |_, cx| Ok(cx.rng().next_u64() as i64));
     let by_index = options.set(Loader::builder(dataset)).shuffle(shuffle);
@@ -41,7 +41,7 @@ fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<Sh
 }
 
 #[test]
-fn the_same_seed_gives_the_same_passes_random_numbers_and_all() {
+fn the_same_seed_gives_the_same_random_numbers() {
     let passes = |kind, workers, persistent| -> Vec<Vec<i64>> {
         let options = Options { workers, persistent, ..Options::default() };
         let mut loader = drawing(&options, kind, kind != Kind::Iterable, Generator::from_seed(5));
@@ -52,8 +52,8 @@ fn the_same_seed_gives_the_same_passes_random_numbers_and_all() {
             let once = passes(kind, 2, persistent);
             assert_eq!(once, passes(kind, 2, persistent));
             let different: BTreeSet<i64> = once.concat().into_iter().collect();
-            assert_eq!(different.len(), 60, "no two samples have the same number");
-            // Neither who reads a sample nor how many do has any bearing on it, if it has an index.
+            assert_eq!(different.len(), 60, "each sample has a different number");
+            // With a map-style dataset the numbers do not depend on the workers.
             if kind != Kind::Iterable {
                 assert_eq!(once, passes(Kind::Shared, 3, persistent));
             }
@@ -62,11 +62,11 @@ fn the_same_seed_gives_the_same_passes_random_numbers_and_all() {
 }
 
 #[test]
-fn a_generator_is_drawn_from_for_base_seeds_and_the_random_sampler_and_nothing_else() {
+fn only_base_seeds_and_shuffles_draw_from_the_generator() {
     const PASSES: usize = 3;
     for (workers, persistent) in [(0, false), (2, false), (2, true)] {
         let options = Options { workers, persistent, ..Options::default() };
-        // A base seed is two words; a pass of a shuffle is a permutation, and one more of which it needs nothing.
+        // A base seed takes two words. A shuffled pass takes two permutations, the second of which torch draws without using it.
         let seeds = 2 * if persistent { 1 } else { PASSES };
         let permutations = PASSES * 2 * (options.len - 1);
         for (kind, shuffle, words) in [

@@ -1,4 +1,4 @@
-//! Samplers and batch samplers of the user's own.
+//! Custom samplers and batch samplers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Sampler for Backwards {
 }
 
 #[test]
-fn a_custom_sampler_decides_the_order_batched_or_not() {
+fn a_custom_sampler_decides_the_order() {
     for workers in [0, 3] {
         let builder = || Loader::builder(numbers(9, nothing)).sampler(Backwards(9)).num_workers(workers);
         for mut loader in both(|| builder().batch_size(2)) {
@@ -51,7 +51,7 @@ fn a_custom_sampler_decides_the_order_batched_or_not() {
 }
 
 #[test]
-fn a_sampler_of_torchs_can_be_given_instead_of_shuffle() {
+fn torchs_samplers_can_replace_shuffle() {
     let order = |mut sampler: Box<dyn Sampler>| -> Vec<i64> {
         let mut order = Order::default();
         sampler.order(&mut Generator::new(), &mut order).unwrap();
@@ -71,7 +71,7 @@ fn a_sampler_of_torchs_can_be_given_instead_of_shuffle() {
 }
 
 #[test]
-fn a_custom_sampler_may_be_an_iterator_that_is_made_anew_for_each_pass() {
+fn sampler_iter_makes_a_new_iterator_for_each_pass() {
     for workers in [0, 2] {
         for drop_last in [false, true] {
             let builder = Loader::builder(numbers(9, nothing)).batch_size(2).num_workers(workers).drop_last(drop_last);
@@ -95,7 +95,7 @@ fn a_custom_sampler_may_be_an_iterator_that_is_made_anew_for_each_pass() {
 }
 
 #[test]
-fn a_custom_sampler_without_an_end_is_read_as_the_pass_goes_and_no_further_than_the_ring() {
+fn an_endless_sampler_is_read_no_further_than_the_ring() {
     for (workers, prefetch) in [(0, 0), (1, 2), (3, 2)] {
         for in_order in [true, false] {
             let drawn = Arc::new(AtomicUsize::new(0));
@@ -119,7 +119,7 @@ fn a_custom_sampler_without_an_end_is_read_as_the_pass_goes_and_no_further_than_
                     assert_eq!(values(&batch), [first, first + 1, first + 2, first + 3].map(|index| index % 10));
                 }
                 drop(pass);
-                // Sees the pass to its end.
+                // Waits until the pass has ended.
                 drop(loader.epoch().unwrap());
                 let most = 4 * (taken + depth) + 4 * depth;
                 assert!(drawn.load(Ordering::SeqCst) <= most, "{drawn:?} indices for {taken} batches");
@@ -128,7 +128,7 @@ fn a_custom_sampler_without_an_end_is_read_as_the_pass_goes_and_no_further_than_
     }
 }
 
-/// Fails in the first pass and panics in the second.
+/// A sampler that fails in the first pass and panics in the second.
 struct Late(u32);
 
 impl Sampler for Late {
@@ -143,7 +143,7 @@ impl Sampler for Late {
     fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         self.0 += 1;
         match self.0 {
-            1 => return Err(BoxError::from("the list of indices is gone").into()),
+            1 => return Err(BoxError::from("the list of indices is missing").into()),
             2 => panic!("too late"),
             _ => *order = Order::Range(3),
         }
@@ -152,13 +152,13 @@ impl Sampler for Late {
 }
 
 #[test]
-fn a_sampler_that_fails_when_a_pass_begins_is_that_passs_error_and_the_next_one_is_whole() {
+fn a_failing_sampler_fails_only_its_pass() {
     for workers in [0, 2] {
         for mut loader in both(|| Loader::builder(numbers(3, nothing)).sampler(Late(0)).num_workers(workers)) {
             let error = loader.pass().err().unwrap();
             assert!(matches!(error, Error::Order(SamplerError::Other(_))), "{error:?}");
-            assert_eq!(error.to_string(), "the list of indices is gone");
-            // It runs in the thread that begins the pass, and so its panic is seen there.
+            assert_eq!(error.to_string(), "the list of indices is missing");
+            // The sampler runs on the thread that begins the pass, so its panic unwinds there.
             assert!(catch_unwind(AssertUnwindSafe(|| loader.pass().is_ok())).is_err());
             assert_eq!(loader.whole(), [[0], [1], [2]]);
         }
@@ -166,7 +166,7 @@ fn a_sampler_that_fails_when_a_pass_begins_is_that_passs_error_and_the_next_one_
 }
 
 #[test]
-fn a_distributed_samplers_epoch_is_set_between_the_passes_of_its_loader() {
+fn a_distributed_samplers_epoch_can_change_between_passes() {
     let expected = |rank, epoch| -> Vec<i64> {
         let mut sampler = DistributedSampler::new(10, 3, rank).unwrap().seed(42);
         sampler.set_epoch(epoch);
@@ -199,7 +199,7 @@ fn a_distributed_samplers_epoch_is_set_between_the_passes_of_its_loader() {
 }
 
 #[test]
-fn a_batch_sampler_replaces_batch_size_shuffle_sampler_and_drop_last() {
+fn a_batch_sampler_decides_the_batches() {
     let random = || RandomSampler::new(7).unwrap().generator(Generator::from_seed(1));
     let mut order = Order::default();
     random().order(&mut Generator::new(), &mut order).unwrap();
@@ -219,7 +219,7 @@ fn a_batch_sampler_replaces_batch_size_shuffle_sampler_and_drop_last() {
 }
 
 #[test]
-fn a_custom_batch_samplers_lists_may_differ_in_size_and_be_empty() {
+fn a_batch_samplers_lists_can_differ_in_size() {
     let lists = [vec![4], vec![], vec![0, 1, 2], vec![3, 3], vec![]];
     let expected: Vec<Vec<i64>> = lists.iter().map(|list| list.iter().map(|&index| index as i64).collect()).collect();
     for workers in [0, 1, 3] {
@@ -240,7 +240,7 @@ fn a_custom_batch_samplers_lists_may_differ_in_size_and_be_empty() {
 }
 
 #[test]
-fn a_custom_batch_sampler_may_have_no_end() {
+fn a_batch_sampler_can_be_endless() {
     for workers in [0, 2] {
         let lists = || (0..5).cycle().map(|index| vec![index; index]);
         let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(4, lists).num_workers(workers);
@@ -253,7 +253,7 @@ fn a_custom_batch_sampler_may_have_no_end() {
 }
 
 #[test]
-fn a_list_longer_than_the_batch_sampler_said_is_the_error_of_its_batch() {
+fn a_list_longer_than_max_batch_size_fails_its_batch() {
     for workers in [0, 2] {
         let lists = || [vec![0, 1], vec![0, 1, 2], vec![4]];
         let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(2, lists).num_workers(workers);
@@ -270,7 +270,7 @@ fn a_list_longer_than_the_batch_sampler_said_is_the_error_of_its_batch() {
 }
 
 #[test]
-fn a_panic_in_a_samplers_iterator_is_an_error_in_its_place_and_the_end_of_that_pass() {
+fn a_panic_in_a_samplers_iterator_ends_its_pass() {
     for workers in [0, 1, 3] {
         for in_order in [true, false] {
             let passes = AtomicUsize::new(0);
@@ -305,7 +305,7 @@ fn a_panic_in_a_samplers_iterator_is_an_error_in_its_place_and_the_end_of_that_p
 }
 
 #[test]
-fn an_index_that_the_dataset_lacks_is_its_batchs_error_whoever_gave_it() {
+fn an_index_out_of_range_fails_its_batch() {
     let dataset = || slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
     for workers in [0, 2] {
         let builder = Loader::builder(dataset()).num_workers(workers).sampler_iter(|| [2, 3, 0, usize::MAX]);
@@ -322,7 +322,7 @@ fn an_index_that_the_dataset_lacks_is_its_batchs_error_whoever_gave_it() {
 }
 
 #[test]
-fn what_an_iterator_gave_its_samples_keep_their_own_random_numbers_by_their_place_in_the_pass() {
+fn random_numbers_depend_on_the_position_in_the_pass() {
     use slotline::rng::rand_core::Rng;
     let drawn = |workers| -> Vec<i64> {
         let dataset = crate::support::from_fn(5, |_, cx| Ok(cx.rng().next_u64() as i64));

@@ -1,17 +1,17 @@
-//! Waits that are given up. Of loaders with one ring see `tests/timeouts.rs`.
+//! Waits that time out. `tests/loader/timeouts.rs` tests loaders with one ring.
 
 use std::time::Duration;
 
 use slotline::{Error, Loader, worker_info};
 
-use crate::support::{Gone, Latch};
+use crate::support::{Dropped, Latch};
 use crate::workers::with_init;
 use crate::{KINDS, Kind, Options, Outcomes, Passes, nothing, numbers, stream, values};
 
-/// Short against a latch that stays closed.
+/// A short timeout, for waits that must time out.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A loader with a timeout, one worker, and a number at which a worker waits at the latch.
+/// Builds a loader with a timeout and one worker, which waits at the latch when it reads `number`.
 fn stuck_at(kind: Kind, number: usize, in_order: bool, latch: &Latch) -> Box<dyn Passes> {
     let stuck = latch.clone();
     let options = Options { len: 12, batch_size: 2, workers: 1, prefetch: 3, in_order, ..Options::default() };
@@ -23,8 +23,8 @@ fn stuck_at(kind: Kind, number: usize, in_order: bool, latch: &Latch) -> Box<dyn
     })
 }
 
-/// The next outcome that is no timeout: a busy machine may be late with anything.
-fn patiently<T>(mut next: impl FnMut() -> Result<T, Error>) -> T {
+/// Returns the next outcome that is not a timeout. On a busy machine any batch can be late.
+fn without_timeouts<T>(mut next: impl FnMut() -> Result<T, Error>) -> T {
     loop {
         match next() {
             Err(Error::Timeout { .. }) => {}
@@ -33,7 +33,7 @@ fn patiently<T>(mut next: impl FnMut() -> Result<T, Error>) -> T {
     }
 }
 
-/// Begins a pass, likewise.
+/// Begins a pass, and retries after timeouts.
 fn begin<T>(loader: &mut dyn Passes, body: impl FnOnce(Outcomes<'_, Vec<i64>>) -> T) -> T {
     loop {
         match loader.pass() {
@@ -43,20 +43,20 @@ fn begin<T>(loader: &mut dyn Passes, body: impl FnOnce(Outcomes<'_, Vec<i64>>) -
     }
 }
 
-/// All of its batches, timeouts left out.
+/// Returns the batches of a pass without timeouts.
 fn all(mut pass: Outcomes<'_, Vec<i64>>) -> Vec<Vec<i64>> {
     let on_time = pass.by_ref().filter(|outcome| !matches!(outcome, Err(Error::Timeout { .. })));
     on_time.map(Result::unwrap).collect()
 }
 
 #[test]
-fn a_wait_for_a_batch_is_given_up_after_the_timeout_with_who_reads_what_and_asking_again_waits_again() {
+fn a_timeout_names_the_sample_that_each_worker_reads() {
     for kind in KINDS {
         for in_order in [true, false] {
             let latch = Latch::default();
             let mut loader = stuck_at(kind, 5, in_order, &latch);
             let mut pass = loader.pass().unwrap();
-            let mut good = || patiently(|| pass.next().unwrap());
+            let mut good = || without_timeouts(|| pass.next().unwrap());
             assert_eq!([good(), good()], [[0, 1], [2, 3]]);
             latch.until_waiting(1);
             for _ in 0..2 {
@@ -69,7 +69,7 @@ fn a_wait_for_a_batch_is_given_up_after_the_timeout_with_who_reads_what_and_aski
                 assert_eq!(error.to_string(), text);
             }
             latch.open();
-            let mut good = || patiently(|| pass.next().unwrap());
+            let mut good = || without_timeouts(|| pass.next().unwrap());
             assert_eq!([good(), good(), good(), good()], [[4, 5], [6, 7], [8, 9], [10, 11]]);
             assert!(pass.next().is_none());
         }
@@ -77,12 +77,12 @@ fn a_wait_for_a_batch_is_given_up_after_the_timeout_with_who_reads_what_and_aski
 }
 
 #[test]
-fn a_pass_cannot_begin_while_a_worker_is_stuck_in_the_one_before_and_says_so() {
+fn epoch_times_out_while_a_worker_is_stuck() {
     for kind in [Kind::Dealt, Kind::Iterable] {
         let latch = Latch::default();
         let mut loader = stuck_at(kind, 5, true, &latch);
         let mut pass = loader.pass().unwrap();
-        assert_eq!(patiently(|| pass.next().unwrap()), [0, 1]);
+        assert_eq!(without_timeouts(|| pass.next().unwrap()), [0, 1]);
         latch.until_waiting(1);
         drop(pass);
         for _ in 0..2 {
@@ -96,7 +96,7 @@ fn a_pass_cannot_begin_while_a_worker_is_stuck_in_the_one_before_and_says_so() {
 }
 
 #[test]
-fn a_pass_cannot_begin_while_a_worker_init_is_stuck_and_says_so() {
+fn epoch_times_out_while_worker_init_is_stuck() {
     for kind in KINDS {
         let latch = Latch::default();
         let stuck = latch.clone();
@@ -117,7 +117,7 @@ fn a_pass_cannot_begin_while_a_worker_init_is_stuck_and_says_so() {
 }
 
 #[test]
-fn a_timeout_beyond_any_clock_is_none_for_a_ring_of_each_worker_too() {
+fn a_timeout_beyond_any_clock_never_expires() {
     let mut dealt =
         Loader::builder(numbers(9, nothing)).num_workers(1).timeout(Duration::MAX).round_robin(true).build().unwrap();
     let mut iterable = Loader::iterable(stream(9, nothing)).num_workers(1).timeout(Duration::MAX).build().unwrap();
@@ -128,12 +128,12 @@ fn a_timeout_beyond_any_clock_is_none_for_a_ring_of_each_worker_too() {
 }
 
 #[test]
-fn a_loader_dropped_with_a_worker_stuck_in_an_iterable_leaves_it_behind_with_its_memory() {
+fn a_stuck_iterable_worker_is_left_behind_with_its_memory() {
     let latch = Latch::default();
-    let gone = Gone::default();
-    let (stuck, told) = (latch.clone(), gone.telltale());
+    let dropped = Dropped::default();
+    let (stuck, guard) = (latch.clone(), dropped.guard());
     let dataset = stream(8, move |number| {
-        assert!(!told.is_gone(), "the dataset is there while a worker runs it");
+        assert!(!guard.is_dropped(), "the dataset exists while a worker runs it");
         if number == 3 {
             stuck.wait();
         }
@@ -142,14 +142,14 @@ fn a_loader_dropped_with_a_worker_stuck_in_an_iterable_leaves_it_behind_with_its
     let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(1).build().unwrap();
     let mut pass = loader.epoch().unwrap();
     let batch = pass.next().unwrap().unwrap();
-    // Not before: a worker does not begin what nobody waits for.
+    // Not before: a worker begins no batch of a pass that was dropped.
     latch.until_waiting(1);
     drop(pass);
-    // Returns, after GRACE.
+    // Returns after `GRACE`.
     drop(loader);
-    assert!(!gone.is_gone());
+    assert!(!dropped.is_dropped());
     // The worker now writes its row, into memory that is still there.
     latch.open();
-    gone.until();
+    dropped.until();
     assert_eq!(values(&batch), [0, 1]);
 }

@@ -1,4 +1,4 @@
-//! Batches as they are finished.
+//! Delivery out of order (`in_order(false)`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use slotline::worker_info;
 use crate::support::Latch;
 use crate::{KINDS, Kind, Loader, Options, Passes};
 
-/// A loader over so many numbers, one in a batch, of which the first comes when the latch is opened.
+/// Builds a loader over `len` numbers, one per batch. The first one is read only when the latch is opened.
 fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box<dyn Passes> {
     let slow = latch.clone();
     let options = Options { len, batch_size: 1, in_order, ..Options::default() };
     options.build(kind, move |index| {
-        // Not when it is read to learn the fields.
+        // Not when the builder reads the sample to learn the fields.
         if index == 0 && worker_info().is_some() {
             slow.wait();
         }
@@ -22,16 +22,16 @@ fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box
     })
 }
 
-/// What comes while the first one does not, and after it was let go.
-fn around(loader: &mut dyn Passes, meanwhile: usize, latch: &Latch) -> (Vec<i64>, Vec<i64>) {
+/// Returns the first `count` numbers, which come while the latch is closed, and those after it was opened.
+fn around(loader: &mut dyn Passes, count: usize, latch: &Latch) -> (Vec<i64>, Vec<i64>) {
     let mut pass = loader.pass().unwrap();
-    let before = pass.by_ref().take(meanwhile).map(|batch| batch.unwrap()[0]).collect();
+    let before = pass.by_ref().take(count).map(|batch| batch.unwrap()[0]).collect();
     latch.open();
     (before, pass.map(|batch| batch.unwrap()[0]).collect())
 }
 
 #[test]
-fn torchs_example_index_0_is_slow_and_out_of_order_dealt_out_1_3_4_5_6_7_8_9_0_2() {
+fn out_of_order_round_robin_delays_batches_0_and_2() {
     let latch = Latch::default();
     let mut loader = with_slow_first(Kind::Dealt, 10, false, &latch);
     let (before, after) = around(&mut *loader, 8, &latch);
@@ -39,7 +39,7 @@ fn torchs_example_index_0_is_slow_and_out_of_order_dealt_out_1_3_4_5_6_7_8_9_0_2
 }
 
 #[test]
-fn torchs_example_index_0_is_slow_and_out_of_order_from_one_ring_it_alone_is_late() {
+fn out_of_order_with_one_ring_delays_only_batch_0() {
     let latch = Latch::default();
     let mut loader = with_slow_first(Kind::Shared, 10, false, &latch);
     let (before, after) = around(&mut *loader, 9, &latch);
@@ -47,7 +47,7 @@ fn torchs_example_index_0_is_slow_and_out_of_order_from_one_ring_it_alone_is_lat
 }
 
 #[test]
-fn torchs_example_index_0_is_slow_and_in_order_0_comes_first_all_the_same() {
+fn in_order_a_slow_batch_0_still_comes_first() {
     for kind in [Kind::Shared, Kind::Dealt] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 10, true, &latch);
@@ -70,14 +70,14 @@ fn one_slow_task_of_200_does_not_stop_the_others() {
         let mut loader = with_slow_first(kind, 200, false, &latch);
         let (mut before, after) = around(&mut *loader, 200 - late, &latch);
         before.sort_unstable();
-        // Dealt out, what the slow worker was asked for beside it is late, too.
+        // With round robin the slow worker's next batch is late as well.
         assert_eq!(after, [0, 2][..late], "{kind:?}");
         assert!(before.into_iter().eq((1..200).filter(|task| !after.contains(task))));
     }
 }
 
 #[test]
-fn an_iterable_worker_that_is_slow_does_not_stop_the_others() {
+fn a_slow_iterable_worker_does_not_stop_the_others() {
     let latch = Latch::default();
     let slow = latch.clone();
     let dataset = iter_fn(move |worker| {
@@ -91,17 +91,21 @@ fn an_iterable_worker_that_is_slow_does_not_stop_the_others() {
     });
     let builder = Loader::iterable(dataset).num_workers(3).in_order(false).batch_size(2);
     let mut loader = builder.build().unwrap();
-    // 25 batches of each worker, of which worker 1 has given one.
+    // Each worker has 25 batches, and worker 1 has delivered one of them.
     let (before, after) = around(&mut loader, 51, &latch);
     assert_eq!(after, (102..150).step_by(2).collect::<Vec<_>>());
     for id in [0, 2] {
         let of_one: Vec<i64> = before.iter().copied().filter(|first| first / 100 == id).collect();
-        assert_eq!(of_one, (100 * id..100 * id + 50).step_by(2).collect::<Vec<_>>(), "each worker's are in order");
+        assert_eq!(
+            of_one,
+            (100 * id..100 * id + 50).step_by(2).collect::<Vec<_>>(),
+            "the batches of each worker are in order"
+        );
     }
 }
 
 #[test]
-fn out_of_order_every_batch_comes_whole_and_once_in_every_pass() {
+fn out_of_order_every_batch_comes_once_in_every_pass() {
     for (workers, prefetch) in [(0, 0), (1, 1), (2, 3), (4, 2)] {
         for persistent in [false, true] {
             let options = Options { len: 50, workers, prefetch, persistent, in_order: false, ..Options::default() };
@@ -123,7 +127,7 @@ fn out_of_order_every_batch_comes_whole_and_once_in_every_pass() {
 }
 
 #[test]
-fn out_of_order_a_pass_left_beside_a_slow_task_ends_when_that_does() {
+fn out_of_order_a_dropped_pass_ends_with_its_slow_task() {
     for kind in [Kind::Shared, Kind::Dealt] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 40, false, &latch);

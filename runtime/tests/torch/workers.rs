@@ -1,4 +1,4 @@
-//! Workers: their seeds, what they know of themselves, and what they run before they load.
+//! Workers: their seeds, `worker_info`, and `worker_init`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 
 use crate::{KINDS, Kind, Options, Passes, in_turn, nothing, numbers, shares, stream};
 
-/// A loader of a kind with a `worker_init`.
+/// Builds a loader of a kind with a `worker_init`.
 pub(crate) fn with_init(
     kind: Kind,
     options: &Options,
@@ -28,7 +28,7 @@ pub(crate) fn with_init(
 }
 
 #[test]
-fn each_workers_seed_is_the_base_seed_and_its_number_and_other_ones_come_with_each_pass() {
+fn a_workers_seed_is_the_base_seed_plus_its_number() {
     for kind in KINDS {
         for workers in [1, 2, 3] {
             for persistent in [false, true] {
@@ -48,7 +48,7 @@ fn each_workers_seed_is_the_base_seed_and_its_number_and_other_ones_come_with_ea
                     drop(loader.whole());
                     let seen = seen.lock().unwrap().clone();
                     let all: BTreeSet<_> = (0..workers).map(|id| (id, workers, base.wrapping_add(id as u64))).collect();
-                    // Who is free takes the next batch of a shared ring: that may be one worker all the time.
+                    // Any worker that is free takes the next batch of a shared ring, so one worker may take all of them.
                     assert!(seen.is_subset(&all) && !seen.is_empty(), "{seen:?} in pass {pass}, {all:?}");
                     assert!(kind == Kind::Shared || seen == all, "{seen:?} in pass {pass}, {all:?}");
                     if !persistent {
@@ -60,9 +60,9 @@ fn each_workers_seed_is_the_base_seed_and_its_number_and_other_ones_come_with_ea
     }
 }
 
-/// Read-only it is by its type: it has no field that could be set, and what is given is a copy.
+/// `WorkerInfo` is read-only by its type: it has no public fields, and `worker_info` returns a copy.
 #[test]
-fn worker_info_is_none_in_any_thread_but_a_workers_and_there_always_the_same() {
+fn worker_info_is_set_only_in_worker_threads() {
     let here = thread::current().id();
     for kind in KINDS {
         for (workers, help) in [(0, false), (1, false), (2, false), (2, kind == Kind::Shared)] {
@@ -76,7 +76,7 @@ fn worker_info_is_none_in_any_thread_but_a_workers_and_there_always_the_same() {
                     return Ok(());
                 }
                 assert_eq!(info.is_none(), thread == here);
-                // A thread that a worker starts is none.
+                // A thread that a worker starts is not a worker.
                 assert_eq!(thread::spawn(worker_info).join().unwrap(), None);
                 let Some(info) = info else { return Ok(()) };
                 let mut known = known.lock().unwrap();
@@ -105,12 +105,12 @@ fn worker_info_is_none_in_any_thread_but_a_workers_and_there_always_the_same() {
 }
 
 #[test]
-fn worker_init_runs_in_each_worker_before_it_loads_and_sees_its_seed() {
+fn worker_init_runs_in_each_worker_before_it_loads() {
     for kind in KINDS {
         for workers in [1, 3] {
             for persistent in [false, true] {
                 let options = Options { workers, persistent, ..Options::default() };
-                // Threads that are ready, and their infos; samples that came to a thread that is not.
+                // The threads whose `worker_init` has run, with their infos; and the number of samples read by other threads.
                 let ready = Arc::new(Mutex::new(Vec::<(ThreadId, WorkerInfo)>::new()));
                 let early = Arc::new(AtomicUsize::new(0));
                 let (check, count) = (ready.clone(), early.clone());
@@ -156,7 +156,7 @@ fn worker_init_is_not_run_without_workers() {
     }
 }
 
-/// The batches that come if these of three workers do not take part.
+/// Returns the batches that are delivered if the workers in `bad`, of three, take no part.
 fn without(bad: &[usize], kind: Kind, options: &Options) -> Vec<Vec<i64>> {
     let mut all = options.expected(kind);
     if bad.len() == 3 {
@@ -170,7 +170,7 @@ fn without(bad: &[usize], kind: Kind, options: &Options) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn errors_of_worker_init_come_first_and_the_pass_goes_on_with_the_others_if_there_are_any() {
+fn errors_of_worker_init_come_before_the_batches() {
     for kind in KINDS {
         for panics in [false, true] {
             for persistent in [false, true] {
@@ -191,7 +191,7 @@ fn errors_of_worker_init_come_first_and_the_pass_goes_on_with_the_others_if_ther
                     let mut loader = with_init(kind, &options, nothing, init);
                     for (pass, armed_now) in [true, true, false, true].into_iter().enumerate() {
                         armed.store(armed_now, Ordering::SeqCst);
-                        // Persistent workers that were ready once are so from then on.
+                        // Persistent workers that have started stay ready.
                         let bad = if !armed_now || (persistent && pass == 3) { &[] } else { &bad[..] };
                         let mut outcomes = loader.pass().unwrap();
                         for &worker in bad {
@@ -213,7 +213,7 @@ fn errors_of_worker_init_come_first_and_the_pass_goes_on_with_the_others_if_ther
 }
 
 #[test]
-fn a_calling_thread_that_is_told_to_help_loads_alone_if_worker_init_fails_in_all_workers() {
+fn a_helping_caller_loads_alone_if_every_worker_init_fails() {
     let here = thread::current().id();
     let dataset = numbers(20, move |_| {
         assert_eq!(thread::current().id(), here);
@@ -229,7 +229,7 @@ fn a_calling_thread_that_is_told_to_help_loads_alone_if_worker_init_fails_in_all
 }
 
 #[test]
-fn a_pass_left_at_its_first_error_of_worker_init_has_no_bearing_on_the_next() {
+fn a_pass_left_at_a_worker_init_error_affects_no_other() {
     for kind in KINDS {
         let options = Options { workers: 3, ..Options::default() };
         let armed = Arc::new(AtomicBool::new(true));

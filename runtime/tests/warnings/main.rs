@@ -1,5 +1,5 @@
-//! Warnings that are logged through `tracing`. The tests of this program run one at a time: a thread of another test that
-//! reaches the place of a warning without a subscriber would turn that place off for all threads.
+//! Warnings that are logged with `tracing`. The tests of this program run one at a time: if a thread of another test reached the
+//! callsite of a warning without a subscriber, `tracing` would disable that callsite for all threads.
 
 #[path = "../support/warnings.rs"]
 mod warnings;
@@ -20,7 +20,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn each_bad_index_is_said_once() {
+fn each_bad_index_is_logged_once() {
     let _alone = alone();
     let warnings = Warnings::default();
     let numbers = from_fn(42, |i, _| if i == 4 || i == 30 { Err(format!("no {i}").into()) } else { Ok(i as i64) });
@@ -33,16 +33,16 @@ fn each_bad_index_is_said_once() {
         assert_eq!(loader.stats().bad_samples, 6);
         assert!(loader.stats().bad_indices.into_iter().eq([4, 30]));
     });
-    let said = warnings.take();
-    assert_eq!(said.len(), 2, "{said:?}");
+    let logged = warnings.take();
+    assert_eq!(logged.len(), 2, "{logged:?}");
     for word in ["index=30 ", "position=30 ", "batch=3 ", "by=worker 0 ", "error=no 30 "] {
-        assert!(said[1].contains(word), "{said:?}");
+        assert!(logged[1].contains(word), "{logged:?}");
     }
 }
 
-/// Two passes that shuffle alike are what comes of a forgotten epoch.
+/// If the user forgets to set the epoch, passes shuffle in the same way.
 #[test]
-fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
+fn shuffling_the_same_epoch_again_is_warned_about_once() {
     let _alone = alone();
     let count = |shuffle, epochs: &[u64]| {
         let warnings = Warnings::default();
@@ -62,7 +62,7 @@ fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
     assert_eq!(count(true, &[0, 0, 0, 1, 1]), 1);
     assert_eq!(count(false, &[0, 0]), 0);
 
-    // Going on in the middle of a pass is no second pass.
+    // Resuming in the middle of a pass does not begin a second pass.
     let warnings = Warnings::default();
     let numbers = from_fn(10, |index, _| Ok(index as i64));
     let mut loader = Loader::builder(numbers).sampler(DistributedSampler::new(10, 2, 0).unwrap()).build().unwrap();
@@ -77,7 +77,7 @@ fn a_shuffled_pass_of_the_same_epoch_again_is_warned_of_once() {
     assert!(warnings.take().is_empty());
 }
 
-/// As in torch: a number of samples that is 0 was asked for, a fraction that comes to none may surprise.
+/// As in torch: a length of 0 is intended, but a fraction that rounds to no samples may be a surprise.
 #[test]
 fn parts_that_fractions_leave_empty_are_warned_about() {
     let _alone = alone();

@@ -1,46 +1,50 @@
-//! Two answers beside each other.
+//! Compares two answers.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A list of more indices than this is in a file as its length, its ends and its hash.
+/// The longest list of indices that a file contains whole. A longer list is represented by its length, both ends and a hash.
 const WHOLE: usize = 512;
-/// So many indices of each end.
+/// The number of indices at each end of a list that is not whole.
 const END: usize = 8;
-/// So many entries of a list are shown, and of a list in a list.
+/// The number of entries shown of a list, and of a list within a list.
 const SHOWN: [usize; 2] = [12, 4];
-/// So many of them are before the first that differs.
+/// How many of the shown entries precede the first difference.
 const BEFORE: usize = 3;
-/// So many characters of a string are shown.
+/// The number of characters shown of a string.
 const CHARACTERS: usize = 48;
 
-/// Where slotline's answer is not torch's.
+/// A place where slotline's answer differs from torch's.
 #[derive(Debug, thiserror::Error)]
 #[error("{place} differs\n    torch:    {torch}\n    slotline: {ours}")]
 pub(crate) struct Difference {
-    /// The answer, and the place in it: `passes[1][17]`.
+    /// The name of the answer and the place in it, such as `passes[1][17]`.
     place: String,
     torch: String,
     ours: String,
 }
 
-/// An error that says where the answers differ, unless they are the same.
+/// Compares two answers.
+///
+/// # Errors
+///
+/// A [`Difference`] that shows where they differ.
 pub(crate) fn same(what: &str, torch: &Value, ours: &Value) -> Result<(), Difference> {
     if torch == ours {
         return Ok(());
     }
     let (mut place, mut torch, mut ours) = (what.to_owned(), torch, ours);
-    // Down to the innermost lists that differ.
+    // Descends to the innermost lists that differ.
     let first = loop {
         let (Some(theirs), Some(own)) = (torch.as_array(), ours.as_array()) else { break 0 };
         let Some(at) = theirs.iter().zip(own).position(|(torch, ours)| torch != ours) else {
             break theirs.len().min(own.len());
         };
-        // With a list of another length it may be the lists' own beginning that is wrong.
+        // If the lengths differ, the outer list may be shifted, so this level is shown.
         if theirs.len() != own.len() || !(theirs[at].is_array() && own[at].is_array()) {
-            // Only says which entry it is: the entries around it are shown, too.
+            // Descends no further: the entries around this one are shown as well.
             let _ = write!(place, "[{at}]");
             break at;
         }
@@ -50,12 +54,12 @@ pub(crate) fn same(what: &str, torch: &Value, ours: &Value) -> Result<(), Differ
     Err(Difference { place, torch: short(torch, first), ours: short(ours, first) })
 }
 
-/// The value in few words; a long list from shortly before entry `at` on.
+/// Abbreviates a value. A long list is shown from a few entries before `at`.
 pub(crate) fn short(value: &Value, at: usize) -> String {
     shorten(value, at, SHOWN[0])
 }
 
-/// [`short`], with so many entries of lists and objects.
+/// As [`short`], with at most `most` entries of lists and objects.
 fn shorten(value: &Value, at: usize, most: usize) -> String {
     let inner = |value| shorten(value, 0, SHOWN[1]);
     match value {
@@ -83,7 +87,7 @@ fn shorten(value: &Value, at: usize, most: usize) -> String {
     }
 }
 
-/// Indices in the form that the files have them; the hash is over them as little-endian i64.
+/// Returns indices in the form that the files have. The hash is over the indices as little-endian `i64`.
 pub(crate) fn pack(indices: impl ExactSizeIterator<Item = usize> + Clone) -> Value {
     let len = indices.len();
     if len <= WHOLE {

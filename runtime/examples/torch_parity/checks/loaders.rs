@@ -1,4 +1,4 @@
-//! Whole loaders.
+//! The kinds of cases that need a loader.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo, worker_info}
 use super::compare::same;
 use super::{Drawn, some};
 
-/// Kept while a loader draws from the process's default generator, since checks may run at the same time.
+/// Locked while a loader draws from the process's default generator, since checks can run concurrently.
 static DEFAULT_GENERATOR: Mutex<()> = Mutex::new(());
 
 /// Passes of a loader over a map-style dataset of `n` samples, each its own index.
@@ -23,13 +23,13 @@ static DEFAULT_GENERATOR: Mutex<()> = Mutex::new(());
 #[serde(deny_unknown_fields)]
 pub(crate) struct Map {
     n: usize,
-    #[serde(deserialize_with = "Option::deserialize")] // Must be there, if only as null.
+    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
     batch_size: Option<usize>,
     shuffle: bool,
     drop_last: bool,
     num_workers: usize,
     persistent_workers: bool,
-    /// torch's default where it isn't said.
+    /// torch's default if it is missing.
     prefetch_factor: Option<usize>,
     seed: u64,
     generator: Drawn,
@@ -57,7 +57,7 @@ impl Map {
         Ok(())
     }
 
-    /// A loader with the case's options, and the generator at its seed.
+    /// Returns a builder with the case's options, and sets the generator's seed.
     fn builder(&self) -> Builder<impl for<'a> Dataset<Sample<'a> = i64>> {
         let builder = Loader::builder(from_fn(self.n, |index, _| Ok(index as i64)))
             .batch_size(self.batch_size)
@@ -74,7 +74,7 @@ impl Map {
         }
     }
 
-    /// The batches of a pass, each of which must be the samples that it says.
+    /// Returns the batches of a pass, and checks that the samples of each are those of its indices.
     fn batches(&self, pass: impl Iterator<Item = Result<Batch<i64>, Error>>) -> Result<Value, BoxError> {
         let mut batches = Vec::new();
         for batch in pass {
@@ -89,14 +89,14 @@ impl Map {
 /// Passes of a loader over a dataset that each worker reads from its own start.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Iterable {
-    /// And nothing else but what is named here.
+    /// The dataset. Keys that neither it nor this struct names are an error.
     #[serde(flatten)]
     dataset: Numbers,
-    #[serde(deserialize_with = "Option::deserialize")] // Must be there, if only as null.
+    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
     batch_size: Option<usize>,
     num_workers: usize,
     drop_last: bool,
-    /// torch's default where it isn't said.
+    /// torch's default if it is missing.
     prefetch_factor: Option<usize>,
     #[serde(deserialize_with = "some")]
     epochs: Vec<Vec<Value>>,
@@ -106,9 +106,9 @@ pub(crate) struct Iterable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "dataset", rename_all = "snake_case", deny_unknown_fields)]
 enum Numbers {
-    /// 0 .. n, in contiguous pieces of ceil(n / workers).
+    /// The numbers 0 .. n, in contiguous pieces of ceil(n / workers).
     Sharded { n: usize },
-    /// Worker w has `sizes[w]` numbers, from 1000 w on.
+    /// `sizes[w]` numbers for each worker w, starting at 1000 w.
     Uneven { sizes: Vec<usize> },
 }
 
@@ -141,7 +141,7 @@ impl Iterable {
         let mut loader = workers(builder, self.num_workers, self.prefetch_factor).build()?;
         for (number, torch) in self.epochs.iter().enumerate() {
             let mut batches = Vec::new();
-            // One more than torch has is one too many, and there may be no end of them.
+            // One batch more than torch's is enough to fail, and a wrong loader might never end.
             for batch in loader.epoch()?.take(torch.len() + 1) {
                 batches.push(in_torchs_form(batch?.tensors().as_slice(), self.batch_size));
             }
@@ -151,12 +151,12 @@ impl Iterable {
     }
 }
 
-/// A batch as torch gives it: without batches a sample has no dimension.
+/// Returns a batch in torch's form: with `batch_size = None` a sample has no batch dimension.
 fn in_torchs_form(batch: &[i64], batch_size: Option<usize>) -> Value {
     if batch_size.is_some() { batch.into() } else { batch[0].into() }
 }
 
-/// The builder with so many workers.
+/// Sets the number of workers and, if given, the prefetch factor.
 fn workers<D>(builder: Builder<D>, workers: usize, prefetch_factor: Option<usize>) -> Builder<D> {
     let builder = builder.num_workers(workers);
     match prefetch_factor {
@@ -165,7 +165,7 @@ fn workers<D>(builder: Builder<D>, workers: usize, prefetch_factor: Option<usize
     }
 }
 
-/// The number and the seed of each worker, pass after pass.
+/// The id and the seed of each worker in each pass.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seeds {
@@ -177,7 +177,7 @@ pub(crate) struct Seeds {
 
 impl Seeds {
     pub(crate) fn check(&self) -> Result<(), BoxError> {
-        // Each worker gets one sample: it keeps it until all workers have theirs.
+        // Each worker gets exactly one sample, as it waits until all workers have theirs.
         let (workers, all) = (self.num_workers, Barrier::new(self.num_workers));
         let seeds = from_fn(workers, move |_, _| {
             // The sample that is read to learn the fields is not read by a worker.
@@ -185,7 +185,7 @@ impl Seeds {
             all.wait();
             Ok([worker.id() as u64, worker.seed()])
         });
-        // With a timeout the calling thread takes no sample, and a worker that never comes is an error.
+        // With a timeout the calling thread reads no samples, and a worker that gets none is an error.
         let builder = Loader::builder(seeds).batch_size(None).num_workers(workers).timeout(Duration::from_secs(60));
         let mut loader = builder.seed(self.seed).build()?;
         for (number, torch) in self.epochs.iter().enumerate() {

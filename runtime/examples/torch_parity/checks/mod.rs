@@ -1,10 +1,10 @@
 //! The cases of a file of torch's answers, checked one by one.
 //!
-//! A case says what was called (its kind and arguments) and what torch answered. The arguments are read into a type of
-//! the kind's own, strictly: one that is missing, unknown or of the wrong type is a failure, never passed over. The
-//! answers stay JSON, and slotline's are brought into the same form.
+//! A case has a kind, the arguments of a call, and torch's answers. The arguments are deserialized strictly, into a separate type
+//! for each kind: a missing or unknown argument, or one of the wrong type, is a failure. The answers stay JSON, and slotline's are
+//! converted to the same form.
 //!
-//! - [`compare`]: two answers, and where they differ.
+//! - [`compare`]: compares two answers and shows where they differ.
 //! - `samplers`: the kinds that need no loader; `loaders`: those that do.
 
 pub(crate) mod compare;
@@ -26,7 +26,7 @@ use self::compare::{Difference, short};
 pub(crate) struct Vectors {
     /// The version of torch that answered.
     pub(crate) torch: String,
-    /// In any order of kinds.
+    /// The cases, in any order of kinds.
     pub(crate) cases: Vec<Value>,
 }
 
@@ -47,7 +47,7 @@ enum Case {
     WorkerSeeds(loaders::Seeds),
 }
 
-/// Which generator torch drew from, after it was given the case's seed.
+/// The generator that torch drew from, seeded with the case's seed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) enum Drawn {
     #[serde(rename = "given")]
@@ -59,28 +59,28 @@ pub(crate) enum Drawn {
 /// Why a case did not pass.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Its kind is unknown, or its arguments are not those of its kind.
-    #[error("this is no case that can be checked: {0}")]
+    /// The kind is unknown, or the arguments are not those of the kind.
+    #[error("the case cannot be checked: {0}")]
     Unreadable(serde_json::Error),
-    /// slotline answers something else.
+    /// slotline's answer differs.
     #[error(transparent)]
     Differs(Difference),
-    /// torch answered, and slotline didn't.
-    #[error("torch has an answer, and slotline an error: {0}")]
+    /// slotline returned an error where torch has an answer.
+    #[error("torch has an answer, but slotline returned an error: {0}")]
     Refused(BoxError),
     /// slotline panicked.
     #[error("slotline panicked: {0}")]
     Panicked(String),
 }
 
-/// A check's own errors are differences; all the others are the library's.
+/// A [`Difference`] comes from the check itself. All other errors come from slotline.
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Self {
         error.downcast::<Difference>().map_or_else(Self::Refused, |difference| Self::Differs(*difference))
     }
 }
 
-/// Asks slotline what the case asked torch, and compares the answers.
+/// Makes the call of a case with slotline, and compares the answers.
 pub(crate) fn check(case: &Value) -> Result<(), Failure> {
     let case = Case::deserialize(case).map_err(Failure::Unreadable)?;
     Ok(guarded(|| match &case {
@@ -98,7 +98,7 @@ pub(crate) fn check(case: &Value) -> Result<(), Failure> {
     })??)
 }
 
-/// Turns a panic into a failure. What `run` leaves half-done nobody sees.
+/// Turns a panic into a failure. No code uses the values that the panic may have left inconsistent.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic: Box<dyn Any + Send>| {
         let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
@@ -107,13 +107,13 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// The answers of some passes; without any, a case would pass whatever slotline does.
+/// Deserializes the answers of at least one pass. Without answers a case would always pass.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
     let answers = Vec::deserialize(json)?;
     if answers.is_empty() { Err(D::Error::invalid_length(0, &"the answers of at least one pass")) } else { Ok(answers) }
 }
 
-/// The keys under which a case of this kind has torch's answers; its others are arguments.
+/// Returns the keys of torch's answers in a case of this kind. The other keys are arguments.
 pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
     match kind {
         "engine" => &["random_i64", "then_rand_f64_bits", "then_randint_1000"],
@@ -128,7 +128,7 @@ pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// The kind of a case and its arguments, for whoever reads about its failure.
+/// Describes a case by its kind and arguments, for the report of its failure.
 pub(crate) fn describe(case: &Value) -> String {
     let kind = case["kind"].as_str().unwrap_or("no kind");
     let Some(entries) = case.as_object() else { return format!("{kind} ({})", short(case, 0)) };

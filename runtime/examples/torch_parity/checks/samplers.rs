@@ -1,4 +1,4 @@
-//! Generators, samplers and splits: the kinds that need no loader.
+//! The kinds of cases that need no loader: generators, samplers and splits.
 
 use std::num::NonZero;
 
@@ -15,7 +15,7 @@ use slotline::sampler::{
 use super::compare::{pack, same};
 use super::{Drawn, some};
 
-/// The numbers of a generator: six integers, then four floats (by their bits), then four draws below 1000.
+/// Numbers from a generator: six integers, then four floats (as their bits), then four draws below 1000.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Engine {
@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-/// A permutation, of both widths.
+/// A permutation, as `u32` and as `u64`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Randperm {
@@ -63,7 +63,7 @@ impl Randperm {
 pub(crate) struct Random {
     n: usize,
     replacement: bool,
-    #[serde(deserialize_with = "Option::deserialize")] // Must be there, if only as null.
+    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
     num_samples: Option<usize>,
     seed: u64,
     generator: Drawn,
@@ -87,7 +87,7 @@ impl Random {
     }
 }
 
-/// Passes of a `SubsetRandomSampler`, by a generator of its own.
+/// Passes of a `SubsetRandomSampler` with its own generator.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubsetRandom {
@@ -104,7 +104,7 @@ impl SubsetRandom {
     }
 }
 
-/// Passes of a `WeightedRandomSampler`, by a generator of its own.
+/// Passes of a `WeightedRandomSampler` with its own generator.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightedRandom {
@@ -140,10 +140,10 @@ impl Batch {
         let indices = SequentialSampler::new(self.n);
         let mut sampler = BatchSampler::new(indices, self.batch_size, self.drop_last)?;
         same("len", &self.len, &sampler.len().into())?;
-        // Before any list is made, as they could be too many or too long for any memory.
+        // Checked before any list is made, as the lists could be too large for memory.
         let samples: usize = self.batches.iter().map(Vec::len).sum();
-        let left_out = if self.drop_last { self.n % self.batch_size } else { 0 };
-        same("samples in all batches", &samples.into(), &(self.n - left_out).into())?;
+        let dropped = if self.drop_last { self.n % self.batch_size } else { 0 };
+        same("samples in all batches", &samples.into(), &(self.n - dropped).into())?;
         let torch = Value::from_iter(self.batches.iter().cloned());
         for _pass in 0..2 {
             same("batches", &torch, &Value::from_iter(sampler.batches()?))?;
@@ -152,7 +152,7 @@ impl Batch {
     }
 }
 
-/// Every rank's passes of a `DistributedSampler`, epoch after epoch.
+/// The passes of every rank of a `DistributedSampler`, for several epochs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distributed {
@@ -220,19 +220,19 @@ impl Split {
         let parts = random_split(dataset, lengths, &mut generator)?;
         let parts: Vec<Vec<usize>> = parts.iter().map(|part| part.indices().collect()).collect();
         same("parts", &self.parts, &parts.iter().map(|part| pack(part.iter().copied())).collect())?;
-        // One permutation, from the generator itself.
+        // The split draws one permutation from the given generator.
         Ok(same("numbers drawn", &self.n.saturating_sub(1).into(), &generator.drawn().into())?)
     }
 }
 
-/// Passes of a sampler that has a generator of its own, which must leave the default one alone.
+/// Checks the passes of a sampler with its own generator, and that it draws nothing from the default one.
 fn own_passes(mut sampler: impl Sampler, torch: &[Value]) -> Result<(), BoxError> {
     let mut default = Generator::new();
     passes(&mut sampler, &mut default, torch)?;
     Ok(same("numbers drawn from the default generator", &0.into(), &default.drawn().into())?)
 }
 
-/// Passes of a sampler with one order, whose memory they share.
+/// Checks the passes of a sampler, which reuse the memory of one order.
 fn passes(sampler: &mut impl Sampler, default: &mut Generator, torch: &[Value]) -> Result<(), BoxError> {
     let mut order = Order::default();
     for (number, torch) in torch.iter().enumerate() {
@@ -241,7 +241,7 @@ fn passes(sampler: &mut impl Sampler, default: &mut Generator, torch: &[Value]) 
     Ok(())
 }
 
-/// One pass of a sampler, which must be as long as the sampler says.
+/// Checks one pass of a sampler, and that its length is the sampler's.
 fn pass(
     sampler: &mut impl Sampler,
     default: &mut Generator,

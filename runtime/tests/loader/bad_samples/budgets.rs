@@ -1,4 +1,4 @@
-//! How many bad samples a pass may have, what is said of them, and options that do not go together.
+//! The budget of bad samples in a pass, the errors beyond it, and incompatible options.
 
 use slotline::dataset::iter_fn;
 use slotline::loader::BuildError;
@@ -9,7 +9,7 @@ use crate::support::from_fn;
 use super::*;
 
 #[test]
-fn beyond_the_budget_each_batch_with_a_bad_sample_is_an_error_and_the_others_come() {
+fn beyond_the_budget_only_batches_with_bad_samples_fail() {
     let bad: fn(usize) -> bool = |i| i % 5 == 3; // 8 of 42
     let good = good::<true>();
     for (budget, allowed) in [
@@ -24,15 +24,17 @@ fn beyond_the_budget_each_batch_with_a_bad_sample_is_an_error_and_the_others_com
         (Budget::Share(1.0), 42),
     ] {
         let pass = |pass: &Vec<Vec<Seen>>| -> Vec<Outcome> {
-            let mut met = 0;
+            let mut bad_so_far = 0;
             let batch = |(task, batch): (usize, &Vec<Seen>)| {
-                let before = met;
+                let before = bad_so_far;
                 let bads = batch.iter().enumerate().filter(|(_, seen)| bad(seen.index));
                 let bads: Vec<_> = bads.map(|(row, seen)| (task * BATCH + row, seen.index)).collect();
-                met += bads.len();
-                if met > allowed && !bads.is_empty() {
+                bad_so_far += bads.len();
+                if bad_so_far > allowed && !bads.is_empty() {
                     let (position, index) = bads[allowed.saturating_sub(before)];
-                    return Err(format!("{met} bad of {allowed}: sample {index} at {position} of {task}: no {index}"));
+                    return Err(format!(
+                        "{bad_so_far} bad of {allowed}: sample {index} at {position} of {task}: no {index}"
+                    ));
                 }
                 Ok((task, batch.iter().copied().filter(|seen| !bad(seen.index)).collect()))
             };
@@ -49,7 +51,7 @@ fn beyond_the_budget_each_batch_with_a_bad_sample_is_an_error_and_the_others_com
 }
 
 #[test]
-fn a_bad_substitute_counts_and_a_share_is_of_what_drop_last_leaves() {
+fn bad_substitutes_count_and_shares_respect_drop_last() {
     let bad: fn(usize) -> bool = |i| i % 2 == 1;
     let all = report::<false>(builder(Fault::Write, bad, false).on_error(REPLACE), HOWS[0]);
     let first: usize = all.bad / 2;
@@ -57,17 +59,17 @@ fn a_bad_substitute_counts_and_a_share_is_of_what_drop_last_leaves() {
     for how in HOWS {
         let few = OnError::Replace(Budget::Samples(first / 2));
         let got = report::<false>(builder(Fault::Write, bad, how.many).on_error(few), how);
-        assert_eq!(got.bad, all.bad, "each is met, budget or not");
+        assert_eq!(got.bad, all.bad, "every bad sample is counted, even beyond the budget");
         assert!(got.passes[0][0].is_ok() && got.passes[0][5].is_err() && got.passes[1][0].is_ok(), "{how:?}");
         let builder = builder::<false>(Fault::Error, |_| true, how.many).drop_last(true);
         let got = report::<false>(builder.on_error(OnError::Skip(Budget::Share(0.5))), how);
-        let said: Vec<_> = got.passes[0].iter().map(|batch| batch.as_ref().unwrap_err().as_str()).collect();
-        assert!(said.len() == 3 && said[0].starts_with("24 bad of 20: "), "{said:?}");
+        let messages: Vec<_> = got.passes[0].iter().map(|batch| batch.as_ref().unwrap_err().as_str()).collect();
+        assert!(messages.len() == 3 && messages[0].starts_with("24 bad of 20: "), "{messages:?}");
     }
 }
 
 #[test]
-fn as_batches_are_finished_all_that_is_good_comes_too() {
+fn out_of_order_all_good_samples_arrive() {
     let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);
     let mut loader = builder.num_workers(3).in_order(false).build().unwrap();
     let mut seen: Vec<_> = loader.epoch().unwrap().flat_map(|batch| rows(&batch.unwrap())).collect();
@@ -76,9 +78,9 @@ fn as_batches_are_finished_all_that_is_good_comes_too() {
 }
 
 #[test]
-fn ranks_with_different_bad_samples_have_equally_many_batches_of_the_same_sizes() {
+fn replacing_keeps_the_batch_sizes_equal_on_all_ranks() {
     let sizes = |rank, on_error| -> Vec<usize> {
-        // All bad ones are rank 0's.
+        // All bad samples belong to rank 0.
         let dataset = Sheets::<true> { len: 62, fault: Fault::Panic, bad: |i| i % 6 == 0, many: false };
         let sampler = DistributedSampler::new(62, 2, rank).unwrap().shuffle(false);
         let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64).num_workers(2);
@@ -93,7 +95,7 @@ fn ranks_with_different_bad_samples_have_equally_many_batches_of_the_same_sizes(
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused() {
+fn incompatible_options_are_refused() {
     let numbers = || from_fn(4, |i, _| Ok(i as i64));
     let stream = || Loader::iterable(iter_fn(|_| Ok((0..4_i64).map(Ok))));
     let share = |share| OnError::Skip(Budget::Share(share));

@@ -1,4 +1,4 @@
-//! Bad samples where a function of the user's makes the batches.
+//! Bad samples in loaders with a collate function.
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn indices(batch: &[Seen]) -> Vec<usize> {
     batch.iter().map(|seen| seen.index).collect()
 }
 
-/// The indices of batches that a function collated, one by one or by its own bulk read; an empty batch fails.
+/// Returns the indices of each collated batch. The function takes samples with `for_each` if `each`, and with `next` otherwise. It
+/// fails on an empty batch.
 fn collated(
     fault: Fault,
     bad: fn(usize) -> bool,
@@ -35,12 +36,12 @@ fn collated(
             _ => Ok(batch),
         }
     });
-    let of = |batch: Result<_, _>| batch.map_err(|error| said(&error));
-    builder.round_robin(how.dealt).build().unwrap().epoch().unwrap().map(of).collect()
+    let of = |batch: Result<_, _>| batch.map_err(|error| describe(&error));
+    builder.round_robin(how.round_robin).build().unwrap().epoch().unwrap().map(of).collect()
 }
 
 #[test]
-fn a_collate_function_sees_no_bad_samples_and_its_own_failures_raise() {
+fn a_collate_function_gets_no_bad_samples_and_may_fail() {
     let [good, _] = good::<false>();
     let place = good.iter().position(|batch| indices(batch).contains(&20)).unwrap();
     for fault in [Fault::Error, Fault::Panic] {
@@ -58,7 +59,7 @@ fn a_collate_function_sees_no_bad_samples_and_its_own_failures_raise() {
                     }
                     let left: Vec<_> = good.iter().copied().filter(|&index| !bad(index)).collect();
                     assert_eq!(skipped[task].as_ref(), Ok(&left), "{fault:?}, {how:?}, {each}");
-                    // A substitute may be 20.
+                    // A substitute may be sample 20, at which the function panics.
                     if let Ok(replaced) = &replaced[task] {
                         let fits = |(got, good): (&usize, &usize)| !bad(*got) && (got == good || bad(*good));
                         assert!(replaced.len() == good.len() && replaced.iter().zip(&good).all(fits), "{replaced:?}");
@@ -72,7 +73,7 @@ fn a_collate_function_sees_no_bad_samples_and_its_own_failures_raise() {
 }
 
 #[test]
-fn what_a_function_makes_of_nothing_is_thrown_away() {
+fn a_batch_collated_from_no_samples_is_discarded() {
     for how in HOWS.map(|how| How { part_size: None, ..how }) {
         for each in [false, true] {
             let got = collated(Fault::Panic, |i| i != 7, SKIP, how, each);
@@ -85,12 +86,12 @@ fn what_a_function_makes_of_nothing_is_thrown_away() {
 }
 
 #[test]
-fn a_batch_beyond_the_budget_is_an_error_even_if_the_function_made_it() {
+fn a_collated_batch_beyond_the_budget_is_an_error() {
     let [good, _] = good::<false>();
     let bad: fn(usize) -> bool = |i| i % 5 == 3;
     let got = collated(Fault::Error, bad, OnError::Skip(Budget::Samples(0)), HOWS[3], false);
     for (got, good) in got.iter().zip(&good) {
         let has_bad = indices(good).into_iter().any(bad);
-        assert_eq!(got.as_ref().is_err_and(|said| said.contains(" bad of 0: sample ")), has_bad, "{got:?}");
+        assert_eq!(got.as_ref().is_err_and(|message| message.contains(" bad of 0: sample ")), has_bad, "{got:?}");
     }
 }

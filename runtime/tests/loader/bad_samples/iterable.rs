@@ -1,10 +1,10 @@
-//! Bad samples of iterable datasets, where the next one takes the place of a bad one.
+//! Bad samples of iterable datasets, where the next sample replaces a bad one.
 
 use slotline::dataset::{IterFn, iter_fn};
 
 use super::*;
 
-/// Sheets one after the other, the same in each worker.
+/// Returns a stream of sheets, the same in each worker.
 fn stream<const PACKED: bool>(
     len: usize,
     fault: Fault,
@@ -26,7 +26,7 @@ fn stream<const PACKED: bool>(
 trait StreamOf<'a, S>: slotline::dataset::IterableDataset<Sample<'a> = S> {}
 impl<'a, S, D: slotline::dataset::IterableDataset<Sample<'a> = S>> StreamOf<'a, S> for D {}
 
-/// What a batch has, by number: the fields are checked by its type's own columns.
+/// Checks the fields of a batch, and returns the indices of its samples.
 fn numbers<S>(batch: &Batch<S>) -> Vec<i64> {
     let columns = batch.columns();
     let numbers = columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec();
@@ -42,10 +42,10 @@ fn numbers<S>(batch: &Batch<S>) -> Vec<i64> {
     numbers
 }
 
-const FAULTS_BUT_PANICS: [Fault; 5] = [Fault::Error, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
+const FAULTS_EXCEPT_PANIC: [Fault; 5] = [Fault::Error, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
 
 #[test]
-fn the_next_sample_takes_the_place_of_a_bad_one() {
+fn the_next_sample_replaces_a_bad_one() {
     full_batches::<false>();
     full_batches::<true>();
 }
@@ -54,18 +54,18 @@ fn full_batches<const PACKED: bool>() {
     let cases: [fn(usize) -> bool; 5] = [|i| i % 5 == 3, |i| i < 9, |i| i > 16, |i| i != 11, |i| i == 8 || i == 41];
     for bad in cases {
         let left: Vec<i64> = (0..42).filter(|&i| !bad(i as usize)).collect();
-        for fault in FAULTS_BUT_PANICS {
+        for fault in FAULTS_EXCEPT_PANIC {
             for (workers, drop_last) in [(0, false), (1, false), (2, false), (0, true), (2, true)] {
                 let builder = Loader::iterable(stream::<PACKED>(42, fault, bad)).batch_size(8);
                 let builder = builder.num_workers(workers).drop_last(drop_last).on_error(SKIP);
                 let mut loader = builder.build().unwrap();
                 let whole = left.chunks(8).filter(|batch| !drop_last || batch.len() == 8);
-                // Each worker reads the same, and they take turns.
+                // Each worker reads the same samples, and the workers take turns.
                 let want: Vec<_> = whole.flat_map(|batch| vec![batch.to_vec(); workers.max(1)]).collect();
                 for pass in 1..3 {
-                    let batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect_held();
+                    let batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect_contents();
                     assert_eq!(batches.iter().map(|(_, got)| got.clone()).collect::<Vec<_>>(), want, "{fault:?}");
-                    assert!(batches.iter().map(|&(task, _)| task).eq(0..want.len()), "no number is left out");
+                    assert!(batches.iter().map(|&(task, _)| task).eq(0..want.len()), "a batch number is missing");
                     assert_eq!(loader.stats().bad_samples as usize, pass * (42 - left.len()) * workers.max(1));
                 }
                 let once = (0..42).filter(|&i| bad(i)).collect::<Vec<_>>();
@@ -75,26 +75,26 @@ fn full_batches<const PACKED: bool>() {
     }
 }
 
-/// Numbers and contents of batches, each of which is dropped at once.
-trait CollectHeld {
-    fn collect_held(self) -> Vec<(usize, Vec<i64>)>;
+/// Collects the numbers and contents of batches, and drops each batch before the next one is taken.
+trait CollectContents {
+    fn collect_contents(self) -> Vec<(usize, Vec<i64>)>;
 }
 
-impl<S, I: Iterator<Item = Batch<S>>> CollectHeld for I {
-    fn collect_held(self) -> Vec<(usize, Vec<i64>)> {
+impl<S, I: Iterator<Item = Batch<S>>> CollectContents for I {
+    fn collect_contents(self) -> Vec<(usize, Vec<i64>)> {
         self.map(|batch| (batch.task(), numbers(&batch))).collect()
     }
 }
 
 #[test]
-fn nothing_but_errors_for_ever_ends_each_batch_beyond_the_budget() {
+fn endless_errors_end_each_batch_beyond_the_budget() {
     for workers in [0, 2] {
         let endless = iter_fn(|_| Ok((0..).map(|i| if i == 0 { Ok(0_i64) } else { Err("no".into()) })));
         let builder = Loader::iterable(endless).batch_size(4).num_workers(workers);
         let mut loader = builder.on_error(OnError::Skip(Budget::Samples(3))).build().unwrap();
-        let said: Vec<_> = loader.epoch().unwrap().take(3).map(|batch| said(&batch.unwrap_err())).collect();
-        assert_eq!(said[0], "4 bad of 3: sample 4 at 4 of 0: no");
-        assert!(said[1].starts_with("8 bad of 3: ") && said[2].starts_with("12 bad of 3: "), "{said:?}");
+        let messages: Vec<_> = loader.epoch().unwrap().take(3).map(|batch| describe(&batch.unwrap_err())).collect();
+        assert_eq!(messages[0], "4 bad of 3: sample 4 at 4 of 0: no");
+        assert!(messages[1].starts_with("8 bad of 3: ") && messages[2].starts_with("12 bad of 3: "), "{messages:?}");
     }
 }
 
@@ -106,13 +106,13 @@ fn a_cursor_that_panics_ends_its_stream_and_raises() {
         let mut pass = loader.epoch().unwrap();
         assert_eq!(numbers(&pass.next().unwrap().unwrap()), [0, 1, 2, 3]);
         assert_eq!(numbers(&pass.next().unwrap().unwrap()), [4, 5, 6, 7]);
-        assert_eq!(said(&pass.next().unwrap().unwrap_err()), "panic 11 at 11 of 2: no 11");
+        assert_eq!(describe(&pass.next().unwrap().unwrap_err()), "panic 11 at 11 of 2: no 11");
         assert!(pass.next().is_none());
     }
 }
 
 #[test]
-fn a_collate_function_sees_none_of_the_bad_ones_and_leaves_the_rest_where_it_is() {
+fn a_collate_function_gets_no_bad_samples_of_a_stream() {
     for workers in [0, 1] {
         for (take, want) in [(9, vec![vec![0, 1, 2, 4], vec![5, 6, 7, 9]]), (2, vec![vec![0, 1], vec![5, 6]])] {
             let builder = Loader::iterable(stream::<false>(60, Fault::Error, |i| i % 5 == 3 || i > 9)).batch_size(4);
@@ -128,13 +128,13 @@ fn a_collate_function_sees_none_of_the_bad_ones_and_leaves_the_rest_where_it_is(
             let mut loader = builder.build().unwrap();
             let got: Result<Vec<_>, _> = loader.epoch().unwrap().collect();
             assert_eq!(got.unwrap(), want);
-            assert_eq!(loader.stats().bad_samples, 52, "the last ones of the stream, too");
+            assert_eq!(loader.stats().bad_samples, 52, "the last samples of the stream count, too");
         }
     }
 }
 
 #[test]
-fn a_bad_sample_at_the_start_does_not_keep_the_loader_from_being_built() {
+fn build_skips_bad_samples_at_the_start() {
     let numbers = |bad: i64| iter_fn(move |_| Ok((0..40).map(move |i| if i < bad { Err("no".into()) } else { Ok(i) })));
     let mut loader = Loader::iterable(numbers(9)).batch_size(40).on_error(SKIP).build().unwrap();
     assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().len(), 31);

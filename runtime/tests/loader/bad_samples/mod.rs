@@ -1,10 +1,10 @@
-//! What becomes of bad samples: ones that cannot be read or written, by an error or a panic, wherever they are.
+//! Bad samples, which fail with an error or a panic while they are read or written.
 
 mod budgets;
 mod collate;
 mod iterable;
+mod misbehaving;
 mod rows;
-mod rude;
 
 use std::fmt;
 
@@ -17,30 +17,30 @@ use slotline::{Batch, BoxError, Dataset, Error, Loader};
 const SKIP: OnError = OnError::Skip(Budget::Samples(usize::MAX));
 const REPLACE: OnError = OnError::Replace(Budget::Samples(usize::MAX));
 
-/// How a sample can be bad.
+/// The ways in which a sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Error,
     Panic,
-    /// In the middle of its row.
+    /// Fails after it has written part of its row.
     Write,
     WritePanic,
-    /// It has other fields than were declared.
+    /// Writes fields that were not declared.
     Mismatch,
-    /// It has more items than a batch has room for.
+    /// Has more items than fit in a batch.
     Full,
 }
 
 const FAULTS: [Fault; 6] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
 
-/// A sample of fields of each kind, but for packed ones if it is not `PACKED`.
+/// A sample with fields of each kind, but with packed ones only if `PACKED`.
 struct Sheet<const PACKED: bool> {
     index: usize,
     word: u64,
     fault: Option<Fault>,
 }
 
-/// What is written of an index: of some length.
+/// Returns the text of an index. Its length varies.
 fn text(index: usize) -> String {
     "abcdefghijkl"[index % 5..][..index % 7].to_owned()
 }
@@ -75,7 +75,7 @@ impl<const PACKED: bool> Sample for Sheet<PACKED> {
     }
 }
 
-/// Samples of which some are bad.
+/// A dataset in which some samples are bad.
 struct Sheets<const PACKED: bool> {
     len: usize,
     fault: Fault,
@@ -103,20 +103,20 @@ impl<const PACKED: bool> Dataset for Sheets<PACKED> {
         self.many
     }
 
-    /// So that nothing has to be read to build the loader.
+    /// Declares the fields, so that `build` reads no sample.
     fn fields(&self) -> Option<Fields> {
         Some(Fields::of(&Sheet::<PACKED> { index: 0, word: 0, fault: None }))
     }
 }
 
-/// A row of a batch: what it says in all of its fields.
+/// A row of a batch: the index and the random number in its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     index: usize,
     word: u64,
 }
 
-/// The rows of a batch, which must be whole.
+/// Checks that all fields of each row belong together, and returns the rows.
 #[track_caller]
 fn rows<S>(batch: &Batch<S>) -> Vec<Seen> {
     let columns = batch.columns();
@@ -144,15 +144,15 @@ fn rows<S>(batch: &Batch<S>) -> Vec<Seen> {
     numbers.as_slice().iter().enumerate().map(row).collect()
 }
 
-/// A batch's number and rows, or its error in words.
+/// A batch's task and rows, or its error as text.
 type Outcome = Result<(usize, Vec<Seen>), String>;
 
 fn outcome<S>(batch: Result<Batch<S>, Error>) -> Outcome {
-    batch.map(|batch| (batch.task(), rows(&batch))).map_err(|error| said(&error))
+    batch.map(|batch| (batch.task(), rows(&batch))).map_err(|error| describe(&error))
 }
 
-/// An error without who it was by, which is a matter of luck.
-fn said(error: &Error) -> String {
+/// Formats an error without the thread that met it, which depends on timing.
+fn describe(error: &Error) -> String {
     match error {
         Error::Sample { index, position, task, source, .. } => {
             format!("sample {index} at {position} of {task}: {source}")
@@ -160,39 +160,39 @@ fn said(error: &Error) -> String {
         Error::Panic { index, position, task, message, .. } => {
             format!("panic {index} at {position} of {task}: {message}")
         }
-        Error::BadSamples { bad, budget, source } => format!("{bad} bad of {budget}: {}", said(source)),
+        Error::BadSamples { bad, budget, source } => format!("{bad} bad of {budget}: {}", describe(source)),
         other => panic!("{other}"),
     }
 }
 
-/// What must not matter.
+/// Options that must not change the result.
 #[derive(Clone, Copy)]
 struct How {
     workers: usize,
     part_size: Option<usize>,
     many: bool,
-    dealt: bool,
+    round_robin: bool,
 }
 
 const HOWS: [How; 8] = [
-    How { workers: 0, part_size: None, many: false, dealt: false },
-    How { workers: 0, part_size: None, many: true, dealt: false },
-    How { workers: 1, part_size: Some(3), many: false, dealt: false },
-    How { workers: 2, part_size: Some(1), many: false, dealt: false },
-    How { workers: 2, part_size: Some(5), many: true, dealt: false },
-    How { workers: 3, part_size: None, many: false, dealt: false },
-    How { workers: 0, part_size: None, many: false, dealt: true },
-    How { workers: 2, part_size: None, many: true, dealt: true },
+    How { workers: 0, part_size: None, many: false, round_robin: false },
+    How { workers: 0, part_size: None, many: true, round_robin: false },
+    How { workers: 1, part_size: Some(3), many: false, round_robin: false },
+    How { workers: 2, part_size: Some(1), many: false, round_robin: false },
+    How { workers: 2, part_size: Some(5), many: true, round_robin: false },
+    How { workers: 3, part_size: None, many: false, round_robin: false },
+    How { workers: 0, part_size: None, many: false, round_robin: true },
+    How { workers: 2, part_size: None, many: true, round_robin: true },
 ];
 
 impl fmt::Debug for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workers, part_size, many, dealt } = self;
-        write!(f, "{workers} workers, part_size {part_size:?}, many {many}, dealt {dealt}")
+        let Self { workers, part_size, many, round_robin } = self;
+        write!(f, "{workers} workers, part_size {part_size:?}, many {many}, round_robin {round_robin}")
     }
 }
 
-/// What a loader gave in two passes, how many bad samples it says it met, and which.
+/// The batches of two passes of a loader, and the number and indices of the bad samples in its statistics.
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
     passes: [Vec<Outcome>; 2],
@@ -212,12 +212,12 @@ fn report<const PACKED: bool>(builder: Builder<Sheets<PACKED>>, how: How) -> Rep
     if let Some(part_size) = how.part_size {
         builder = builder.part_size(part_size);
     }
-    let mut loader = builder.round_robin(how.dealt).build().unwrap();
+    let mut loader = builder.round_robin(how.round_robin).build().unwrap();
     let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
     Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
 }
 
-/// The two passes of a loader that has no bad samples.
+/// Returns two passes of a loader without bad samples.
 fn good<const PACKED: bool>() -> [Vec<Vec<Seen>>; 2] {
     let passes = report::<PACKED>(builder(Fault::Error, |_| false, false), HOWS[0]).passes;
     passes.map(|pass| pass.into_iter().map(|batch| batch.unwrap().1).collect())

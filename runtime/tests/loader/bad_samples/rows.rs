@@ -1,4 +1,4 @@
-//! Batches that are stacked, without the bad samples or with others in their place.
+//! Stacked batches, with bad samples skipped or replaced.
 
 use slotline::loader::OnHeld;
 
@@ -6,12 +6,12 @@ use crate::support::from_fn;
 
 use super::*;
 
-/// Some, the first and the last, a whole batch if nothing is shuffled, all but one, all.
+/// Which samples are bad: some, the first and the last, a whole batch (unless shuffled), all except one, all.
 const BAD: [fn(usize) -> bool; 5] =
     [|i| i % 5 == 3, |i| i == 0 || i == LEN - 1, |i| i / BATCH == 1, |i| i != 20, |_| true];
 
 #[test]
-fn a_batch_goes_without_bad_samples_and_one_with_nothing_left_is_passed_over() {
+fn bad_samples_and_batches_left_empty_are_skipped() {
     skips::<false>();
     skips::<true>();
 }
@@ -36,7 +36,7 @@ fn skips<const PACKED: bool>() {
 }
 
 #[test]
-fn others_take_the_place_of_bad_samples_and_nothing_else_changes() {
+fn replacing_bad_samples_changes_nothing_else() {
     replaces::<false>();
     replaces::<true>();
 }
@@ -54,7 +54,7 @@ fn replaces<const PACKED: bool>() {
                         let (number, got) = got.as_ref().unwrap();
                         assert_eq!((*number, got.len()), (task, good.len()), "{fault:?}, {how:?}");
                         for (got, good) in got.iter().zip(good) {
-                            assert!(!bad(got.index) && got.word == good.word, "the numbers are the position's");
+                            assert!(!bad(got.index) && got.word == good.word, "the position decides the numbers");
                             assert!(got.index == good.index || bad(good.index));
                         }
                     }
@@ -69,12 +69,12 @@ fn replaces<const PACKED: bool>() {
         let first = first.unwrap();
         let found: std::collections::BTreeSet<_> =
             first.passes.iter().flatten().flat_map(|batch| &batch.as_ref().unwrap().1).map(|seen| seen.index).collect();
-        assert!(found.len() > LEN / 2, "substitutes are of all kinds");
+        assert!(found.len() > LEN / 2, "the substitutes must be varied");
     }
 }
 
 #[test]
-fn after_eight_bad_substitutes_the_batch_is_an_error_that_names_the_sample() {
+fn after_eight_bad_substitutes_the_batch_is_an_error() {
     let good = good::<false>();
     for fault in FAULTS {
         for how in HOWS {
@@ -82,21 +82,22 @@ fn after_eight_bad_substitutes_the_batch_is_an_error_that_names_the_sample() {
             for (pass, good) in got.passes.iter().zip(&good) {
                 assert_eq!(pass.len(), good.len());
                 for (task, (got, good)) in pass.iter().zip(good).enumerate() {
-                    let said = got.as_ref().unwrap_err();
-                    let start = format!("sample {} at {} of {task}: 8 substitutes were tried", good[0].index, task * BATCH);
-                    assert!(said.starts_with(&start), "{said}");
+                    let message = got.as_ref().unwrap_err();
+                    let start =
+                        format!("sample {} at {} of {task}: 8 substitutes were tried", good[0].index, task * BATCH);
+                    assert!(message.starts_with(&start), "{message}");
                 }
             }
-            assert_eq!(got.bad, 2 * 6 * 9, "of each batch what its first sample met: {fault:?}, {how:?}");
+            assert_eq!(got.bad, 2 * 6 * 9, "each batch counts its first sample and 8 substitutes: {fault:?}, {how:?}");
         }
     }
 }
 
 #[test]
-fn what_is_no_samples_fault_raises() {
-    /// Gives one sample too few, or fails after the last one, and cannot bear to be asked ahead.
-    struct Odd(bool);
-    impl Dataset for Odd {
+fn errors_that_no_sample_caused_are_raised() {
+    /// Puts one sample too few, or fails after the last one.
+    struct BadGetMany(bool);
+    impl Dataset for BadGetMany {
         type Sample<'a> = i64;
         fn len(&self) -> usize {
             16
@@ -120,8 +121,8 @@ fn what_is_no_samples_fault_raises() {
     }
     for (few, why) in [(true, "was asked for 8 samples but put only 7"), (false, "too late")] {
         for on_error in [SKIP, REPLACE] {
-            let mut loader = Loader::builder(Odd(few)).batch_size(8).on_error(on_error).build().unwrap();
-            let errors: Vec<_> = loader.epoch().unwrap().map(|batch| said(&batch.unwrap_err())).collect();
+            let mut loader = Loader::builder(BadGetMany(few)).batch_size(8).on_error(on_error).build().unwrap();
+            let errors: Vec<_> = loader.epoch().unwrap().map(|batch| describe(&batch.unwrap_err())).collect();
             assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
             assert_eq!(loader.stats().bad_samples, 0);
         }
@@ -129,9 +130,9 @@ fn what_is_no_samples_fault_raises() {
 }
 
 #[test]
-fn a_hint_that_panics_makes_no_sample_bad() {
-    struct Shy;
-    impl Dataset for Shy {
+fn a_panic_in_prefetch_makes_no_sample_bad() {
+    struct PanicsInPrefetch;
+    impl Dataset for PanicsInPrefetch {
         type Sample<'a> = i64;
         fn len(&self) -> usize {
             40
@@ -144,7 +145,7 @@ fn a_hint_that_panics_makes_no_sample_bad() {
         }
     }
     for workers in [0, 2] {
-        let builder = || Loader::builder(Shy).batch_size(10).num_workers(workers).on_error(SKIP);
+        let builder = || Loader::builder(PanicsInPrefetch).batch_size(10).num_workers(workers).on_error(SKIP);
         let mut loader = builder().build().unwrap();
         let got: Vec<_> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
         assert!(got.into_iter().eq((0..40).filter(|&index| index != 21)));
@@ -156,7 +157,7 @@ fn a_hint_that_panics_makes_no_sample_bad() {
 }
 
 #[test]
-fn without_batches_a_bad_sample_is_passed_over_or_replaced() {
+fn unbatched_bad_samples_are_skipped_or_replaced() {
     for how in HOWS {
         for fault in FAULTS {
             let single = |on_error| builder::<true>(fault, |i| i % 5 == 3, false).batch_size(None).on_error(on_error);
@@ -181,7 +182,7 @@ fn without_batches_a_bad_sample_is_passed_over_or_replaced() {
 }
 
 #[test]
-fn a_batch_behind_one_that_is_passed_over_has_its_memory() {
+fn a_batch_after_a_skipped_one_uses_its_memory() {
     let numbers = from_fn(8, |index, _| if index == 2 { Err("no".into()) } else { Ok(index as i64) });
     let mut loader = Loader::builder(numbers).on_error(SKIP).on_held(OnHeld::Fail).build().unwrap();
     assert_eq!(loader.depth(), 2);
@@ -189,7 +190,7 @@ fn a_batch_behind_one_that_is_passed_over_has_its_memory() {
     let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
     assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
     drop(first);
-    // Nothing is left of batch 2, and batch 3 has its memory.
+    // Batch 2 is skipped because its only sample is bad, and batch 3 uses its memory.
     let third = pass.next().unwrap().unwrap();
     assert_eq!(third.task(), 3);
     assert!(matches!(pass.next(), Some(Err(Error::Held { task: 1, .. }))));

@@ -1,18 +1,18 @@
-//! Lane loaders when things go wrong: collate functions and cursors that fail in every way, values whose drop panics, and
-//! numbers that must not depend on how far ahead workers are asked.
+//! Loaders with two rings per worker when something fails: collate functions and cursors with errors and panics, values that panic
+//! when they are dropped, and batch numbers that must not depend on the prefetch factor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use crate::support::{from_fn, prefetch};
 use slotline::dataset::{Context, IterableDataset, iter_fn};
 use slotline::loader::{Collated, OnHeld};
 use slotline::rng::rand_core::Rng;
 use slotline::{BoxError, Loader, WorkerInfo};
-use crate::support::{from_fn, prefetch};
 
 #[test]
-fn batches_are_numbered_as_they_come_however_many_requests_were_in_vain() {
+fn empty_replies_leave_no_gaps_in_batch_numbers() {
     for sizes in [&[0, 4, 20][..], &[20, 4, 0], &[1, 1, 1], &[0], &[7, 0, 3, 9]] {
         for drop_last in [false, true] {
             let mut first = None;
@@ -36,7 +36,7 @@ fn batches_are_numbered_as_they_come_however_many_requests_were_in_vain() {
 }
 
 #[test]
-fn what_a_collate_function_takes_of_a_batch_before_it_fails_does_not_shift_the_next_ones() {
+fn a_failed_collate_does_not_shift_the_next_batches() {
     for workers in [0, 1, 2] {
         for take in 0..5 {
             for panics in [false, true] {
@@ -58,7 +58,7 @@ fn what_a_collate_function_takes_of_a_batch_before_it_fails_does_not_shift_the_n
                 let firsts = loader.epoch().unwrap().map(|batch| batch.ok().map(|numbers| numbers[0]));
                 let each = if take == 0 { [None; 3] } else { [Some(0), None, Some(8)] };
                 let want: Vec<_> = each.iter().flat_map(|&first| vec![first; workers.max(1)]).collect();
-                // An endless pass is cut short.
+                // Limits a pass that would never end.
                 assert_eq!(firsts.take(50).collect::<Vec<_>>(), want, "{workers} workers, {take} taken");
             }
         }
@@ -83,7 +83,7 @@ fn a_sample_that_does_not_fit_does_not_shift_the_next_batches() {
 }
 
 #[test]
-fn after_an_error_of_the_dataset_the_next_batch_begins_with_the_next_sample_and_after_a_panic_there_is_none() {
+fn a_stream_continues_after_an_error_but_not_after_a_panic() {
     for (panics, want) in [(false, vec![Some(3), None, Some(3), Some(1)]), (true, vec![Some(3), None])] {
         for workers in [0, 1] {
             let dataset = iter_fn(move |_| {
@@ -112,11 +112,11 @@ impl Drop for Bomb {
     }
 }
 
-/// Leaves a pass half-way with bombs in the rings, and then counts the batches of a whole one.
+/// Drops a pass early with bombs in the rings, and then counts the batches of a whole pass.
 fn batches_after_bombs(armed: &AtomicBool, mut loader: Loader<Collated<Bomb>>) -> usize {
     let mut left = loader.epoch().unwrap();
     drop(left.next().unwrap().unwrap());
-    // Else there may be nothing yet to be thrown away.
+    // Otherwise there may be no batch to discard yet.
     while !left.is_ready() {
         std::thread::yield_now();
     }
@@ -126,13 +126,13 @@ fn batches_after_bombs(armed: &AtomicBool, mut loader: Loader<Collated<Bomb>>) -
     while catch_unwind(AssertUnwindSafe(|| drop(loader.epoch()))).is_err() {
         panics += 1;
     }
-    assert!(panics > 0, "something was thrown away");
+    assert!(panics > 0, "no bomb was dropped");
     armed.store(false, SeqCst);
     loader.epoch().unwrap().map(Result::unwrap).count()
 }
 
 #[test]
-fn a_panic_while_a_pass_is_thrown_away_comes_out_of_epoch_and_nothing_waits_for_what_was_thrown_away() {
+fn panics_while_a_pass_is_discarded_come_out_of_epoch() {
     for workers in [1, 2] {
         let armed = Arc::new(AtomicBool::new(false));
         let bomb = || {
@@ -149,7 +149,7 @@ fn a_panic_while_a_pass_is_thrown_away_comes_out_of_epoch_and_nothing_waits_for_
 }
 
 #[test]
-fn a_panic_in_the_drop_of_what_is_made_at_the_end_of_a_dataset_costs_no_worker() {
+fn a_worker_survives_a_last_batch_that_panics_on_drop() {
     for workers in [0, 1, 2] {
         let builder = Loader::iterable(iter_fn(|_| Ok((0..5_i64).map(Ok)))).batch_size(2).drop_last(true);
         let builder = prefetch(builder, workers, 2).collate(|samples| {
@@ -180,9 +180,9 @@ impl std::fmt::Display for BadError {
 impl std::error::Error for BadError {}
 
 #[test]
-fn a_panic_in_the_drop_of_a_second_error_of_a_batch_costs_no_worker() {
+fn a_worker_survives_a_second_error_that_panics_on_drop() {
     for workers in [0, 1, 2] {
-        // The function fails before the sample that cannot be read, so that the batch has two errors.
+        // The function fails before it takes the bad sample, so the batch has two errors.
         let armed = || BadError(Bomb(Arc::new(AtomicBool::new(true))));
         let dataset = iter_fn(move |_| Ok((0..4_i64).map(move |i| if i == 1 { Err(armed().into()) } else { Ok(i) })));
         let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
@@ -195,7 +195,7 @@ fn a_panic_in_the_drop_of_a_second_error_of_a_batch_costs_no_worker() {
 }
 
 #[test]
-fn a_panic_in_the_drop_of_a_cursor_is_nobody_elses() {
+fn a_cursor_that_panics_on_drop_has_no_effect() {
     for workers in [0, 1, 2] {
         let dataset = iter_fn(|_| {
             let bomb = Bomb(Arc::new(AtomicBool::new(true)));
@@ -204,19 +204,19 @@ fn a_panic_in_the_drop_of_a_cursor_is_nobody_elses() {
                 Ok(i)
             }))
         });
-        // Reading a sample for the fields has nothing of this.
+        // With a collate function, `build` reads no sample for the fields.
         let builder = prefetch(Loader::iterable(dataset), workers, 2).collate(|samples| Ok(samples.next().is_some()));
         let mut loader = builder.build().unwrap();
         assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
         assert!(loader.epoch().unwrap().next().unwrap().unwrap());
         assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
         assert!(loader.epoch().unwrap().next().unwrap().unwrap());
-        // Dropped with a cursor on its way.
+        // The loader is dropped while a cursor is in use.
         drop(loader);
     }
 }
 
-/// Puts another context in the place of its own, again and again.
+/// Swaps the context with its own one after every second sample.
 struct Swapper;
 
 impl IterableDataset for Swapper {
@@ -238,7 +238,7 @@ impl IterableDataset for Swapper {
 }
 
 #[test]
-fn random_numbers_are_those_of_the_pass_whatever_a_dataset_does_with_the_context() {
+fn swapping_the_context_does_not_repeat_random_numbers() {
     let mut loader = Loader::iterable(Swapper).batch_size(20).seed(7).build().unwrap();
     let mut seen = std::collections::HashSet::new();
     for _ in 0..3 {
@@ -249,7 +249,7 @@ fn random_numbers_are_those_of_the_pass_whatever_a_dataset_does_with_the_context
 }
 
 #[test]
-fn a_batch_size_beyond_all_counting_is_one_batch_of_each_worker() {
+fn a_huge_batch_size_gives_one_batch_per_worker() {
     for workers in [0, 1, 2] {
         let dataset = iter_fn(|_| Ok((0..10_i64).map(Ok)));
         let builder = prefetch(Loader::iterable(dataset).batch_size(usize::MAX), workers, 1);
@@ -267,12 +267,12 @@ fn a_batch_size_beyond_all_counting_is_one_batch_of_each_worker() {
 }
 
 #[test]
-fn only_iterable_datasets_are_said_to_be_longer_than_they_say() {
+fn only_iterable_datasets_get_the_overlong_warning() {
     use slotline::loader::Warning;
     use slotline::rng::Generator;
     use slotline::sampler::{Order, Sampler, SamplerError};
 
-    /// One index more in each pass.
+    /// Draws one more index in each pass.
     struct Growing(usize);
 
     impl Sampler for Growing {
@@ -304,14 +304,14 @@ fn only_iterable_datasets_are_said_to_be_longer_than_they_say() {
 }
 
 #[test]
-fn passes_left_at_any_point_with_batches_dropped_elsewhere_leave_nothing_behind() {
+fn passes_dropped_at_any_point_leave_nothing_behind() {
     for workers in [0, 1, 2, 8] {
         for (factor, hold, in_order) in [(1, 1, true), (3, 4, true), (2, 2, false)] {
             let map = || prefetch(Loader::builder(from_fn(37, |i, _| Ok(i as i64))), workers, factor);
             let dataset = iter_fn(|worker: Option<WorkerInfo>| {
                 Ok(worker.map_or(0..37, |worker| worker.share(37)).map(|i| Ok(i as i64)))
             });
-            /// What is kept must stay as it is while the passes go on, and come to its end on another thread.
+            /// Kept batches must not change while the passes continue, and are dropped on another thread.
             macro_rules! leave {
                 ($builder:expr) => {{
                     let builder = $builder.batch_size(3).hold(hold).in_order(in_order);

@@ -1,34 +1,36 @@
-//! Law 5 for code of the user's in places where one does not expect any: each place, and what its panic does. (Subscribers of
-//! `tracing` have `subscribers_that_panic`; errors that panic when they are put in words `bad_samples::rude`; threads' ends and
-//! loaders that are dropped by their own threads `faults::endings`; and what panics in `get` and the like `errors`.)
+//! Law 5 for panics in user code that runs in unexpected places.
 //!
-//! | where | outcome |
+//! Other tests cover panics in `tracing` subscribers (`subscribers_that_panic`), in the `Display` or `Drop` of errors
+//! (`bad_samples::misbehaving`), in thread-local destructors and in loaders dropped by their own threads (`faults::endings`), and
+//! in `get` and similar methods (`errors`).
+//!
+//! | where the panic is | outcome |
 //! |---|---|
-//! | a sample that panics when it is dropped | the batch is an error; the next one comes |
-//! | an error of a sample or of `worker_init` that is dropped by the loader, as nobody took it | nothing |
-//! | batches of a collate function's that are dropped with the loader | nothing, however many there are |
-//! | `Dataset::len`, `Sampler::order`, and what makes an iterator of indices | comes out of `epoch`; the next `epoch` begins the pass |
-//! | an iterator of indices that panics when it is dropped | nothing |
-//! | `Dataset::prefetch` | the batch is an error; the next one comes |
-//! | `Dataset::fields` | comes out of `build` |
-//! | an error of a sample, or of `iter`, that `build` met when it looked for the fields, and that another one came after | nothing |
+//! | the drop of a sample | the batch is an error; the next batch is delivered |
+//! | the drop of an error of a sample or of `worker_init` that the caller did not take | nothing |
+//! | the drop of collated batches with the loader | nothing, however many there are |
+//! | `Dataset::len`, `Sampler::order`, and the closure of `sampler_iter` | `epoch` panics; the next `epoch` begins the pass |
+//! | the drop of an iterator of indices | nothing |
+//! | `Dataset::prefetch` | the batch is an error; the next batch is delivered |
+//! | `Dataset::fields` | `build` panics |
+//! | the drop of an error of a sample or of `iter` that `build` met before another one | nothing |
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
+use crate::support::{OneByOne, from_fn};
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, BuildError, Error};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Loader};
-use crate::support::{OneByOne, from_fn};
 
 const LEN: usize = 12;
 
-/// Panics when it is dropped, if it is to.
+/// Panics when it is dropped, if the flag is set.
 #[derive(Debug)]
 struct Bomb(bool);
 
@@ -46,7 +48,7 @@ impl fmt::Display for Bomb {
 
 impl std::error::Error for Bomb {}
 
-/// A sample with a bomb in it.
+/// A sample that contains a bomb.
 struct Armed(i64, #[allow(dead_code)] Bomb);
 
 impl Sample for Armed {
@@ -61,20 +63,20 @@ impl Sample for Armed {
     }
 }
 
-/// What comes out, if it panics.
+/// Runs a function and returns the message of its panic, if it panics.
 fn panics<T>(run: impl FnOnce() -> T) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
     let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
 }
 
-/// The numbers in each batch of a pass, or its error.
+/// Returns the numbers in each batch of a pass, or the batch's error.
 fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     loader.epoch().unwrap().map(|batch| batch.map(numbers)).collect()
 }
 
-/// Runs `$check` with loaders of every kind over `$dataset`, in batches of 3, with so many workers.
+/// Runs `$check` with loaders of every kind over `$dataset`, in batches of 3, for each number of workers.
 macro_rules! with_each {
     ($dataset:expr, $workers:expr, $check:expr) => {{
         for workers in $workers {
@@ -91,7 +93,7 @@ macro_rules! with_each {
 }
 
 #[test]
-fn a_sample_that_panics_when_it_is_dropped_fails_its_batch() {
+fn a_sample_that_panics_on_drop_fails_its_batch() {
     fn check<S>(loader: &mut Loader<Batch<S>>) {
         let got = pass(loader);
         let failed = |got: &Result<_, Error>| match got {
@@ -107,14 +109,14 @@ fn a_sample_that_panics_when_it_is_dropped_fails_its_batch() {
 }
 
 #[test]
-fn errors_that_nobody_took_are_dropped_without_a_word() {
+fn unread_errors_that_panic_on_drop_have_no_effect() {
     fn leave<S>(loader: &mut Loader<Batch<S>>) {
         for _ in 0..3 {
             let mut pass = loader.epoch().unwrap();
             if let Some(Err(error)) = pass.next() {
                 std::mem::forget(error);
             }
-            // Else there may be nothing yet to be thrown away.
+            // Otherwise there may be no error to discard yet.
             while !pass.is_ready() {
                 std::thread::yield_now();
             }
@@ -125,19 +127,19 @@ fn errors_that_nobody_took_are_dropped_without_a_word() {
         if cx.worker().is_some() { Err(Bomb(true).into()) } else { Ok(0) }
     }
     with_each!(dataset(), [1, 2], leave);
-    // And those of worker_init.
-    for dealt in [false, true] {
+    // The errors of worker_init.
+    for round_robin in [false, true] {
         let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).num_workers(3);
         let builder = builder.worker_init(|_| Err(Bomb(true).into()));
-        leave(&mut builder.round_robin(dealt).build().unwrap());
+        leave(&mut builder.round_robin(round_robin).build().unwrap());
     }
 }
 
 #[test]
-fn errors_that_build_met_before_another_one_are_dropped_without_a_word() {
+fn build_survives_errors_that_panic_on_drop() {
     let dataset = from_fn(LEN, |index, _| if index < 3 { Err(Bomb(true).into()) } else { Ok(index as i64) });
     assert_eq!(panics(|| drop(Loader::builder(dataset).build().unwrap())), None);
-    // The first one is what `build` gives, whole.
+    // `build` returns the first error, which is not dropped.
     for replicas in [1, 3] {
         let dataset = OneByOne(from_fn(LEN, |_, _| -> Result<i64, BoxError> { Err(Bomb(true).into()) }));
         let built = panics(|| match Loader::iterable(dataset).num_workers(replicas).build() {
@@ -152,7 +154,7 @@ fn errors_that_build_met_before_another_one_are_dropped_without_a_word() {
 }
 
 #[test]
-fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
+fn a_loader_survives_batches_that_panic_on_drop() {
     macro_rules! check {
         ($builder:expr) => {{
             let made = Arc::new(AtomicUsize::new(0));
@@ -167,7 +169,7 @@ fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
             let mut loader = builder.build().unwrap();
             let mut pass = loader.epoch().unwrap();
             std::mem::forget(pass.next().unwrap().unwrap());
-            // So that several are there.
+            // Wait until several batches are ready.
             while made.load(SeqCst) < 6 {
                 std::thread::yield_now();
             }
@@ -181,14 +183,14 @@ fn batches_that_panic_when_they_are_dropped_with_the_loader_stop_nothing() {
     check!(Loader::iterable(OneByOne(dataset())));
 }
 
-/// Panics where it is told to, once.
-struct Moody {
+/// Panics in the methods that its fields select: once in `len`, or always in `fields` or `prefetch`.
+struct PanicsInMethods {
     len: Arc<AtomicBool>,
     fields: bool,
     prefetch: Option<usize>,
 }
 
-impl Dataset for Moody {
+impl Dataset for PanicsInMethods {
     type Sample<'a> = i64;
 
     fn len(&self) -> usize {
@@ -211,9 +213,9 @@ impl Dataset for Moody {
 }
 
 #[test]
-fn a_dataset_that_has_no_length_now_may_have_one_for_the_next_epoch() {
+fn after_len_panics_the_next_epoch_can_begin() {
     let len = Arc::new(AtomicBool::new(false));
-    let moody = || Moody { len: len.clone(), fields: false, prefetch: None };
+    let panicking = || PanicsInMethods { len: len.clone(), fields: false, prefetch: None };
     let check = |loader: &mut dyn FnMut() -> usize| {
         for _ in 0..2 {
             len.store(true, SeqCst);
@@ -222,33 +224,34 @@ fn a_dataset_that_has_no_length_now_may_have_one_for_the_next_epoch() {
         }
     };
     for workers in [0, 2] {
-        let mut shared = Loader::builder(moody()).batch_size(3).num_workers(workers).build().unwrap();
+        let mut shared = Loader::builder(panicking()).batch_size(3).num_workers(workers).build().unwrap();
         check(&mut || pass(&mut shared).into_iter().map(Result::unwrap).count());
-        let mut dealt = Loader::builder(moody()).batch_size(3).num_workers(workers).round_robin(true).build().unwrap();
-        check(&mut || pass(&mut dealt).into_iter().map(Result::unwrap).count());
+        let mut round_robin =
+            Loader::builder(panicking()).batch_size(3).num_workers(workers).round_robin(true).build().unwrap();
+        check(&mut || pass(&mut round_robin).into_iter().map(Result::unwrap).count());
     }
 }
 
 #[test]
-fn a_dataset_that_panics_at_its_fields_is_not_built_and_at_a_hint_fails_the_batch() {
-    let moody = |fields, prefetch| Moody { len: Arc::default(), fields, prefetch };
-    assert_eq!(panics(|| Loader::builder(moody(true, None)).num_workers(1).build()).as_deref(), Some("no fields"));
+fn a_panic_in_fields_fails_build_and_in_prefetch_a_batch() {
+    let panicking = |fields, prefetch| PanicsInMethods { len: Arc::default(), fields, prefetch };
+    assert_eq!(panics(|| Loader::builder(panicking(true, None)).num_workers(1).build()).as_deref(), Some("no fields"));
     assert_eq!(
-        panics(|| Loader::builder(moody(true, None)).num_workers(1).round_robin(true).build()).as_deref(),
+        panics(|| Loader::builder(panicking(true, None)).num_workers(1).round_robin(true).build()).as_deref(),
         Some("no fields")
     );
     for workers in [0, 1, 2] {
-        let builder = || Loader::builder(moody(false, Some(0))).batch_size(3).num_workers(workers);
+        let builder = || Loader::builder(panicking(false, Some(0))).batch_size(3).num_workers(workers);
         for got in [pass(&mut builder().build().unwrap()), pass(&mut builder().round_robin(true).build().unwrap())] {
             assert_eq!(got.len(), LEN / 3);
-            let said = |got: &Error| matches!(got, Error::Panic { message, .. } if message == "no hint");
-            assert!(got.iter().any(|got| got.as_ref().is_err_and(said)), "{got:?}");
-            assert!(got.iter().all(|got| got.as_ref().err().is_none_or(said)), "{got:?}");
+            let is_expected = |got: &Error| matches!(got, Error::Panic { message, .. } if message == "no hint");
+            assert!(got.iter().any(|got| got.as_ref().is_err_and(is_expected)), "{got:?}");
+            assert!(got.iter().all(|got| got.as_ref().err().is_none_or(is_expected)), "{got:?}");
         }
     }
 }
 
-/// Panics at every other order, half-way.
+/// Panics in every other call of `order`, after it has written part of the order.
 struct EveryOther(usize);
 
 impl Sampler for EveryOther {
@@ -270,7 +273,7 @@ impl Sampler for EveryOther {
 }
 
 #[test]
-fn a_sampler_that_panics_may_draw_the_next_time() {
+fn after_a_sampler_panics_the_next_epoch_can_begin() {
     let builder = || Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).sampler(EveryOther(0));
     fn check<S>(mut loader: Loader<Batch<S>>) {
         for _ in 0..2 {
@@ -285,7 +288,7 @@ fn a_sampler_that_panics_may_draw_the_next_time() {
     }
 }
 
-/// Indices with a bomb in them.
+/// An iterator of indices that contains a bomb.
 struct Indices(std::ops::Range<usize>, #[allow(dead_code)] Bomb);
 
 impl Iterator for Indices {
@@ -297,7 +300,7 @@ impl Iterator for Indices {
 }
 
 #[test]
-fn an_iterator_of_indices_may_panic_when_it_is_made_or_dropped() {
+fn an_index_iterator_may_panic_when_created_or_dropped() {
     for workers in [0, 1, 2] {
         let made = AtomicUsize::new(0);
         let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).num_workers(workers);
@@ -307,7 +310,7 @@ fn an_iterator_of_indices_may_panic_when_it_is_made_or_dropped() {
         });
         let mut loader = builder.build().unwrap();
         for _ in 0..3 {
-            // One that is left half-way, and one that is not.
+            // A pass that is dropped early, and a whole pass.
             assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().indices(), [0, 1, 2]);
             assert_eq!(pass(&mut loader).into_iter().map(Result::unwrap).count(), LEN / 3);
             assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("none made"));

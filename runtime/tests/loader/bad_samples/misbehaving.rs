@@ -1,4 +1,4 @@
-//! Errors that panic themselves: when they are put in words, or dropped in the thread that they are of.
+//! Errors that panic when they are formatted, or when they are dropped in the thread that made them.
 
 use std::thread::{self, ThreadId};
 
@@ -9,40 +9,40 @@ use crate::support::from_fn;
 
 use super::*;
 
-/// An error of a worker's.
+/// An error that panics when it is formatted, or dropped in the thread that made it.
 #[derive(Debug)]
-struct Rude(ThreadId);
+struct PanickingError(ThreadId);
 
-impl Rude {
+impl PanickingError {
     fn boxed() -> BoxError {
         Self(thread::current().id()).into()
     }
 }
 
-impl fmt::Display for Rude {
+impl fmt::Display for PanickingError {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("no words")
+        panic!("in fmt")
     }
 }
 
-impl std::error::Error for Rude {}
+impl std::error::Error for PanickingError {}
 
-impl Drop for Rude {
+impl Drop for PanickingError {
     fn drop(&mut self) {
-        assert!(thread::current().id() != self.0, "no end");
+        assert!(thread::current().id() != self.0, "in drop");
     }
 }
 
-/// Two passes of a loader: what came is a batch of so many, or an error of this sample.
+/// Runs two passes of a loader. Each result is the length of a batch, or the index of the sample that failed.
 macro_rules! passes {
     ($builder:expr) => {{
         let mut loader = $builder.num_workers(1).build().unwrap();
-        let came = |got: Result<_, Error>| match got {
+        let outcome = |got: Result<_, Error>| match got {
             Ok(batch) => Ok(batch),
             Err(Error::Sample { index, .. }) => Err(index),
             Err(error) => panic!("{error:?}"),
         };
-        [(); 2].map(|()| loader.epoch().unwrap().map(|got| came(got.map(|batch| batch.len()))).collect::<Vec<_>>())
+        [(); 2].map(|()| loader.epoch().unwrap().map(|got| outcome(got.map(|batch| batch.len()))).collect::<Vec<_>>())
     }};
 }
 
@@ -56,31 +56,31 @@ impl Sample for Unwritable {
     }
 
     fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
-        Err(Rude::boxed())
+        Err(PanickingError::boxed())
     }
 }
 
 #[test]
-fn a_worker_outlives_the_errors_it_meets() {
+fn a_worker_survives_sample_errors_that_panic() {
     let unwritable = || Loader::builder(from_fn(4, |_, _| Ok(Unwritable))).batch_size(2).help(false);
     assert_eq!(passes!(unwritable().on_error(SKIP)), [[]; 2]);
     let replaced = passes!(unwritable().on_error(REPLACE));
     assert!(replaced.iter().all(|pass| pass.len() == 2 && pass.iter().all(Result::is_err)), "{replaced:?}");
-    // Only the first one of a batch is kept.
+    // Only the first error of a batch is kept.
     assert_eq!(passes!(unwritable().part_size(1)), [[Err(0), Err(2)]; 2]);
 }
 
-/// Wants at least one sample.
+/// Collects the samples in a list, and fails if there are none.
 fn list<D: for<'a> Loadable<Item<'a> = i64>>(samples: &mut Samples<'_, D>) -> Result<Vec<i64>, BoxError> {
     let mut batch = Vec::new();
     while let Some(sample) = samples.next() {
         batch.push(sample?);
     }
-    if batch.is_empty() { Err(Rude::boxed()) } else { Ok(batch) }
+    if batch.is_empty() { Err(PanickingError::boxed()) } else { Ok(batch) }
 }
 
 #[test]
-fn a_worker_outlives_what_a_function_says_of_nothing() {
+fn a_worker_survives_collate_errors_that_panic() {
     let odd = from_fn(6, |index, _| if index < 2 { Err("bad".into()) } else { Ok(index as i64) });
     assert_eq!(
         passes!(Loader::builder(odd).batch_size(2).help(false).on_error(SKIP).collate(list)),
@@ -91,8 +91,10 @@ fn a_worker_outlives_what_a_function_says_of_nothing() {
 }
 
 #[test]
-fn a_worker_outlives_what_it_reads_again() {
-    let stream = || iter_fn(|_| Ok((0..6_i64).map(|number| if number == 1 { Err(Rude::boxed()) } else { Ok(number) })));
+fn a_worker_survives_errors_that_panic_on_resume() {
+    let stream = || {
+        iter_fn(|_| Ok((0..6_i64).map(|number| if number == 1 { Err(PanickingError::boxed()) } else { Ok(number) })))
+    };
     let build = || Loader::iterable(stream()).batch_size(2).num_workers(1).on_error(SKIP).build().unwrap();
     let (mut before, mut after) = (build(), build());
     let mut pass = before.epoch().unwrap();

@@ -1,11 +1,11 @@
-//! The folders of the loader, from the bottom to the top: none imports from one above it.
+//! The layers of the loader are its folders. None imports from a folder above it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom to the top.
-const ROOMS: [&str; 13] = [
+/// The folders and files of the loader, from bottom to top.
+const LAYERS: [&str; 13] = [
     "error",
     "spans",
     "cores",
@@ -22,7 +22,7 @@ const ROOMS: [&str; 13] = [
 ];
 
 #[test]
-fn no_import_runs_back_up_between_the_folders_of_the_loader() {
+fn no_folder_of_the_loader_imports_from_one_above_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader");
     let mut imports = BTreeSet::new();
     let mut files = vec![root.clone()];
@@ -30,23 +30,23 @@ fn no_import_runs_back_up_between_the_folders_of_the_loader() {
         if path.is_dir() {
             files.extend(fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path()));
         } else if path != root.join("mod.rs") {
-            imports.extend(of_file(&path, &room(&root, &path)));
+            imports.extend(of_file(&path, &layer(&root, &path)));
         }
     }
-    assert!(imports.len() > ROOMS.len(), "{imports:?}");
-    let rank = |room: &str| ROOMS.iter().position(|name| *name == room);
+    assert!(imports.len() > LAYERS.len(), "{imports:?}");
+    let rank = |layer: &str| LAYERS.iter().position(|name| *name == layer);
     let back: Vec<_> = imports.iter().filter(|(from, to, _)| rank(to).is_none_or(|to| Some(to) > rank(from))).collect();
     assert!(back.is_empty(), "{back:#?}");
 }
 
-/// The folder below the loader's that a file is in, or the file's own name.
-fn room(root: &Path, path: &Path) -> String {
+/// Returns the layer of a file: the folder of the loader that contains it, or the file's own name.
+fn layer(root: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(root).expect("a file of the loader").with_extension("");
     inside.iter().next().expect("a name").to_string_lossy().into_owned()
 }
 
-/// What a file imports from other rooms: from where, to where, and the file. Tests, and links of the documentation, may name
-/// anything. What is imported by its public name counts as from above, since only the top knows all.
+/// Returns the imports of a file from the layers: its own layer, the imported one, and the file. Tests and documentation links may
+/// name anything. An import by a public name counts as from above, because only the top knows all layers.
 fn of_file(path: &PathBuf, from: &str) -> Vec<(String, String, PathBuf)> {
     let text = fs::read_to_string(path).expect("a source file");
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
