@@ -4,7 +4,7 @@
 //! check the kind of memory. Every `unsafe` block below relies on this invariant:
 //!
 //! > `start` points to `len` initialized bytes that `owner` keeps in place for as long as it lives, and that no code
-//! writes to.
+//! > writes to.
 //!
 //! It holds because the owner is never handed out, moved out or changed, except by `into_vec`, which consumes the
 //! storage. Moving the storage moves only the `Vec`, `Mmap` or `Pages` itself, not the memory it points to.

@@ -161,7 +161,7 @@ fn broken_headers_are_errors() {
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (0xff,)}", "`0xff`"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': ('a',)}", "integer"),
         ("{'descr': '<q4', 'fortran_order': False, 'shape': (1,)}", "type string"),
-        ("{'descr': '<é", "one that doesn't"),
+        ("{'descr': '<é", "an unterminated one"),
         ("{'descr': '\\'', 'fortran_order': False", "backslash"),
         (&deep, "deeper"),
         ("{{'a': 1}: 2}", "single dictionary"),

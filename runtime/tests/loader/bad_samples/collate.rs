@@ -80,7 +80,7 @@ fn a_batch_collated_from_no_samples_is_discarded() {
             assert_eq!(got, [Ok(vec![7])], "{how:?}");
             assert_eq!(collated(Fault::Error, |_| true, SKIP, how, each), []);
             let got = collated(Fault::Error, |_| true, REPLACE, how, each);
-            assert!(got.len() == 6 && got.iter().all(|batch| batch.as_ref().unwrap_err().contains("8 others")));
+            assert!(got.len() == 6 && got.iter().all(|batch| batch.as_ref().unwrap_err().contains("8 substitutes")));
         }
     }
 }
