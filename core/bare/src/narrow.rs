@@ -29,7 +29,7 @@ fn runs_near_the_wrap() {
     hprintln!("narrow: the same, across the wrap of the position");
 }
 
-/// Has so many parts that few bits are left to count laps.
+/// Uses a number of parts that leaves few bits to count laps.
 fn a_whole_turn() {
     const PARTS: usize = 1 << 14;
     const DEPTH: usize = 8;

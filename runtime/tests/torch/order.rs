@@ -295,7 +295,7 @@ fn bulk_reads_are_used_only_with_batches() {
 }
 
 /// Runs the README's program, and returns what it prints.
-fn readmes_program() -> Result<String, BoxError> {
+fn books_program() -> Result<String, BoxError> {
     let (features, labels) = ((0..20).map(|x| x as f32).collect(), (0..10_i64).collect::<Vec<_>>());
     let dataset = TensorDataset::new((Array::new(features, &[10, 2])?, labels))?;
     let loader = slotline::Loader::builder(dataset);
@@ -312,9 +312,9 @@ fn readmes_program() -> Result<String, BoxError> {
 }
 
 #[test]
-fn the_readmes_program_prints_what_torch_printed() {
-    let readme = include_str!("../../../README.md");
-    let (_, rest) = readme.split_once("Both print\n\n```text\n").unwrap();
+fn the_books_program_prints_what_torch_printed() {
+    let chapter = include_str!("../../../docs/src/coming-from-pytorch.md");
+    let (_, rest) = chapter.split_once("Both print the same lines:\n\n```text\n").unwrap();
     let (torchs, _) = rest.split_once("```").unwrap();
-    assert_eq!(readmes_program().unwrap(), torchs);
+    assert_eq!(books_program().unwrap(), torchs);
 }
