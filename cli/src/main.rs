@@ -97,18 +97,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Returns the message and its causes, one per line. Leaves out a cause that the line before it already contains.
+/// Returns the message and its causes, one per line.
 fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    let mut last = text.clone();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !last.contains(&cause) {
-            text.push_str("\n  because: ");
-            text.push_str(&cause);
-        }
-        last = cause;
-    }
-    text
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    causes.join("\n  because: ")
 }
 
 #[cfg(test)]
@@ -123,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_not_repeated() {
-        let error = anyhow!("no such file").context("cannot open a.npy: no such file").context("cannot load npy:a.npy");
-        assert_eq!(with_causes(&error), "cannot load npy:a.npy\n  because: cannot open a.npy: no such file");
+    fn causes_follow_the_message_line_by_line() {
+        let error = anyhow!("no such file").context("cannot open a.npy").context("cannot load npy:a.npy");
+        assert_eq!(with_causes(&error), "cannot load npy:a.npy\n  because: cannot open a.npy\n  because: no such file");
     }
 }

@@ -40,7 +40,7 @@ pub enum Error {
     NoSlots,
     /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with the next batch,
     /// unless this is the second such error in a row.
-    #[error("batch {task} could not be copied: {source}")]
+    #[error("batch {task} could not be copied")]
     Copy {
         /// The number of the batch, from 0.
         task: usize,
@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// A device slot is lost: its batch was released, or its copy failed, and there is no way to find out when its
     /// memory is free again.
-    #[error("a device slot is lost, since the work that uses it cannot be waited for ({source}); {left} are left")]
+    #[error("a device slot is lost, since the work that uses it cannot be waited for; {left} are left")]
     Lost {
         /// The number of device slots that are left.
         left: usize,
@@ -120,7 +120,7 @@ pub enum Error {
         most: usize,
     },
     /// The system does not have enough memory.
-    #[error("{bytes} bytes of host memory cannot be allocated ({source}); make batch_size or prefetch_factor smaller")]
+    #[error("{bytes} bytes of host memory cannot be allocated; make batch_size or prefetch_factor smaller")]
     HostMemory {
         /// The requested size, in bytes.
         bytes: usize,

@@ -47,15 +47,12 @@ impl Failure {
     }
 }
 
-/// Joins an error's message with the message of each source that it does not contain already.
+/// Joins the messages of an error and of its sources.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            let _ = write!(message, ": {text}");
-        }
+        let _ = write!(message, ": {error}");
         source = error.source();
     }
     message

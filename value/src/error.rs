@@ -98,7 +98,7 @@ pub enum CollateError {
         found: usize,
     },
     /// The batch would have an invalid shape.
-    #[error("the tensors{} cannot be stacked: {source}", at(path))]
+    #[error("the tensors{} cannot be stacked", at(path))]
     Stack {
         /// The place.
         path: Path,
@@ -125,7 +125,7 @@ pub enum CollateError {
         path: Path,
     },
     /// A user's function or a custom value's method failed.
-    #[error("{what}{} could not be collated or converted: {source}", at(path))]
+    #[error("{what}{} could not be collated or converted", at(path))]
     Custom {
         /// The place.
         path: Path,
@@ -141,7 +141,7 @@ pub enum CollateError {
 #[non_exhaustive]
 pub enum PinError {
     /// The memory for a tensor could not be allocated or locked.
-    #[error("the tensor{} could not be pinned: {source}", at(path))]
+    #[error("the tensor{} could not be pinned", at(path))]
     Tensor {
         /// The place.
         path: Path,
@@ -149,7 +149,7 @@ pub enum PinError {
         source: PinMemoryError,
     },
     /// A custom value's method failed.
-    #[error("{what}{} could not be pinned: {source}", at(path))]
+    #[error("{what}{} could not be pinned", at(path))]
     Custom {
         /// The place.
         path: Path,

@@ -2,9 +2,13 @@
 //! and the count are per process.
 #![cfg(target_os = "linux")]
 
+#[path = "../../runtime/tests/support/chain.rs"]
+mod joined;
+
 #[path = "../../runtime/tests/support/locks.rs"]
 mod locks;
 
+use joined::chain;
 use locks::{is_done, limit_locks, run_children, status};
 use slotline_value::Value;
 
@@ -21,7 +25,7 @@ fn child() {
             assert_eq!(status("VmLck"), 16_384);
         }
         Err(error) => {
-            let text = error.to_string();
+            let text = chain(&error);
             assert!(limit < 16_384 && text.contains(&format!("RLIMIT_MEMLOCK is {limit} bytes")), "{text}");
             assert!(text.starts_with(&format!("the tensor at {refused} could not be pinned: 8192 bytes")), "{text}");
         }

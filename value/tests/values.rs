@@ -1,5 +1,9 @@
 //! Values in a loader, with and without a collate function, and a property test that batches contain their samples.
 
+#[path = "../../runtime/tests/support/chain.rs"]
+mod joined;
+
+use joined::chain;
 use proptest::prelude::*;
 use slotline::array::Array;
 use slotline::dataset::{TensorDataset, from_fn, iter_fn};
@@ -134,7 +138,7 @@ fn values_without_a_fixed_size_need_a_collate_function() {
 fn second(first: Value, second: Value) -> String {
     let dataset = from_fn(2, move |index, _| Ok((if index == 0 { first.clone() } else { second.clone() }, 7_i64)));
     let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
-    loader.epoch().unwrap().next().unwrap().unwrap_err().to_string()
+    chain(&loader.epoch().unwrap().next().unwrap().unwrap_err())
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn no_value_is_written_into_the_fields_of_its_neighbour() {
         Ok(if index == 0 { (map(&["x", "y"]), map(&["x"])) } else { (map(&["x"]), map(&["y", "x"])) })
     });
     let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
-    let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
+    let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
 }
 

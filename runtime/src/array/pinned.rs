@@ -9,7 +9,7 @@ use crate::arena::{Memory, Pages, has_room, lock_limit};
 #[non_exhaustive]
 pub enum PinMemoryError {
     /// The memory could not be allocated.
-    #[error("{bytes} bytes of memory cannot be allocated ({source}); make the array smaller")]
+    #[error("{bytes} bytes of memory cannot be allocated; make the array smaller")]
     Memory {
         /// The number of bytes requested.
         bytes: usize,
@@ -18,7 +18,7 @@ pub enum PinMemoryError {
     },
     /// The system refused to lock the memory.
     #[error(
-        "{bytes} bytes could not be locked into memory ({source}): RLIMIT_MEMLOCK is {}; raise it (ulimit -l), or pin less at a time",
+        "{bytes} bytes could not be locked into memory: RLIMIT_MEMLOCK is {}; raise it (ulimit -l), or pin less at a time",
         limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"))
     )]
     Lock {

@@ -101,7 +101,7 @@ pub enum SplitError {
         len: usize,
     },
     /// The permutation could not be made.
-    #[error("random_split: the order of the samples could not be drawn: {0}")]
+    #[error("random_split: the order of the samples could not be drawn")]
     Randperm(#[from] RandpermError),
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum SourceError {
     /// The file can't be opened, read or mapped.
-    #[error("cannot {action} {}: {}; {advice}", path.display(), source.kind())]
+    #[error("cannot {action} {}; {advice}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::files::{Folder, idx, npy, npy_header};
+use crate::support::chain;
 use slotline::array::AnyArray;
 use slotline::source::{FormatErrorKind, SourceError, read_idx, read_npy};
 
@@ -44,7 +45,7 @@ fn a_missing_file_is_named_and_keeps_its_source() {
 fn a_directory_is_an_error() {
     let folder = Folder::new();
     for read in [IDX, NPY] {
-        let message = read(&folder.path("")).unwrap_err().to_string();
+        let message = chain(&read(&folder.path("")).unwrap_err());
         assert!(message.contains("is a directory") && message.contains("pass the path of a file in it"), "{message}");
     }
 }

@@ -14,7 +14,7 @@ use slotline::sample::{Fields, Ragged, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Dataset, Error, Loader};
 
-use crate::support::{Item, dawdle, from_fn, items, pixels};
+use crate::support::{Item, chain, dawdle, from_fn, items, pixels};
 
 /// Passes every batch of shuffled passes to `look`, with and without workers, and checks that each index came once.
 #[track_caller]
@@ -245,7 +245,8 @@ fn index_2_is_out_of_range<D: Dataset>(dataset: D, name: &'static str) {
     let error = dataset.get(2, &mut Context::default()).err().unwrap();
     assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: name, index: 2, len: 2 }));
     let mut loader = Loader::builder(dataset).sampler(TooFar).num_workers(2).build().unwrap();
-    let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|e| e.to_string())).collect();
+    let batches: Vec<_> =
+        loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|error| chain(&error))).collect();
     assert!(batches[0].is_ok() && batches[2].is_ok() && batches.len() == 3);
     let error = batches[1].as_ref().unwrap_err();
     assert!(error.contains(&format!("{name}: index 2 is not below its length, 2; check the sampler")), "{error}");
@@ -264,7 +265,8 @@ fn a_sample_that_fails_in_a_part_fails_its_batch_only() {
     let stack = StackDataset::new((failing, from_fn(8, |index, _| Ok(index as f32)))).unwrap();
     let subset = Subset::new(stack, (0..8).rev()).unwrap();
     let mut loader = Loader::builder(subset).batch_size(2).num_workers(2).build().unwrap();
-    let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|e| e.to_string())).collect();
+    let batches: Vec<_> =
+        loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|error| chain(&error))).collect();
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
     let error = batches[1].as_ref().unwrap_err();
     assert!(error.contains("broken") && error.contains('2'), "{error}");
@@ -347,7 +349,8 @@ fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
         let bulk = Bulk { asked: Default::default(), off_by };
         let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();
         let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
-        assert!(error.to_string().contains(message), "{error}");
+        let text = chain(&error);
+        assert!(text.contains(message), "{text}");
     }
 }
 

@@ -8,7 +8,7 @@ use slotline::loader::{BuildError, Error};
 use slotline::sample::{Packed, PackedText, Ragged, Text};
 use slotline::{BoxError, Loader};
 
-use crate::support::dawdle;
+use crate::support::{chain, dawdle};
 
 /// The unit of the room per sample that packed fields declare.
 const ROOM: usize = 6;
@@ -175,7 +175,7 @@ fn packed_samples_share_the_room_of_their_batch() {
             let outcomes: Vec<_> = loader
                 .epoch()
                 .unwrap()
-                .map(|batch| batch.map(|batch| batch.tensors().1.offsets().to_vec()).map_err(|error| error.to_string()))
+                .map(|batch| batch.map(|batch| batch.tensors().1.offsets().to_vec()).map_err(|error| chain(&error)))
                 .collect();
             assert_eq!(outcomes[0], Ok(vec![0, 12, 12, 12, 12]));
             let error = outcomes[1].as_ref().unwrap_err();
@@ -198,7 +198,7 @@ fn items_of_another_shape_than_declared_are_errors() {
     let outcomes: Vec<_> = loader
         .epoch()
         .unwrap()
-        .map(|batch| batch.map(|batch| batch.tensors().1.values().shape().to_vec()).map_err(|error| error.to_string()))
+        .map(|batch| batch.map(|batch| batch.tensors().1.values().shape().to_vec()).map_err(|error| chain(&error)))
         .collect();
     let good: Vec<_> = [0, 1, 5, 6].map(|i| outcomes[i].clone().unwrap()).into();
     assert_eq!(good, [[2, 2], [0, 2], [1, 2], [3, 2]]);
@@ -246,7 +246,7 @@ fn a_field_of_the_wrong_kind_is_an_error() {
     for (write, expected) in cases {
         let dataset = crate::support::from_fn(1, move |_, _| Ok(Odd(write)));
         let mut loader = Loader::builder(dataset).build().unwrap();
-        let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
+        let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
     // Taking a field as another kind or type panics.

@@ -10,7 +10,7 @@ use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, Ragged, Row,
 use slotline::tensor::{AnyTensorView, TensorView};
 use slotline::{Batch, BoxError, Loader};
 
-use crate::support::from_fn;
+use crate::support::{chain, from_fn};
 
 const LEN: usize = 11;
 const BATCH: usize = 4;
@@ -332,7 +332,7 @@ fn an_array_is_never_written_to_another_datasets_field() {
     let both = |arrays: [usize; 2]| ConcatDataset::new(arrays.map(dataset)).unwrap();
     let stack = StackDataset::new((both([2, 1]), both([1, 2]))).unwrap();
     let mut loader = Loader::builder(stack).batch_size(2).build().unwrap();
-    let error = loader.epoch().unwrap().next().unwrap().unwrap_err().to_string();
+    let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
 }
 
@@ -385,7 +385,7 @@ fn records_with_other_names_or_none_are_errors() {
     };
     let (a, b) = (("a", 1.0), ("b", 2.0));
     assert!(load(&[a, b], &[a, b]).is_ok());
-    let error = |first: &[_], second: &[_]| load(first, second).unwrap_err().to_string();
+    let error = |first: &[_], second: &[_]| chain(&*load(first, second).unwrap_err());
     assert!(error(&[a, b], &[b, a]).contains("b instead of Some(\"a\")"));
     assert!(error(&[a], &[a, b]).contains("b instead of None"));
     assert!(error(&[a, b], &[a]).contains("a part of 2 fields was declared, but the sample's has 1"));

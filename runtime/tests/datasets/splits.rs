@@ -1,4 +1,4 @@
-//! The parts of `random_split`. `tests/torch/parity.rs` compares them with torch's.
+//! The parts of `random_split`. `tests/torch_parity.rs` compares them with torch's.
 
 use std::sync::Arc;
 

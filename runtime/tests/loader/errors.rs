@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Got, Run, from_fn, items};
+use crate::support::{Got, Run, chain, from_fn, items};
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
@@ -51,7 +51,7 @@ fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics
                         assert_eq!((index as i64, position), (expected[task].indices[row], task * 8 + row));
                         assert!(by == By::Consumer || matches!(by, By::Worker(id) if id < workers), "{by}");
                         assert_eq!(message, format!("no {index}"));
-                        let text = error.to_string();
+                        let text = chain(&error);
                         assert!(text.contains(&format!("sample {index} of batch {task} ")), "{text}");
                         assert!(text.contains(&by.to_string()) && text.contains(&message), "{text}");
                     }
@@ -193,7 +193,7 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
         assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
         let error = outcomes[1].as_ref().unwrap_err();
         assert!(matches!(error, Error::Sample { index: 3, position: 3, task: 1, .. }), "{error}");
-        assert!(error.to_string().contains(expected), "{error}");
+        assert!(chain(error).contains(expected), "{error}");
     }
 }
 
@@ -238,7 +238,7 @@ fn fields_that_a_dataset_declares_are_used_and_enforced() {
     }
     let mut loader = Loader::builder(WrongFields).build().unwrap();
     for batch in loader.epoch().unwrap() {
-        let error = batch.err().unwrap().to_string();
+        let error = chain(&batch.err().unwrap());
         assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
     }
 }

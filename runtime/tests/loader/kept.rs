@@ -9,7 +9,7 @@ use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
 use slotline::sample::{Dynamic, Packed, Ragged};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
-use crate::support::from_fn;
+use crate::support::{chain, from_fn};
 
 /// The size of a sample in bytes, and the number of samples in a batch. A batch has 1 MiB.
 const BYTES: usize = 64 << 10;
@@ -175,7 +175,7 @@ fn memory_limit_holds_until_any_batch_is_dropped() {
                             kept.push((rows(&batch), batch));
                         }
                         Some(Err(error)) => {
-                            assert!(error.to_string().contains("memory_limit"), "{error}");
+                            assert!(chain(&error).contains("memory_limit"), "{error}");
                             let oldest = kept.iter().map(|(_, batch)| batch.task()).min().unwrap();
                             let Error::Held { task, epoch: 0, source: Some(_), .. } = error else { panic!("{error}") };
                             assert_eq!(task, oldest);
@@ -377,7 +377,7 @@ fn memory_larger_than_requested_counts_in_full() {
     let mut loader = builder.build().unwrap();
     let mut kept = Vec::new();
     let held = loader.epoch().unwrap().map(|batch| batch.map(|batch| kept.push(batch))).find_map(Result::err).unwrap();
-    assert!(matches!(held, Error::Held { .. }) && held.to_string().contains("memory_limit is 4194304"), "{held}");
+    assert!(matches!(held, Error::Held { .. }) && chain(&held).contains("memory_limit is 4194304"), "{held}");
     let stats = loader.stats();
     assert!(stats.extra_batches < 4 && stats.extra_bytes > stats.extra_batches << 20, "{stats:?}");
     assert!(loader.memory_ceiling() as u64 + stats.extra_bytes <= 4 << 20);

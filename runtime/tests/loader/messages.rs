@@ -6,7 +6,7 @@ use slotline::rng::Generator;
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Error, Loader};
 
-use crate::support::from_fn;
+use crate::support::{chain, from_fn};
 
 /// Returns the only error of a pass.
 #[track_caller]
@@ -20,7 +20,7 @@ fn only_error<B>(pass: impl Iterator<Item = Result<B, Error>>) -> Error {
 fn vecs_of_unequal_length_are_an_error_with_alternatives() {
     let lists = from_fn(4, |index, _| Ok(vec![0_i64; if index == 3 { 5 } else { 2 }]));
     let mut loader = Loader::builder(lists).batch_size(2).build().unwrap();
-    let message = only_error(loader.epoch().unwrap()).to_string();
+    let message = chain(&only_error(loader.epoch().unwrap()));
     for word in ["Ragged", "Packed", "collate", "[2]", "[5]", "sample 3"] {
         assert!(message.contains(word), "{message}");
     }
@@ -58,7 +58,7 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
                 let Error::Sample { index: 5, source, .. } = &error else { panic!("{error:?}") };
                 let missing = source.downcast_ref::<OutOfRange>().unwrap();
                 assert_eq!((missing.index, missing.len), (5, 5));
-                assert!(error.to_string().contains("check the sampler"), "{error}");
+                assert!(chain(&error).contains("check the sampler"), "{error}");
             }
             let skip = build().sampler(sampler()).on_error(OnError::Skip(Budget::Samples(1)));
             let mut loader = skip.build().unwrap();

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::support::{from_fn, prefetch};
+use crate::support::{chain, from_fn, prefetch};
 use slotline::dataset::{Context, IterableDataset, iter_fn};
 use slotline::loader::{Collated, OnHeld};
 use slotline::rng::rand_core::Rng;
@@ -188,7 +188,7 @@ fn a_worker_survives_a_second_error_that_panics_on_drop() {
         let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
         let mut loader = builder.collate(|_| Err::<(), _>("no batch".into())).build().unwrap();
         for _ in 0..3 {
-            let outcomes = loader.epoch().unwrap().map(|outcome| outcome.unwrap_err().to_string());
+            let outcomes = loader.epoch().unwrap().map(|outcome| chain(&outcome.unwrap_err()));
             assert_eq!(outcomes.filter(|error| error.contains("no batch")).count(), 2 * workers.max(1));
         }
     }

@@ -2,6 +2,11 @@
 //! that blocks a worker.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+#[path = "chain.rs"]
+mod joined;
+
+pub(crate) use joined::chain;
+
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,6 +7,7 @@ use slotline::dataset::{IterableDataset, iter_fn};
 use slotline::loader::By;
 use slotline::{BoxError, Error, Loader, WorkerInfo};
 
+use crate::support::chain;
 use crate::{Kind, Options, Passes, values};
 
 /// How user code fails.
@@ -222,10 +223,8 @@ fn the_users_error_is_kept_as_the_source() {
             let error = loader.pass().unwrap().next().unwrap().unwrap_err();
             let Error::Sample { source, .. } = &error else { panic!("{error}") };
             assert!(matches!(source.downcast_ref(), Some(Silent(7))));
-            assert!(error.to_string().ends_with(&format!(
-                "failed in {}: sensor 7 is silent",
-                if workers == 0 { "the consumer's thread" } else { "worker 0" }
-            )));
+            let by = if workers == 0 { "the consumer's thread" } else { "worker 0" };
+            assert!(chain(&error).ends_with(&format!("failed in {by}: sensor 7 is silent")));
         }
     }
 }

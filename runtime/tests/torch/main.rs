@@ -2,7 +2,7 @@
 //! documentation or tests.
 //!
 //! Datasets made of others, samplers, collation and values are tested elsewhere: in `tests/datasets`,
-//! `tests/default_generator/splits.rs` and `src/sampler`. `parity.rs` checks the golden vectors.
+//! `tests/default_generator/splits.rs` and `src/sampler`. `tests/torch_parity.rs` checks the golden vectors.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,8 +13,6 @@ mod failures;
 mod iterable;
 mod options;
 mod order;
-#[cfg(feature = "serde")]
-mod parity;
 mod random;
 mod samplers;
 mod timeouts;

@@ -17,7 +17,7 @@ use crate::sampler::SamplerError;
 pub enum Error {
     /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
     /// one.
-    #[error("sample {index} of batch {task} failed in {by}: {source}")]
+    #[error("sample {index} of batch {task} failed in {by}")]
     Sample {
         /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
         index: usize,
@@ -46,9 +46,7 @@ pub enum Error {
     },
     /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
     /// allows. The next batch comes.
-    #[error(
-        "{bad} samples of this pass are bad, but on_error allows {budget}; the first of this batch beyond that: {source}"
-    )]
+    #[error("{bad} samples of this pass are bad, but on_error allows {budget}")]
     BadSamples {
         /// Bad samples of the pass so far, including those of this batch.
         bad: usize,
@@ -69,7 +67,7 @@ pub enum Error {
     },
     /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
     /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
-    #[error("more batches are kept than hold({hold}) allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one{}; drop one, or build the loader with hold({})", why(source), hold + 1)]
+    #[error("more batches are kept than hold({hold}) allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold({})", hold + 1)]
     Held {
         /// The batch that was kept longest.
         task: usize,
@@ -195,10 +193,6 @@ impl fmt::Display for By {
             Self::Consumer => f.write_str("the consumer's thread"),
         }
     }
-}
-
-fn why(source: &Option<BoxError>) -> String {
-    source.as_ref().map_or_else(String::new, |source| format!(" ({source})"))
 }
 
 fn doing(busy: &[(usize, usize)]) -> String {

@@ -29,7 +29,7 @@ pub enum StateError {
         reason: String,
     },
     /// The sampler refused its part of the state.
-    #[error("the state's sampler does not fit: {source}")]
+    #[error("the state's sampler does not fit")]
     Sampler {
         /// The sampler's error.
         source: BoxError,

@@ -1,14 +1,14 @@
 //! Compares slotline with torch, by the checks of the example `torch_parity`.
 //!
-//! `vectors.json` has torch 2.15.0's answers to 210 cases.
+//! `torch/vectors.json` has torch 2.15.0's answers to 210 cases.
 
-#[path = "../../examples/torch_parity/checks/mod.rs"]
+#[path = "../examples/torch_parity/checks/mod.rs"]
 mod checks;
 
 use serde_json::{Value, json};
 
-use self::checks::compare::pack;
-use self::checks::{Failure, Vectors, answers, check, describe, guarded};
+use checks::compare::pack;
+use checks::{Failure, Vectors, answers, check, describe, guarded};
 
 /// The kinds of cases and the number of each, so that none is skipped.
 const KINDS: [(&str, usize); 11] = [
@@ -26,7 +26,7 @@ const KINDS: [(&str, usize); 11] = [
 ];
 
 fn cases(kind: &str) -> Vec<Value> {
-    let vectors: Vectors = serde_json::from_str(include_str!("vectors.json")).unwrap();
+    let vectors: Vectors = serde_json::from_str(include_str!("torch/vectors.json")).unwrap();
     assert_eq!(vectors.torch, "2.15.0+cu132");
     vectors.cases.into_iter().filter(|case| case["kind"] == kind).collect()
 }

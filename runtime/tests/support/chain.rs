@@ -1,0 +1,7 @@
+//! Errors with their sources, as text.
+
+/// Joins the messages of an error and of its sources.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
