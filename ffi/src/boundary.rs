@@ -22,8 +22,8 @@ pub(crate) unsafe fn boundary(
     error: *mut *mut slotline_error,
     body: impl FnOnce() -> Result<slotline_status, Failure>,
 ) -> slotline_status {
-    // Unwind safety: a panic leaves nothing half done except in the loader, which defines how it continues, or is dropped by
-    // the unwinding.
+    // Unwind safety: a panic leaves nothing half done except in the loader, which either defines how it continues after a
+    // panic, or is dropped by the unwinding.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => {
             if !error.is_null() {
@@ -76,7 +76,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failure {
     let message = panic_message(&*panic).to_owned();
     // Dropping a panic's payload may panic again.
     std::mem::forget(panic);
-    Failure::new(SLOTLINE_PANIC, format!("slotline panicked: {message}"))
+    Failure::new(SLOTLINE_PANIC, format!("slotline panicked: {message}; this is a bug in slotline, please report it"))
 }
 
 /// Returns the message of a panic.

@@ -229,7 +229,7 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 }
 
 /// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop at their current sample; callbacks are not interrupted.
+/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
 /// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
 /// resume from it.
 ///
@@ -250,14 +250,15 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 /// callbacks; threads that do not leave within 5 s are left running, with the memory that they can access.
 ///
 /// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
-/// callback. The loader is stopped then. If one of these calls uses the loader exclusively (for example
+/// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
 /// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
 /// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
 ///
 /// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
-/// freed memory. A call has certainly begun once an effect of it was seen: it runs a callback, or, if `slotline_loader_stop`
-/// was called only once, some call returned `SLOTLINE_STOPPED`. For any other call, wait until it has returned. The loader's
-/// callbacks may call its functions until they return; for them the loader is stopped and in use.
+/// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
+/// of `slotline_loader_stop`, another call has returned `SLOTLINE_STOPPED`. In all other cases, wait until the call has
+/// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
+/// in use.
 ///
 /// # Safety
 ///

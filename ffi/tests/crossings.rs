@@ -1,7 +1,7 @@
 //! Runs every function of a loader handle concurrently with every other one, and with `free`.
 //!
 //! Meant for AddressSanitizer, with delays: `proof/sanitizers delays`. A hook, not a timer, holds a call where it has entered
-//! the loader, or where it is about to leave. Everything else is shaken by random delays before each atomic operation.
+//! the loader, or where it is about to leave. Random delays before each atomic operation vary the rest of the timing.
 #![cfg(delays)]
 
 mod support;
@@ -42,7 +42,7 @@ fn serialized() -> MutexGuard<'static, ()> {
 /// The status of a call; `None` for calls that cannot fail.
 type Gave = Option<slotline_status>;
 
-/// A function of the handle `L`, with everything that it needs.
+/// A function that takes a handle `L`, in a form in which all of them can be called alike.
 struct Row<L> {
     name: &'static str,
     /// Whether the function is refused while another such function is inside the loader.
@@ -89,7 +89,7 @@ macro_rules! handle {
                 }
                 vec![
                     one(stringify!($epoch), |l, _| {
-                        // SAFETY: the loader is freed at the earliest when the call is inside; `error` is writable.
+                        // SAFETY: the loader is not freed before the call is inside it; `error` is writable.
                         Some(status(|error| unsafe { $epoch(l, error) }))
                     }),
                     one(stringify!($next), |l, _| Some(Self::next(l))),
@@ -288,7 +288,7 @@ fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
     dataset
 }
 
-/// Makes a loader in a pass. Only its handle is kept.
+/// Makes a loader, starts a pass and takes its first batch. The dataset's handle is freed.
 fn loader<H: Handle>(stream: bool, workers: usize, drops: &Drops) -> *mut H {
     let dataset = dataset(stream, drops);
     let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
@@ -328,7 +328,7 @@ struct Call {
 }
 
 impl Call {
-    /// Starts the call, and holds it at a step; it may also be refused.
+    /// Starts the call, and holds it at a step, unless it is refused.
     fn begin<H: Handle>(row: &Row<H>, loader: *mut H, state: &[u8], step: Step) -> Self {
         let (arrived, at_step): (Sender<()>, Receiver<()>) = channel();
         let (go, may_go) = channel::<()>();
@@ -405,7 +405,7 @@ fn declared<H: Handle>() -> BTreeSet<String> {
 
 fn every_function_has_a_row<H: Handle>() {
     let rows: BTreeSet<String> = H::rows().iter().map(|row| row.name.to_owned()).collect();
-    assert_eq!(rows, declared::<H>(), "rows of this test and functions of slotline.h");
+    assert_eq!(rows, declared::<H>(), "the rows of this test (left) differ from the functions of slotline.h (right)");
 }
 
 /// One thread stops the loader, while another takes batches until it sees the stop, and then frees the loader.

@@ -141,10 +141,10 @@ impl Drop for Exported {
     }
 }
 
-/// Downloads device memory, in the order of the stream.
+/// Copies device memory to the host, after all earlier work on the stream.
 fn download(from: *const c_void, bytes: usize, stream: &Stream) -> Vec<u8> {
     let mut to = vec![0_u8; bytes];
-    // SAFETY: both memories are that long, and the stream is synchronised before the vector is used.
+    // SAFETY: both buffers are that long, and the stream is synchronised before the vector is used.
     let code =
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.addr() as u64, bytes, stream.as_raw().cast()) };
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
@@ -230,7 +230,7 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
     assert_eq!(fake.violations(), Vec::<String>::new());
 }
 
-/// One slot, and kernels that take long compared with the copies.
+/// Options of the fake driver by which kernels take long compared with the copies.
 fn slow_readers(seed: u64) -> Options {
     Options { seed, kernel_steps: 400, max_steps_per_call: 8, ..Options::default() }
 }

@@ -25,8 +25,8 @@ impl Process {
             // SAFETY: the handler only increments an atomic, which is allowed in a forked child.
             let failure = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
             if failure != 0 {
-                // Registering fails only for lack of memory. An undetected fork would wait for threads that don't
-                // exist.
+                // Registering fails only for lack of memory. A child that does not detect the fork would wait
+                // for threads that don't exist.
                 std::alloc::handle_alloc_error(std::alloc::Layout::new::<[usize; 4]>());
             }
             REGISTERED.store(true, Ordering::Release);
@@ -34,7 +34,7 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Returns a number above 0 that differs from those of all processes between the first one and this one.
+    /// Returns a number above 0 that differs from the numbers of the processes from which this one was forked.
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0) + 1
     }

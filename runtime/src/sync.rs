@@ -1,4 +1,4 @@
-//! The only module that replaces std's locks, atomics and threads by those of a model checker.
+//! The only module that replaces std's locks, atomics and threads with those of a model checker.
 //!
 //! In a normal build they are std's. With `--cfg shuttle` they are shuttle's, whose random schedules
 //! `tests/schedules.rs` explores, and time is counted in steps of the schedule. With `--cfg delays` each atomic
@@ -41,8 +41,8 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 }
 
-/// Waits while `condition` holds, or until the deadline. `changed` is notified of changes behind `lock`, whose guard is
-/// `guard`.
+/// Waits while `condition` holds, or until the deadline. `guard` is a guard of `lock`, and `changed` is notified when
+/// the data behind `lock` changes.
 pub(crate) fn wait_while<'a, T>(
     (lock, changed): (&'a Mutex<T>, &Condvar),
     mut guard: MutexGuard<'a, T>,
@@ -84,7 +84,7 @@ fn wait_timeout<'a, T>(
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called in a worker's own loop under a model. It may panic, as a bug in this crate might.
+/// A function that a model sets and that workers call between two claims. It may panic, to simulate a bug here.
 #[cfg(shuttle)]
 #[doc(hidden)]
 pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();

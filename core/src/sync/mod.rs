@@ -1,10 +1,10 @@
-//! The only place that replaces the atomics of `core` by those of a model checker.
+//! The only place that replaces the atomics of the standard `core` library with those of a model checker.
 //!
 //! In a normal build, the atomics and cells of the rings are those of `core`, and this module costs nothing. Three
-//! build configurations replace them by [watched](self::watched) ones, each operation of which can be intercepted:
+//! build configurations replace them with [watched](self::watched) ones, whose operations can be intercepted:
 //!
-//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and mutants weaken an
-//!   ordering;
+//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and each mutant
+//!   weakens one ordering;
 //! - `--cfg shuttle`: shuttle's atomics, for random schedules of whole loaders;
 //! - `--cfg delays`: those of `core`, with a random delay before each operation.
 
@@ -20,7 +20,7 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering
 #[cfg(any(loom, shuttle, delays))]
 pub(crate) use watched::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Tells the processor, or the model checker, that this thread waits for another one.
+/// Tells the processor, or the model checker, that this thread is waiting for another one.
 #[inline]
 pub(crate) fn spin_hint() {
     #[cfg(not(any(loom, shuttle)))]
@@ -66,7 +66,7 @@ impl<T> Cell<T> {
 }
 
 /// Declares a constructor that is `const`, except with the atomics of a model checker, which cannot be made or dropped
-/// in a `const`.
+/// in a `const fn`.
 macro_rules! const_unless_modelled {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
         #[cfg(not(any(loom, shuttle)))]

@@ -33,7 +33,7 @@ fn main() -> Result<(), BoxError> {
     }
     let device = Device::new(0)?;
     let mut net = Net::new(&device, BATCH)?;
-    // The training loop's stream, by its handle.
+    // The training loop's stream, wrapped by its raw handle.
     // SAFETY: the loaders and their batches are dropped before the network.
     let stream = unsafe { net.stream() };
 

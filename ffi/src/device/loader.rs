@@ -145,8 +145,8 @@ pub unsafe extern "C" fn slotline_device_probe(
 ///
 /// # Errors
 ///
-/// The same as for `slotline_loader_new`; `SLOTLINE_DEVICE`: there is no driver, the device does not exist, or it has not
-/// enough memory.
+/// The same as for `slotline_loader_new`; `SLOTLINE_DEVICE`: there is no driver, the device does not exist, or it does
+/// not have enough memory.
 ///
 /// # Safety
 ///

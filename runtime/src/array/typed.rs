@@ -51,7 +51,7 @@ impl<T: Element> Array<T> {
         Ok(Self::from_checked(data, shape))
     }
 
-    /// Makes an array over data that has exactly `shape`'s elements. [`row_slice`](Self::row_slice) relies on that.
+    /// Makes an array over data that has as many elements as `shape`. [`row_slice`](Self::row_slice) relies on that.
     pub(super) fn from_checked(data: Vec<T>, shape: Shape) -> Self {
         debug_assert_eq!(shape.elements(), Some(data.len()));
         Array { len: shape.rows(), row_len: shape.row_elements(), data, shape }

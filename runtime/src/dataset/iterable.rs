@@ -8,15 +8,15 @@ use crate::sample::{Fields, Sample};
 
 /// A dataset whose samples are read in sequence (torch's `IterableDataset`).
 ///
-/// Each worker has its own replica of the pass: the cursor that [`iter`](Self::iter) returns belongs to that worker.
-/// Without division, each sample would be read once by each worker. So `iter` receives the worker's [`WorkerInfo`], and
-/// [`WorkerInfo::share`] computes the worker's part.
+/// Each worker makes its own pass: the cursor that [`iter`](Self::iter) returns belongs to that worker. If the samples
+/// were not divided among the workers, each worker would read all of them. So `iter` receives the worker's
+/// [`WorkerInfo`], and [`WorkerInfo::share`] computes the worker's part.
 ///
 /// ```
 /// use slotline::dataset::{Context, IterableDataset};
 /// use slotline::{BoxError, Loader, WorkerInfo};
 ///
-/// /// The numbers from 0 on.
+/// /// The numbers from 0 up to, but not including, this one.
 /// struct Count(usize);
 ///
 /// impl IterableDataset for Count {
@@ -51,8 +51,8 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// The state of one worker's pass, with everything that it needs to continue: an iterator, an open file, a buffer.
     type Cursor: Send + 'static;
 
-    /// Starts a worker's pass, in that worker; `None` if there are no workers: then it runs in the thread of the
-    /// training loop.
+    /// Starts a worker's pass, in that worker. If there are no workers, `worker` is `None`, and the pass runs in the
+    /// thread of the training loop.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// use slotline::dataset::{Context, IterableDataset};
     /// use slotline::{BoxError, Loader, WorkerInfo};
     ///
-    /// /// The numbers from 0 on.
+    /// /// The numbers from 0 up to, but not including, this one.
     /// struct Count(usize);
     ///
     /// impl IterableDataset for Count {
@@ -124,14 +124,14 @@ pub trait IterableDataset: Send + Sync + 'static {
         false
     }
 
-    /// Resumes a worker's pass from what a cursor of that worker [saved](Self::save); replaces [`iter`](Self::iter).
+    /// Resumes a worker's pass from what a cursor of that worker [saved](Self::save), instead of [`iter`](Self::iter).
     ///
     /// # Errors
     ///
     /// The same as those of `iter`, or if `saved` does not fit the dataset or cannot be parsed.
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
         let _ = (worker, saved);
-        Err("this dataset does not save its position, so it cannot resume".into())
+        Err("this dataset does not implement `resume`; implement it, or load a state from the start of a pass".into())
     }
 
     /// Returns the number of samples in a pass, over all workers, if that is known. A loader warns if there are more.
@@ -146,8 +146,8 @@ pub trait IterableDataset: Send + Sync + 'static {
 
     /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None`, a loader starts a pass when it is built, as the first worker that has samples would, and reads one
-    /// sample.
+    /// If this returns `None`, building a loader starts a pass, as the first worker that has samples would, and reads
+    /// one sample from it.
     fn fields(&self) -> Option<Fields> {
         None
     }

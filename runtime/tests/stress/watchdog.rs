@@ -12,7 +12,7 @@ pub(crate) fn watched<T>(seed: u64, round: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         scope.spawn(move || {
             if watch.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("a round hangs; proof/stress 10 {seed} begins with it");
+                eprintln!("a round hangs; to start with this round again, run proof/stress 10 {seed}");
                 print_threads();
                 std::process::abort();
             }

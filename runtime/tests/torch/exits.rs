@@ -1,4 +1,4 @@
-//! Passes and loaders that are left before their end, in all ways.
+//! Passes that are left before their end, and loaders that are dropped, in every possible way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

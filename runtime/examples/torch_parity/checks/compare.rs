@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The longest list of indices that a file contains whole. A longer list is represented by its length, both ends and a hash.
+/// The longest list of indices that a file contains in full. A longer one is represented by its length, ends and hash.
 const WHOLE: usize = 512;
-/// The number of indices at each end of a list that is not whole.
+/// The number of indices that are kept at each end of a longer list.
 const END: usize = 8;
 /// The number of entries shown of a list, and of a list within a list.
 const SHOWN: [usize; 2] = [12, 4];
@@ -59,7 +59,7 @@ pub(crate) fn short(value: &Value, at: usize) -> String {
     shorten(value, at, SHOWN[0])
 }
 
-/// As [`short`], with at most `most` entries of lists and objects.
+/// Like [`short`], with at most `most` entries of lists and objects.
 fn shorten(value: &Value, at: usize, most: usize) -> String {
     let inner = |value| shorten(value, 0, SHOWN[1]);
     match value {

@@ -185,7 +185,7 @@ impl Seeds {
             all.wait();
             Ok([worker.id() as u64, worker.seed()])
         });
-        // With a timeout the calling thread reads no samples, and a worker that gets none is an error.
+        // With a timeout the calling thread reads no samples; if a worker gets none, the pass fails instead of hanging.
         let builder = Loader::builder(seeds).batch_size(None).num_workers(workers).timeout(Duration::from_secs(60));
         let mut loader = builder.seed(self.seed).build()?;
         for (number, torch) in self.epochs.iter().enumerate() {

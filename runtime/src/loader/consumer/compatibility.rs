@@ -1,4 +1,4 @@
-//! What the states of a loader depend on: what they contain, and whether one fits.
+//! The properties of a loader that its states record, and the check whether a state fits a loader.
 
 use crate::loader::checkpoint::state::{
     DatasetKind, FIRST_VERSION, PassOrigin, SavedSampler, State, VERSION, check_batches,
@@ -35,8 +35,8 @@ impl Compatibility<'_> {
         Some(self.batching.batch_size).filter(|_| !self.batching.single)
     }
 
-    /// Returns the current state of everything that a pass is drawn from; `text` is used again for what the sampler
-    /// saves.
+    /// Returns the current state of everything that a pass is drawn from; `text` is a buffer that is
+    /// reused for what the sampler saves.
     pub(crate) fn before(&self, mut text: String) -> Before {
         let sampler = match self.draw.map(|draw| &draw.from) {
             Some(Origin::Sampler(sampler)) => Some(sampler),
@@ -100,7 +100,7 @@ impl Compatibility<'_> {
             return differs("version", state.version, VERSION, hint);
         }
         if state.kind != self.kind() {
-            let hint = "load it into a loader of the same kind of dataset, by index or iterable";
+            let hint = "load it into a loader whose dataset is of the same kind, indexed or iterable";
             return differs("kind", name_of(state.kind), name_of(self.kind()), hint);
         }
         state.check()?;
@@ -121,7 +121,7 @@ impl Compatibility<'_> {
         match (self.draw, &state.start.sampler, &state.streams) {
             (Some(draw), Some(sampler), _) => self.check_sampler(draw, sampler, state),
             (None, _, Some(streams)) if streams.num_workers != self.num_workers => {
-                let hint = "each worker of an iterable dataset reads its own part, so their number must be the same";
+                let hint = "build the loader with the number of workers that it was saved with";
                 differs("num_workers", streams.num_workers, self.num_workers, hint)
             }
             _ => Ok(()),
@@ -147,10 +147,11 @@ impl Compatibility<'_> {
     }
 
     fn check_sampler(&self, draw: &IndexSource, sampler: &SavedSampler, state: &State) -> Result<(), StateError> {
-        // Version 1 named a user's sampler after its type, which no other sampler's name looks like now.
+        // In states of version 1, a user's sampler has the name of its type. Such a name is accepted if no other source
+        // of indices has it.
         let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
         if sampler.name != draw.name() && !of_a_type {
-            let hint = "build the loader with the sampler that it was saved with (or shuffle, or neither)";
+            let hint = "build the loader with the sampler or the shuffle option that it was saved with";
             return differs("sampler", &sampler.name, draw.name(), hint);
         }
         match (&draw.from, self.dataset_len) {
@@ -174,7 +175,7 @@ fn or_unknown(len: Option<usize>) -> String {
     len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
 }
 
-/// The state of everything that a pass is drawn from, before it was drawn. The memory is used again.
+/// The state of everything that a pass is drawn from, before the pass is drawn. `text` is reused from pass to pass.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     dataset_len: Option<usize>,
