@@ -1,5 +1,5 @@
 //! Runs every target over its corpus and its regressions, and then over random inputs: half generated from scratch, half
-//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 2000).
+//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 1000).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn replay(name: &str, target: fn(&[u8])) {
         eprintln!("{}", path.display());
         target(data);
     }
-    let runs = std::env::var("SLOTLINE_FUZZ_RUNS").map_or(2000, |runs| runs.parse().unwrap());
+    let runs = std::env::var("SLOTLINE_FUZZ_RUNS").map_or(1000, |runs| runs.parse().unwrap());
     let mut random =
         Random(name.bytes().fold(88_172_645_463_325_252, |seed, byte| seed.rotate_left(5) ^ u64::from(byte)));
     for run in 0..runs {

@@ -299,7 +299,7 @@ fn by_default_an_overflow_is_an_error_and_nothing_spills() {
         let data = Runs { lengths: vec![3, 9, 1, 1], room: 4 };
         let mut loader = Loader::builder(data).batch_size(2).build().unwrap();
         let mut pass = loader.epoch().unwrap();
-        let error = pass.next().unwrap().unwrap_err().to_string();
+        let error = support::chain(&pass.next().unwrap().unwrap_err());
         assert!(error.contains("or build the loader with on_overflow(Overflow::Spill)"), "{error}");
         assert!(pass.next().unwrap().is_ok());
         drop(pass);
@@ -319,7 +319,7 @@ fn a_failed_spill_allocation_fails_only_its_batch() {
         REFUSE.store(false, SeqCst);
         let Err(error @ Error::Sample { index: 3, task: 1, .. }) = &outcomes[0] else { panic!("{outcomes:?}") };
         let why = "field 0: u32 packed [4]: the batch has no room for its 52 bytes so far";
-        assert!(error.to_string().contains(why), "{error}");
+        assert!(support::chain(error).contains(why), "{error}");
         assert!(outcomes[1].is_ok());
         data.check(&pass.next().unwrap().unwrap());
     });

@@ -5,6 +5,7 @@
 #[path = "chain.rs"]
 mod joined;
 
+#[allow(unused_imports)] // Each test binary uses some of it.
 pub(crate) use joined::chain;
 
 use std::fmt::Write;
