@@ -1,7 +1,11 @@
 //! JPEGs as samples: their output compared with a straightforward implementation, and the errors for invalid input.
 
+#[path = "../../runtime/tests/support/chain.rs"]
+mod joined;
+
 use std::sync::Arc;
 
+use joined::chain;
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Error, Loader};
@@ -399,7 +403,7 @@ fn a_bad_image_fails_its_batch_and_names_the_index() {
         Loader::builder(Photos { files, pipeline: Pipeline::new(8, 8).unwrap() }).batch_size(2).build().unwrap();
     let batches: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(drop)).collect();
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
-    let message = batches[2].as_ref().unwrap_err().to_string();
+    let message = chain(batches[2].as_ref().unwrap_err());
     assert!(message.contains("5") && message.contains("a JPEG of 300 bytes"), "{message}");
 }
 
@@ -413,7 +417,7 @@ fn a_bad_image_from_a_file_names_the_file() {
     });
     let mut loader = Loader::builder(folder).build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
-    let message = error.to_string();
+    let message = chain(&error);
     assert!(message.contains("cats/tabby 7.jpg: a JPEG of 300 bytes"), "{message}");
     let Error::Sample { source, .. } = error else { panic!("{error}") };
     assert!(matches!(source.downcast_ref::<FileError>().unwrap().error, ImageError::Data { len: 300, .. }));
