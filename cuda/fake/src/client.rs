@@ -87,9 +87,9 @@ impl Fake {
     /// Fails if the file is not found.
     pub fn find() -> Result<PathBuf, LoadError> {
         let program = std::env::current_exe().unwrap_or_default();
-        let beside = program.parent().unwrap_or(Path::new("."));
-        let above = beside.parent().unwrap_or(beside);
-        let mut searched = vec![beside.to_owned(), beside.join("deps"), above.join("deps"), above.to_owned()];
+        let folder = program.parent().unwrap_or(Path::new("."));
+        let above = folder.parent().unwrap_or(folder);
+        let mut searched = vec![folder.to_owned(), folder.join("deps"), above.join("deps"), above.to_owned()];
         let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         searched.extend(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
         let found = searched.iter().map(|folder| folder.join(FILE)).find(|file| file.is_file());

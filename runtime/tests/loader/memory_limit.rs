@@ -129,8 +129,8 @@ fn a_loader_fits_its_limit_or_build_says_what_would_fit() {
                             check_greatest(build, size, limit, limited, &case);
                         }
                     }
-                    Err(BuildError::MemoryLimit { limit: named, needed, beside, fits }) => {
-                        assert!(limit < whole && named == limit && needed > limit && beside <= needed, "{case}");
+                    Err(BuildError::MemoryLimit { limit: named, needed, overhead, fits }) => {
+                        assert!(limit < whole && named == limit && needed > limit && overhead <= needed, "{case}");
                         assert!(size.prefetch.is_none() || needed == whole, "{case}");
                         advice[check_advice(build, size, limit, fits, &case)] += 1;
                     }

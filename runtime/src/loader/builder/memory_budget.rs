@@ -72,7 +72,7 @@ impl MemoryBudget<'_> {
         Err(BuildError::MemoryLimit {
             limit,
             needed: self.total(asked, batch),
-            beside: (self.overhead)(asked, (self.slots)(asked)),
+            overhead: (self.overhead)(asked, (self.slots)(asked)),
             fits: advice.unwrap_or(Fits::Nothing),
         })
     }

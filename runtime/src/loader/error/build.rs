@@ -72,7 +72,7 @@ pub enum BuildError {
     },
     /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) allows.
     #[error(
-        "the loader needs {needed} bytes, {beside} of them for the order of a pass and other overhead, but memory_limit is {limit}; {fits}"
+        "the loader needs {needed} bytes, {overhead} of them for the order of a pass and other overhead, but memory_limit is {limit}; {fits}"
     )]
     MemoryLimit {
         /// The limit in bytes.
@@ -80,7 +80,7 @@ pub enum BuildError {
         /// Bytes that the loader would take, with the given `prefetch_factor`, or with the least possible one.
         needed: usize,
         /// Bytes of `needed` that are not for the batches themselves.
-        beside: usize,
+        overhead: usize,
         /// What would fit.
         fits: Fits,
     },
