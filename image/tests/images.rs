@@ -1,11 +1,11 @@
 //! JPEGs as samples: their output compared with a straightforward implementation, and the errors for invalid input.
 
 #[path = "../../runtime/tests/support/chain.rs"]
-mod joined;
+mod chain;
 
 use std::sync::Arc;
 
-use joined::chain;
+use chain::chain;
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Error, Loader};

@@ -112,8 +112,7 @@ fn alone() -> impl Drop {
             REALTIME.store(0, SeqCst);
         }
     }
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    Turn(TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    Turn(support::alone())
 }
 
 #[test]

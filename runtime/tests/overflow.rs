@@ -8,7 +8,6 @@ mod warnings;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset, IterableDataset, from_fn};
@@ -51,12 +50,9 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// Locked while a test runs, so that the tests run one at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
 /// Runs a test while no other one runs, and checks that it frees all its memory.
 fn alone(test: impl FnOnce()) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = support::alone();
     assert_eq!(LIVE.load(SeqCst), 0);
     test();
     assert_eq!(LIVE.load(SeqCst), 0, "not all memory was freed");

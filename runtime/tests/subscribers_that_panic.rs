@@ -12,7 +12,7 @@ mod support;
 use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, OnceLock, mpsc};
 use std::time::Duration;
 
 use slotline::dataset::from_fn;
@@ -114,9 +114,8 @@ impl tracing::Subscriber for PanickingSubscriber {
 
 /// Installs the subscriber, and gives one test at a time access to it.
 fn subscriber() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
     static SET: OnceLock<()> = OnceLock::new();
-    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = support::alone();
     SET.get_or_init(|| tracing::subscriber::set_global_default(PanickingSubscriber).unwrap());
     guard
 }

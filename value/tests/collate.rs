@@ -1,11 +1,11 @@
 //! Tests of each rule of `default_collate`, `default_convert` and `pin_memory`.
 
 #[path = "../../runtime/tests/support/chain.rs"]
-mod joined;
+mod chain;
 
 use std::sync::Arc;
 
-use joined::chain;
+use chain::chain;
 use slotline::array::Array;
 use slotline::dataset::from_fn;
 use slotline::{BoxError, Loader};

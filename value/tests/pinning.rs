@@ -3,12 +3,12 @@
 #![cfg(target_os = "linux")]
 
 #[path = "../../runtime/tests/support/chain.rs"]
-mod joined;
+mod chain;
 
 #[path = "../../runtime/tests/support/locks.rs"]
 mod locks;
 
-use joined::chain;
+use chain::chain;
 use locks::{is_done, limit_locks, run_children, status};
 use slotline_value::Value;
 

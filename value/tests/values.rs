@@ -1,9 +1,9 @@
 //! Values in a loader, with and without a collate function, and a property test that batches contain their samples.
 
 #[path = "../../runtime/tests/support/chain.rs"]
-mod joined;
+mod chain;
 
-use joined::chain;
+use chain::chain;
 use proptest::prelude::*;
 use slotline::array::Array;
 use slotline::dataset::{TensorDataset, from_fn, iter_fn};

@@ -49,7 +49,7 @@ fn arrival_mode_delivers_the_same_batches() {
 
 #[test]
 fn the_demo_learns_the_same_weights() {
-    let run = |options: &str| summary(&format!("demo --epochs 1 {options}"));
+    let run = |options: &str| summary(&format!("demo --epochs 2 {options}"));
     let first = run("");
     for options in
         ["--num-workers 0", "--num-workers 4 --prefetch-factor 1 --part-size 5", "--num-workers 1 --no-helping"]

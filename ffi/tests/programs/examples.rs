@@ -31,10 +31,10 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
         let line = output.lines().rfind(|line| line.starts_with("sha256 of the weights: ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("no digest in {output}"))
     };
-    let here = weights(run(Command::new(&program).args(["1", "2"])));
-    assert_eq!(weights(run(Command::new(&program).args(["1", "0"]))), here);
+    let here = weights(run(Command::new(&program).args(["2", "2"])));
+    assert_eq!(weights(run(Command::new(&program).args(["2", "0"]))), here);
 
-    let demo = crate::native::cargo("run", &["--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "1"]);
+    let demo = crate::native::cargo("run", &["--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "2"]);
     assert_eq!(weights(demo), here);
 }
 

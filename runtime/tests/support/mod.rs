@@ -2,11 +2,11 @@
 //! that blocks a worker.
 #![allow(dead_code)] // Each test binary uses some of it.
 
-#[path = "chain.rs"]
-mod joined;
+mod alone;
+mod chain;
 
 #[allow(unused_imports)] // Each test binary uses some of it.
-pub(crate) use joined::chain;
+pub(crate) use {alone::alone, chain::chain};
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
 }
 
 /// Computes a sample from its index.
-pub(crate) type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
+type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
 
 /// Like [`slotline::dataset::from_fn`], but with one type for all datasets whose samples have the same type, so that the loader
 /// over them is compiled once.

@@ -1,12 +1,10 @@
 //! Which batches are delivered, in which order, and how often.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use slotline::array::Array;
-use slotline::dataset::{Context, TensorDataset, iter_fn};
+use slotline::dataset::{Context, iter_fn};
 use slotline::rng::Generator;
 use slotline::{BoxError, Dataset, Error, worker_info};
 
@@ -292,29 +290,4 @@ fn bulk_reads_are_used_only_with_batches() {
             assert_eq!(asked.lock().unwrap().len(), 0);
         }
     }
-}
-
-/// Runs the README's program, and returns what it prints.
-fn books_program() -> Result<String, BoxError> {
-    let (features, labels) = ((0..20).map(|x| x as f32).collect(), (0..10_i64).collect::<Vec<_>>());
-    let dataset = TensorDataset::new((Array::new(features, &[10, 2])?, labels))?;
-    let loader = slotline::Loader::builder(dataset);
-    let mut loader = loader.batch_size(4).shuffle(true).num_workers(2).seed(42).build()?;
-    let mut printed = String::new();
-    for epoch in 0..2 {
-        for batch in loader.epoch()? {
-            let batch = batch?;
-            let (features, labels) = batch.tensors();
-            writeln!(printed, "{epoch} {:?} {:?}", labels.as_slice(), features.as_slice().iter().sum::<f32>())?;
-        }
-    }
-    Ok(printed)
-}
-
-#[test]
-fn the_books_program_prints_what_torch_printed() {
-    let chapter = include_str!("../../../docs/src/coming-from-pytorch.md");
-    let (_, rest) = chapter.split_once("Both print the same lines:\n\n```text\n").unwrap();
-    let (torchs, _) = rest.split_once("```").unwrap();
-    assert_eq!(books_program().unwrap(), torchs);
 }

@@ -1,23 +1,18 @@
 //! Warnings that are logged with `tracing`. The tests of this program run one at a time: if a thread of another test reached the
 //! callsite of a warning without a subscriber, `tracing` would disable that callsite for all threads.
 
+#[path = "../support/alone.rs"]
+mod alone;
 #[path = "../support/warnings.rs"]
 mod warnings;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use alone::alone;
 use slotline::Loader;
 use slotline::dataset::{from_fn, random_split};
 use slotline::loader::{Budget, OnError};
 use slotline::rng::Generator;
 use slotline::sampler::DistributedSampler;
 use warnings::Warnings;
-
-/// Waits until no other test logs warnings.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn each_bad_index_is_logged_once() {
