@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use slotline::dataset::{Context, Iterable, IterableDataset};
 use slotline::loader::{BatchOf, Budget, OnError, OnHeld, State};
+use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
-use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Fields, Ragged};
 use slotline::{BoxError, Loader, WorkerInfo};
 
 use crate::came::{Failed, Fault, Holder, Item, MAX_TEXT, Outcome, Received, Sample, fail, pixels, text};
 use crate::choices::Choices;
+use crate::plain::{Plain, Seeds, in_turn, share};
 
 /// A stream of samples that are split among the workers. Some are bad.
 #[derive(Clone, Debug)]
@@ -137,13 +138,9 @@ pub fn iterable(data: &[u8]) {
     let (hold, on_held) = held(&mut choices);
     let mut loader = what.build((hold, on_held), &mut choices);
     let mut holder = Holder::new(hold, on_held, &mut choices);
-    let mut generator = Generator::from_seed(what.seed);
-    let mut base = 0;
+    let mut plain = Plain::new(what.seed, what.persistent);
     for epoch in 0..what.epochs {
-        if epoch == 0 || !what.persistent {
-            base = generator.random_i64() as u64;
-        }
-        let mut left = Pass::new(&what, base, epoch).all();
+        let mut left = expected(&what, plain.pass());
         loop {
             assert_eq!(loader.next_epoch(), epoch);
             let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
@@ -201,15 +198,6 @@ fn alike(one: &Received, other: &Received) -> bool {
     }
 }
 
-/// A pass as a plain loop.
-struct Pass<'w> {
-    what: &'w What,
-    base: u64,
-    epoch: u32,
-    /// For each worker, the samples that are left, `None` after its end; and the number of samples read.
-    workers: Vec<(Option<Range<usize>>, usize)>,
-}
-
 /// The next result of a worker.
 struct Reply {
     samples: Vec<Sample>,
@@ -218,64 +206,56 @@ struct Reply {
     ended: bool,
 }
 
-impl<'w> Pass<'w> {
-    fn new(what: &'w What, base: u64, epoch: u32) -> Self {
-        let len = what.stream.faults.len();
-        let count = what.workers.max(1);
-        let start = |worker: usize| len.min(worker * len.div_ceil(count));
-        let workers = (0..count).map(|worker| (Some(start(worker)..start(worker + 1)), 0)).collect();
-        Self { what, base, epoch, workers }
-    }
-
-    fn all(&mut self) -> Vec<Received> {
-        let (mut received, mut bad) = (Vec::new(), 0);
-        let budget = if let OnError::Skip(Budget::Samples(most)) = self.what.on_error { most } else { 0 };
-        while self.workers.iter().any(|(left, _)| left.is_some()) {
-            for worker in 0..self.workers.len() {
-                let Some(Reply { samples, bads, failed, ended }) = self.ask(worker, budget) else { continue };
-                let mut beyond = None;
-                for bad_one in bads {
-                    bad += 1;
-                    if bad > budget && beyond.is_none() {
-                        beyond = Some(bad_one);
-                    }
-                }
-                let (task, size) = (received.len(), self.what.batch_size.unwrap_or(1));
-                let dropped = samples.is_empty() || (ended && self.what.drop_last && samples.len() < size);
-                match (beyond, failed) {
-                    (Some(failed), _) => received.push(Received::Beyond { task, failed, bad }),
-                    (None, Some(failed)) => received.push(Received::Failed { task, failed }),
-                    (None, None) if dropped => {}
-                    (None, None) => received.push(Received::Batch { epoch: self.epoch, task, samples }),
-                }
+/// Returns the results of a pass, of which the workers make one after the other in turn.
+fn expected(what: &What, seeds: Seeds) -> Vec<Received> {
+    let (mut received, mut bad) = (Vec::new(), 0);
+    let (budget, size) = (budget(what), what.batch_size.unwrap_or(1));
+    for Reply { samples, bads, failed, ended } in in_turn((0..what.workers.max(1)).map(|id| lane(what, seeds, id))) {
+        let mut beyond = None;
+        for bad_one in bads {
+            bad += 1;
+            if bad > budget && beyond.is_none() {
+                beyond = Some(bad_one);
             }
         }
-        received
+        let task = received.len();
+        let dropped = samples.is_empty() || (ended && what.drop_last && samples.len() < size);
+        match (beyond, failed) {
+            (Some(failed), _) => received.push(Received::Beyond { task, failed, bad }),
+            (None, Some(failed)) => received.push(Received::Failed { task, failed }),
+            (None, None) if dropped => {}
+            (None, None) => received.push(Received::Batch { epoch: seeds.epoch, task, samples }),
+        }
     }
+    received
+}
 
-    /// Returns the next batch of a worker, or `None` after its end.
-    fn ask(&mut self, worker: usize, budget: usize) -> Option<Reply> {
-        let (left, number) = &mut self.workers[worker];
-        let cursor = left.as_mut()?;
-        let seed = self.base.wrapping_add(worker as u64);
+/// Returns the number of bad samples that a pass may have.
+fn budget(what: &What) -> usize {
+    if let OnError::Skip(Budget::Samples(most)) = what.on_error { most } else { 0 }
+}
+
+/// Returns the results of a worker, up to its end.
+fn lane(what: &What, seeds: Seeds, worker: usize) -> Vec<Reply> {
+    let mut left = share(worker, what.workers, what.stream.faults.len()).enumerate();
+    let seeds = seeds.of_worker(worker);
+    let mut lane = Vec::new();
+    loop {
         let mut reply = Reply { samples: Vec::new(), bads: Vec::new(), failed: None, ended: false };
-        while reply.samples.len() < self.what.batch_size.unwrap_or(1) {
-            let Some(index) = cursor.next() else {
+        while reply.samples.len() < what.batch_size.unwrap_or(1) {
+            let Some((position, index)) = left.next() else {
                 reply.ended = true;
                 break;
             };
-            let position = *number;
-            *number += 1;
-            let Some(fault) = self.what.stream.faults[index] else {
-                let word = SampleRng::new(seed, self.epoch, position as u64).next_u64();
-                reply.samples.push(Sample { index, word });
+            let Some(fault) = what.stream.faults[index] else {
+                reply.samples.push(Sample { index, word: seeds.word(position) });
                 continue;
             };
             let failed = Failed { index: position, position, fault };
-            if fault == Fault::Error && self.what.on_error != OnError::Raise {
+            if fault == Fault::Error && what.on_error != OnError::Raise {
                 reply.bads.push(failed);
                 // Otherwise a dataset that only returns errors would keep a worker busy forever.
-                if reply.bads.len() > budget {
+                if reply.bads.len() > budget(what) {
                     break;
                 }
                 continue;
@@ -283,9 +263,10 @@ impl<'w> Pass<'w> {
             reply.failed = Some(failed);
             break;
         }
-        if reply.ended || reply.failed.is_some_and(|failed| failed.fault == Fault::Panic) {
-            *left = None;
+        let last = reply.ended || reply.failed.is_some_and(|failed| failed.fault == Fault::Panic);
+        lane.push(reply);
+        if last {
+            return lane;
         }
-        Some(reply)
     }
 }

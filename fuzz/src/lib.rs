@@ -12,6 +12,8 @@ mod jpeg;
 mod lies;
 mod loader;
 mod ordered;
+#[path = "../../runtime/tests/support/plain.rs"]
+mod plain;
 mod spsc;
 mod state;
 mod values;

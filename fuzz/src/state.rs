@@ -3,12 +3,12 @@
 use serde_json::Value;
 use slotline::dataset::{Iterable, from_fn};
 use slotline::loader::{BatchOf, State};
-use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, Error, Loader};
 
 use crate::choices::Choices;
 use crate::iterable::Stream;
+use crate::plain::Plain;
 
 const LEN: usize = 13;
 const BATCH: usize = 3;
@@ -102,28 +102,17 @@ fn load(value: Value, workers: usize) -> bool {
         }
         Err(error) => panic!("{error}"),
     };
-    let (order, base) = drawn_from(drawn("generator"), shuffle);
+    let mut plain = Plain::after(SEED, drawn("generator"), state.epoch());
+    let seeds = plain.pass();
+    let order: Vec<usize> = if shuffle { plain.shuffled(LEN) } else { (0..LEN).collect() };
     let expected = missing.into_iter().chain(next..tasks).map(|task| {
-        let samples = (task * BATCH..LEN.min((task + 1) * BATCH)).map(|position| {
-            sample(order[position], slotline::rng::SampleRng::new(base, state.epoch(), position as u64).next_u64())
-        });
+        let samples =
+            (task * BATCH..LEN.min((task + 1) * BATCH)).map(|position| sample(order[position], seeds.word(position)));
         (task, samples.collect::<Vec<_>>())
     });
     let got: Vec<_> = pass.map(|batch| seen(&batch.expect("a batch"))).collect();
     assert_eq!(got, expected.collect::<Vec<_>>());
     true
-}
-
-/// Returns the order of a pass and its base seed, drawn by the generator after `words` words.
-fn drawn_from(words: u64, shuffle: bool) -> (Vec<usize>, u64) {
-    let mut generator = Generator::from_seed(SEED);
-    generator.discard(words);
-    let base = generator.random_i64() as u64;
-    let mut order: Vec<u64> = (0..LEN as u64).collect();
-    if shuffle {
-        generator.randperm_into(LEN, &mut order).expect("a small permutation");
-    }
-    (order.into_iter().map(|index| index as usize).collect(), base)
 }
 
 /// Returns the number of a batch and its samples.

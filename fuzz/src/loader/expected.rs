@@ -1,11 +1,12 @@
 //! The expected results of each pass, computed by a plain loop in one thread, without prefetching.
 
 use slotline::loader::{Budget, OnError};
+use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
-use slotline::rng::{Generator, SampleRng};
 
 use super::what::{From, What};
 use crate::came::{Failed, Fault, Received, Sample};
+use crate::plain::{self, Plain, Seeds};
 
 /// The number of substitutes that are tried for a bad sample.
 const SUBSTITUTES: usize = 8;
@@ -13,25 +14,19 @@ const SUBSTITUTES: usize = 8;
 /// Computes the expected results of each pass in turn.
 pub(super) struct Expected<'w> {
     what: &'w What,
-    generator: Generator,
-    base: Option<u64>,
-    epoch: u32,
+    plain: Plain,
 }
 
 impl<'w> Expected<'w> {
     pub(super) fn new(what: &'w What) -> Self {
-        Self { what, generator: Generator::from_seed(what.seed), base: None, epoch: 0 }
+        Self { what, plain: Plain::new(what.seed, what.persistent) }
     }
 
     /// Returns all results of the next pass, in order.
     pub(super) fn pass(&mut self) -> Vec<Received> {
-        let base = match self.base.filter(|_| self.what.persistent) {
-            Some(base) => base,
-            None => *self.base.insert(self.generator.random_i64() as u64),
-        };
-        let (batches, samples) = self.batches();
-        let pass = Pass { what: self.what, base, epoch: self.epoch, budget: budget(self.what.on_error, samples) };
-        self.epoch += 1;
+        let seeds = self.plain.pass();
+        let (batches, samples) = self.batches(seeds.epoch);
+        let pass = Pass { what: self.what, seeds, budget: budget(self.what.on_error, samples) };
         let (mut received, mut position, mut bad) = (Vec::new(), 0, 0);
         for (task, indices) in batches.iter().enumerate() {
             received.extend(pass.batch(task, indices, position, &mut bad));
@@ -41,23 +36,15 @@ impl<'w> Expected<'w> {
     }
 
     /// Returns the indices of a pass in batches, and the number of its samples.
-    fn batches(&mut self) -> (Vec<Vec<usize>>, usize) {
+    fn batches(&mut self, epoch: u32) -> (Vec<Vec<usize>>, usize) {
         let What { batch_size, drop_last, from, items, .. } = self.what;
         let indices: Vec<usize> = match from {
             From::Lists(lists) => return (lists.clone(), 0),
             From::Sequential => (0..items.faults.len()).collect(),
-            From::Indices(indices) => What::rotated(indices, self.epoch as usize).collect(),
-            From::Shuffle => {
-                let mut order = Vec::<u64>::new();
-                self.generator.randperm_into(items.faults.len(), &mut order).expect("a small permutation");
-                // Torch draws a second permutation, of which a full pass uses nothing.
-                self.generator.randperm_into(items.faults.len(), &mut Vec::<u64>::new()).expect("a small permutation");
-                order.into_iter().map(|index| index as usize).collect()
-            }
+            From::Indices(indices) => What::rotated(indices, epoch as usize).collect(),
+            From::Shuffle => self.plain.shuffled(items.faults.len()),
         };
-        let size = batch_size.unwrap_or(1);
-        let batches = indices.chunks(size).filter(|batch| !drop_last || batch.len() == size);
-        let batches: Vec<Vec<usize>> = batches.map(<[usize]>::to_vec).collect();
+        let batches = plain::batches(&indices, batch_size.unwrap_or(1), *drop_last);
         let samples = batches.iter().map(Vec::len).sum();
         (batches, samples)
     }
@@ -79,8 +66,7 @@ fn budget(on_error: OnError, samples: usize) -> usize {
 
 struct Pass<'w> {
     what: &'w What,
-    base: u64,
-    epoch: u32,
+    seeds: Seeds,
     budget: usize,
 }
 
@@ -90,13 +76,13 @@ impl Pass<'_> {
     }
 
     fn sample(&self, index: usize, position: usize) -> Sample {
-        Sample { index, word: SampleRng::new(self.base, self.epoch, position as u64).next_u64() }
+        Sample { index, word: self.seeds.word(position) }
     }
 
     /// Returns the index that is tried instead of a bad one after `attempt` others.
     fn substitute(&self, position: usize, attempt: usize) -> usize {
-        let key = SampleRng::new(self.base, 0, u64::MAX - 1).next_u64();
-        let mut rng = SampleRng::new(key, self.epoch, position as u64);
+        let key = SampleRng::new(self.seeds.base, 0, u64::MAX - 1).next_u64();
+        let mut rng = SampleRng::new(key, self.seeds.epoch, position as u64);
         let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
         ((u128::from(word) * self.what.items.faults.len() as u128) >> 64) as usize
     }
@@ -136,7 +122,7 @@ impl Pass<'_> {
             (Some(failed), _) => Some(Received::Beyond { task, failed, bad: *bad }),
             (None, Some(failed)) => Some(Received::Failed { task, failed }),
             (None, None) if samples.is_empty() && !indices.is_empty() => None,
-            (None, None) => Some(Received::Batch { epoch: self.epoch, task, samples }),
+            (None, None) => Some(Received::Batch { epoch: self.seeds.epoch, task, samples }),
         }
     }
 }

@@ -17,6 +17,8 @@
 mod caller;
 mod dataset;
 mod explore;
+#[path = "../support/plain.rs"]
+mod plain;
 mod reference;
 mod scenario;
 

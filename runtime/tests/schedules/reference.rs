@@ -1,14 +1,11 @@
 //! The outcomes of a single thread, and their comparison with those of a loader.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-
-use slotline::rng::rand_core::Rng;
-use slotline::rng::{Generator, SampleRng};
 
 use crate::caller::{Made, Outcome};
 use crate::dataset::{Fault, Rows, Words};
 use crate::explore::planned_panic;
+use crate::plain::{Plain, Seeds, in_turn, share};
 use crate::scenario::{Kind, Scenario};
 
 /// A batch that a collate function makes.
@@ -97,40 +94,36 @@ impl Reference {
     /// share.
     pub(crate) fn of(scenario: &Scenario, life: &Arc<()>) -> Self {
         let mut alone = scenario.sequential();
-        let mut generator = Generator::from_seed(scenario.seed);
-        let seeds: Vec<u64> = (0..scenario.caller.passes).map(|_| generator.random_i64() as u64).collect();
+        let mut plain = Plain::new(scenario.seed, scenario.persistent);
+        let seeds: Vec<Seeds> = (0..scenario.caller.passes).map(|_| plain.pass()).collect();
         if scenario.kind != Kind::Iterable {
             alone.kind = Kind::Shared;
             let mut passes = passes(&alone, None, life);
             if scenario.persistent {
-                passes.iter_mut().for_each(|pass| redraw(pass, seeds[0]));
+                passes.iter_mut().zip(seeds).for_each(|(pass, seeds)| redraw(pass, seeds));
             }
             return Self(passes);
         }
         let failing = scenario.failing();
-        let mut lanes: Vec<_> = (0..scenario.workers.max(1))
+        let lanes: Vec<Vec<_>> = (0..scenario.workers.max(1))
             .map(|worker| {
                 if failing.contains(&worker) {
-                    return vec![VecDeque::new(); seeds.len()];
+                    return vec![Vec::new(); seeds.len()];
                 }
                 let part = (scenario.workers > 0).then(|| share(worker, scenario.workers, scenario.faults.len()));
                 let mut lane = passes(&alone, part, life);
-                for (pass, seed) in lane.iter_mut().zip(&seeds) {
-                    redraw(pass, seed.wrapping_add(worker as u64));
+                for (pass, seeds) in lane.iter_mut().zip(&seeds) {
+                    redraw(pass, seeds.of_worker(worker));
                 }
-                lane.into_iter().map(VecDeque::from).collect()
+                lane
             })
             .collect();
-        // The workers take turns, as long as they have batches.
-        let in_turn = |epoch: usize| {
-            let mut pass = Vec::new();
-            while lanes.iter().any(|lane: &Vec<VecDeque<Outcome>>| !lane[epoch].is_empty()) {
-                pass.extend(lanes.iter_mut().filter_map(|lane| lane[epoch].pop_front()));
-            }
+        let pass = |epoch: usize| {
+            let mut pass = in_turn(lanes.iter().map(|lane| lane[epoch].iter().cloned()));
             pass.iter_mut().enumerate().for_each(|(number, outcome)| renumber(outcome, number));
             pass
         };
-        Self((0..seeds.len()).map(in_turn).collect())
+        Self((0..seeds.len()).map(pass).collect())
     }
 
     /// Compares the outcomes of a pass with the expected ones. If `all` is false, the pass may have been cut short.
@@ -161,12 +154,6 @@ impl Reference {
     }
 }
 
-/// Returns the range that a worker reads.
-fn share(worker: usize, workers: usize, len: usize) -> std::ops::Range<usize> {
-    let each = len.div_ceil(workers);
-    (each * worker).min(len)..(each * (worker + 1)).min(len)
-}
-
 /// Returns the outcomes of the passes of a loader, none of which is left early.
 fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>) -> Vec<Vec<Outcome>> {
     let items = alone.items(&Rows::default(), life);
@@ -177,12 +164,12 @@ fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>
     })
 }
 
-/// Replaces the random numbers by those of this base seed.
-fn redraw(pass: &mut [Outcome], seed: u64) {
+/// Replaces the random numbers by those of these seeds.
+fn redraw(pass: &mut [Outcome], seeds: Seeds) {
     for outcome in pass {
         let Outcome::Batch(_, samples) = outcome else { continue };
-        for [_, epoch, position, word] in samples {
-            *word = SampleRng::new(seed, *epoch as u32, *position).next_u64();
+        for [_, _, position, word] in samples {
+            *word = seeds.word(*position as usize);
         }
     }
 }

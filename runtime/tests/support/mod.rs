@@ -4,6 +4,7 @@
 
 mod alone;
 mod chain;
+pub(crate) mod plain;
 
 #[allow(unused_imports)] // Each test binary uses some of it.
 pub(crate) use {alone::alone, chain::chain};
@@ -17,10 +18,12 @@ use std::time::Duration;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, FnDataset, IterableDataset};
 use slotline::loader::{Affinity, Batch, Builder};
+use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
-use slotline::rng::{Generator, SampleRng};
 use slotline::sample::Sample;
 use slotline::{Loader, WaitStrategy, WorkerInfo};
+
+use self::plain::Plain;
 
 /// A time limit that suits any machine: an operation that takes longer is taken to hang.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -171,31 +174,19 @@ impl Run {
 
     /// Returns the batches of `epochs` passes as a plain loop makes them: in torch's order, on one thread, without prefetching.
     pub(crate) fn expected(&self, epochs: u32) -> Vec<Vec<Got>> {
-        let mut generator = Generator::from_seed(self.seed);
-        let mut pass = |epoch| {
-            let base = generator.random_i64() as u64;
-            let mut order: Vec<u64> = (0..self.len as u64).collect();
-            if self.shuffle {
-                generator.randperm_into(self.len, &mut order).unwrap();
-                // torch draws one more permutation, which a whole pass does not use (see RandomSampler).
-                generator.randperm_into(self.len, &mut Vec::<u64>::new()).unwrap();
-            }
-            let mut batches = Vec::new();
-            for (task, indices) in order.chunks(self.batch_size).enumerate() {
-                if indices.len() < self.batch_size && self.drop_last {
-                    break;
-                }
-                let first = task * self.batch_size.min(self.len);
-                let word = |row: usize| SampleRng::new(base, epoch, (first + row) as u64).next_u64();
-                batches.push(Got {
-                    task,
-                    epoch,
-                    indices: indices.iter().map(|&index| index as i64).collect(),
-                    pixels: indices.iter().flat_map(|&index| pixels(index as usize)).flatten().collect(),
-                    words: (0..indices.len()).map(word).collect(),
-                });
-            }
-            batches
+        let mut plain = Plain::new(self.seed, false);
+        let mut pass = |_| {
+            let seeds = plain.pass();
+            let order = if self.shuffle { plain.shuffled(self.len) } else { (0..self.len).collect() };
+            let batches = plain::batches(&order, self.batch_size, self.drop_last).into_iter().enumerate();
+            let batch = |(task, indices): (usize, Vec<usize>)| Got {
+                task,
+                epoch: seeds.epoch,
+                indices: indices.iter().map(|&index| index as i64).collect(),
+                pixels: indices.iter().flat_map(|&index| pixels(index)).flatten().collect(),
+                words: (0..indices.len()).map(|row| seeds.word(task * self.batch_size + row)).collect(),
+            };
+            batches.map(batch).collect()
         };
         (0..epochs).map(&mut pass).collect()
     }

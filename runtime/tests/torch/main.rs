@@ -26,7 +26,7 @@ use slotline::dataset::{IterableDataset, iter_fn};
 use slotline::loader::{Builder, OnHeld, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
-use crate::support::from_fn;
+use crate::support::{from_fn, plain};
 
 /// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,22 +204,11 @@ impl Options {
 
 /// Divides the numbers below `len` into one contiguous share per worker.
 fn shares(len: usize, workers: usize) -> Vec<Vec<i64>> {
-    let each = len.div_ceil(workers.max(1)).max(1);
-    let mut shares: Vec<Vec<i64>> = (0..len as i64).collect::<Vec<_>>().chunks(each).map(<[i64]>::to_vec).collect();
-    shares.resize(workers.max(1), Vec::new());
-    shares
+    let share = |worker| plain::share(worker, workers, len).map(|index| index as i64).collect();
+    (0..workers.max(1)).map(share).collect()
 }
 
 /// Returns the batches of all shares, taken from the shares in turn while they have batches.
 fn in_turn(shares: &[Vec<i64>], batch_size: usize, drop_last: bool) -> Vec<Vec<i64>> {
-    let chunks = shares.iter().map(|share| share.chunks(batch_size).filter(|c| !drop_last || c.len() == batch_size));
-    let mut chunks: Vec<_> = chunks.collect();
-    let mut batches = Vec::new();
-    loop {
-        let before = batches.len();
-        batches.extend(chunks.iter_mut().filter_map(|chunks| chunks.next()).map(<[i64]>::to_vec));
-        if batches.len() == before {
-            return batches;
-        }
-    }
+    plain::in_turn(shares.iter().map(|share| plain::batches(share, batch_size, drop_last)))
 }
