@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// A device slot is lost: its batch was released, or its copy failed, and there is no way to find out when its
     /// memory is free again.
-    #[error("a device slot is lost, since the work that uses it cannot be waited for; {left} are left")]
+    #[error("a device slot is lost, since the work that uses it cannot be waited for; device slots left: {left}")]
     Lost {
         /// The number of device slots that are left.
         left: usize,

@@ -174,9 +174,9 @@ impl Stream {
         if explicit { Ok(None) } else { self.device().enter().map(Some) }
     }
 
-    /// Returns the handle to use on this thread. The per-thread handle would refer to this thread's stream; for
-    /// another thread's stream this returns the legacy default stream, which waits for all per-thread streams, as
-    /// they wait for it.
+    /// Returns the handle to use on this thread. For another thread's default stream this is the handle of the legacy
+    /// default stream, since the per-thread handle would refer to the default stream of this thread. The legacy default
+    /// stream waits for all per-thread streams, and they wait for it.
     fn handle(&self) -> CUstream {
         if self.is_elsewhere() { std::ptr::without_provenance_mut(LEGACY) } else { self.0.raw }
     }

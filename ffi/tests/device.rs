@@ -304,7 +304,7 @@ fn a_refused_release_loses_the_slot_with_the_last_tensor() {
         let before = leaked().device_bytes;
         drop(tensor);
         let (status, message) = loader.next().err().unwrap();
-        assert_eq!((status, message.contains("1 are left")), (SLOTLINE_DEVICE, true), "{message}");
+        assert_eq!((status, message.contains("slots left: 1")), (SLOTLINE_DEVICE, true), "{message}");
         assert!(leaked().device_bytes > before, "a kernel may still read it");
         assert_eq!(loader.rest().len(), 17);
         drop(loader);

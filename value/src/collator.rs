@@ -13,10 +13,11 @@ use crate::{CollateError, Collation, CustomValue, Kind, Value};
 /// A function from a batch to one value.
 pub(crate) type Function = dyn Fn(&[&Value], &Collation<'_>) -> Result<Value, BoxError> + Send + Sync;
 
-/// A `default_collate` with custom functions for some kinds or types of values, like torch's `collate_fn_map`.
+/// A [`default_collate`](crate::default_collate) with custom functions for some [kinds](Kind) of values, or for some
+/// types of [custom values](CustomValue), like torch's `collate_fn_map`.
 ///
-/// A function applies wherever such values occur in a sample. It gets the values of the whole batch, which is never
-/// empty, and a [`Collation`] to collate the values inside them.
+/// A function is called for each place in the samples where such a value occurs. It gets the values at that place, one
+/// from each sample of the batch (so at least one), and a [`Collation`] to collate the values inside them.
 ///
 /// ```
 /// use slotline_value::{Collator, Kind, Value};

@@ -348,8 +348,8 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the position, after 2⁴⁶
-    /// tickets or more on a 64-bit machine.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the position: on a
+    /// 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket

@@ -69,13 +69,12 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Reads device memory `turns` times, with a pause before each, and adds to `sums[at]` what it
-    /// [folds](crate::fold::fold) to.
+    /// Launches a kernel that reads device memory `slow.turns` times, with a pause of `slow.pause` before each turn. In
+    /// each turn it adds the [`fold`](crate::fold::fold) of the memory, with `salt`, to `sums[at]`.
     ///
     /// # Safety
     ///
-    /// `data` must be a multiple of 8, and `bytes` bytes must be allocated there until the stream has reached this
-    /// point.
+    /// `data` must be a multiple of 8, and `bytes` bytes must stay allocated there until the stream has run the kernel.
     pub(crate) unsafe fn fold(
         &self,
         (data, bytes): (u64, usize),

@@ -329,7 +329,7 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     };
     build(&|options| options.batch_size = 0, "batch_size is 0");
     build(&|options| options.timeout_ms = 5, "timeout and num_workers = 0 exclude each other");
-    build(&|options| (options.on_error, options.bad_share) = (1, 2.0), "Budget::Share is 2");
+    build(&|options| (options.on_error, options.bad_share) = (1, 2.0), "the maximum share of bad samples is 2");
     assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));
     assert_eq!(drops.count(), 2 * 12);
 }

@@ -23,8 +23,8 @@ impl<D: Dataset> Loadable for D {
 
 /// An [`IterableDataset`] in a loader; made by [`Loader::iterable`](crate::Loader::iterable).
 ///
-/// It is a separate type so that the compiler can distinguish the batches of the two kinds of dataset. It derefs to the
-/// dataset.
+/// It is a separate type because one type may implement both [`Dataset`] and [`IterableDataset`], and [`Loadable`]
+/// could then not be implemented for both. It derefs to the dataset.
 #[derive(Clone, Debug)]
 pub struct Iterable<D>(pub(crate) D);
 

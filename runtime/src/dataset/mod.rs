@@ -116,9 +116,9 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Reads the samples at `indices` and passes each to `put`, in that order (torch's `__getitems__`).
     ///
-    /// If [`reads_many`](Self::reads_many) returns true and samples are batched, a loader calls it for a whole batch,
-    /// or for a [part](crate::loader::Builder::part_size) of one. `cx` is at the first of the samples; for the random
-    /// numbers of another one, move it with [`Context::go_to`].
+    /// If [`reads_many`](Self::reads_many) returns true and samples are batched, a loader calls this function for a
+    /// whole batch, or for a [part](crate::loader::Builder::part_size) of one. `cx` starts with the random numbers of
+    /// the first sample; call [`Context::go_to`] to get those of another sample.
     ///
     /// ```
     /// use slotline::BoxError;

@@ -99,8 +99,8 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleLog {
     on_error: OnError,
-    /// Whether each worker reads its own replica, with sample numbers as indices.
-    replicas: bool,
+    /// Whether each worker makes its own pass, with sample numbers as indices.
+    own_passes: bool,
     /// The bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
@@ -112,8 +112,8 @@ const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
 impl BadSampleLog {
-    pub(crate) fn new(on_error: OnError, replicas: bool) -> Self {
-        Self { on_error, replicas, ..Self::default() }
+    pub(crate) fn new(on_error: OnError, own_passes: bool) -> Self {
+        Self { on_error, own_passes, ..Self::default() }
     }
 
     /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
@@ -123,9 +123,9 @@ impl BadSampleLog {
         self.budget
     }
 
-    /// Whether each worker reads its own replica, with sample numbers as indices.
-    pub(crate) fn replicas(&self) -> bool {
-        self.replicas
+    /// Whether each worker makes its own pass, with sample numbers as indices.
+    pub(crate) fn own_passes(&self) -> bool {
+        self.own_passes
     }
 
     /// The number of bad samples in this pass.
@@ -201,8 +201,8 @@ impl BadSampleLog {
     /// Records a bad sample with its cause, and warns about it once.
     fn note(&mut self, failure: &Failure, task: usize) {
         let Failure { position, index, by, cause } = failure;
-        let replica = match by {
-            By::Worker(id) if self.replicas => *id,
+        let worker = match by {
+            By::Worker(id) if self.own_passes => *id,
             _ => 0,
         };
         let mut message = cause.with_sources();
@@ -215,7 +215,7 @@ impl BadSampleLog {
             met.last.pop_front();
         }
         met.last.push_back(sample);
-        let is_new = met.known.insert((replica, *index));
+        let is_new = met.known.insert((worker, *index));
         drop(met);
         if is_new {
             spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));

@@ -115,9 +115,9 @@ impl<'a> Columns<'a> {
 
     /// Returns the memory of field `i`, with the same shape as [`get`](Self::get); `None` if there is no field `i`.
     ///
-    /// This is a pointer, for foreign code (FFI). Such code may write there while the batch lives and nothing else
-    /// reads the field. When the batch is dropped or copied, the elements must be valid for the field's dtype (for
-    /// `Bool`, only 0 and 1).
+    /// The memory is returned as a pointer, for foreign code (FFI). Such code may write to it until the batch is
+    /// dropped, as long as nothing else reads the field. When the batch is dropped or copied, the elements must be
+    /// valid for the field's dtype (for `Bool`, only 0 and 1).
     #[inline]
     pub fn raw(&self, i: usize) -> Option<(Shape, NonNull<[u8]>)> {
         let column = self.columns.get(i)?;

@@ -294,7 +294,7 @@ pub enum LayoutError {
     },
     /// A part of a sample has no fixed size, or no fields.
     #[error(
-        "{found} has no place of fixed size in a batch; give the loader a collate function (Builder::collate, or for values collate_values of slotline-value)"
+        "{found} has no place of fixed size in a batch; give the loader a collate function (for values, collate_values of slotline-value)"
     )]
     NoPlace {
         /// The part, and its position in the sample.

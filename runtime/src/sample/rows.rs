@@ -6,7 +6,8 @@ use crate::array::AnyArray;
 use crate::dtype::{DType, Element, bytes_of};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A row of an [`Array`](crate::array::Array): its elements and their shape. Both are borrowed, so making one is free.
+/// A row of an [`Array`](crate::array::Array): its elements and its shape. Both are borrowed, so
+/// making a row copies nothing.
 ///
 /// ```
 /// use slotline::array::Array;

@@ -120,7 +120,7 @@ pub trait Sampler: Send {
     /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
     ///
     /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
-    /// states with it. The samplers of this crate have torch's names.
+    /// states with it. The samplers of this crate are called like their types.
     fn name(&self) -> &str {
         UNNAMED
     }

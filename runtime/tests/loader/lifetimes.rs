@@ -79,7 +79,7 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
                 assert!(
                     matches!(error, Error::Held { task, epoch: 0, hold, source: None } if (task, hold) == (oldest, most))
                 );
-                assert!(error.to_string().contains(&format!("hold({})", most + 1)), "{error}");
+                assert!(error.to_string().contains(&format!("hold = {}", most + 1)), "{error}");
             }
             let mut got: Vec<Got> = held.iter().map(Got::from).collect();
             drop(held.remove(which * most / 2));

@@ -132,7 +132,7 @@ fn with_a_ring_per_worker_holding_too_many_is_an_error() {
                     }
                 };
                 assert!(matches!(error, Error::Held { hold: reported, .. } if reported == hold), "{error}");
-                assert!(error.to_string().contains(&format!("hold({})", hold + 1)), "{error}");
+                assert!(error.to_string().contains(&format!("hold = {}", hold + 1)), "{error}");
                 assert_eq!(held.len(), hold + 1);
                 // Dropping any of them frees a slot.
                 let mut all: Vec<Vec<i64>> = held.iter().map(|batch| batch.values()).collect();

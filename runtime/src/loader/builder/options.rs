@@ -213,14 +213,14 @@ impl Options {
     /// Checks the handling of bad samples; `known` says whether the length of a pass is known.
     pub(crate) fn check_on_error(&self, kind: Workload, known: bool) -> Result<(), BuildError> {
         if kind == Workload::Iterable && matches!(self.on_error, OnError::Replace(_)) {
-            let hint = "a sample without an index cannot be replaced; use OnError::Skip";
-            return clash("an iterable dataset", "OnError::Replace", hint);
+            let hint = "a sample without an index cannot be replaced; skip bad samples instead";
+            return clash("an iterable dataset", "replacing bad samples", hint);
         }
         match self.on_error.budget() {
             Budget::Share(share) if !(0.0..=1.0).contains(&share) => Err(BuildError::Share { share }),
             Budget::Share(_) if !known => {
-                let hint = "the number of samples is not known in advance; use Budget::Samples";
-                clash("Budget::Share", "a pass of unknown length", hint)
+                let hint = "the number of samples is not known in advance; limit their number instead";
+                clash("a maximum share of bad samples", "a pass of unknown length", hint)
             }
             _ => Ok(()),
         }

@@ -96,8 +96,8 @@ impl<P: Storage> Inner<P> {
         for warning in &parts.warnings {
             spans::tell(|| tracing::warn!("{warning}"));
         }
-        // Without an index each worker reads its own replica.
-        let replicas = parts.passes.index_source().is_none();
+        // Without an index each worker makes its own pass.
+        let own_passes = parts.passes.index_source().is_none();
         Self {
             backend: parts.backend,
             slab: parts.slab,
@@ -113,7 +113,7 @@ impl<P: Storage> Inner<P> {
             in_order: parts.in_order,
             on_held: options.on_held,
             persistent: options.persistent_workers,
-            bad_log: BadSampleLog::new(options.on_error, replicas),
+            bad_log: BadSampleLog::new(options.on_error, own_passes),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             memory_limit: options.memory_limit,
@@ -276,7 +276,7 @@ impl<P: Storage> Inner<P> {
             stuck: self.watchdog.as_ref().map(Watchdog::stuck),
             depth: self.slab.depth(),
             bad: self.bad_log.report(),
-            replicas: self.bad_log.replicas(),
+            own_passes: self.bad_log.own_passes(),
             in_order: self.in_order,
             round_robin: matches!(self.backend, Backend::PerWorker(_)),
         })

@@ -19,8 +19,11 @@ use crate::wait::Until;
 
 /// One pass (an epoch): an iterator over its batches, or the errors instead of them.
 ///
-/// If it is dropped before its end, it is abandoned: workers stop after their current sample. A loop that must own what
-/// it iterates, or that takes batches in several places, uses [`Loader::next_batch`] instead.
+/// If it is dropped before its end, it is abandoned: workers stop after their current sample.
+///
+/// A `for` loop borrows the pass. To call [`state`](Self::state) or [`stats`](Self::stats) between batches, write
+/// `while let Some(batch) = pass.next()`. A loop that must own what it iterates, or that takes batches in several
+/// places, uses [`Loader::next_batch`] instead.
 pub struct Pass<'a, B: Output = Batch<Dynamic>> {
     loader: &'a mut Loader<B>,
     /// Why the pass could not begin.

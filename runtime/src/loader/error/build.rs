@@ -27,7 +27,7 @@ pub enum BuildError {
         hint: &'static str,
     },
     /// A budget is not a share.
-    #[error("Budget::Share is {share}; set it to a number from 0 to 1")]
+    #[error("the maximum share of bad samples is {share}; set it to a number from 0 to 1")]
     Share {
         /// The value given.
         share: f64,
@@ -36,7 +36,9 @@ pub enum BuildError {
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// No sample could be read to learn the fields.
-    #[error("reading sample {index} to learn the fields failed; implement Dataset::fields if samples may be bad")]
+    #[error(
+        "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad"
+    )]
     Probe {
         /// The index that was tried last.
         index: usize,
@@ -93,7 +95,7 @@ pub enum BuildError {
         source: std::io::Error,
     },
     /// [`Builder::memory`](crate::loader::Builder::memory) failed, or returned too little memory.
-    #[error("Builder::memory could not allocate the {bytes} bytes for the batches")]
+    #[error("the loader's own memory function could not allocate the {bytes} bytes for the batches")]
     Allocate {
         /// Bytes asked for.
         bytes: usize,

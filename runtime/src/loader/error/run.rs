@@ -67,7 +67,7 @@ pub enum Error {
     },
     /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
     /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
-    #[error("more batches are kept than hold({hold}) allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold({})", hold + 1)]
+    #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}", hold + 1)]
     Held {
         /// The batch that was kept longest.
         task: usize,

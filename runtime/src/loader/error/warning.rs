@@ -98,7 +98,7 @@ impl fmt::Display for Warning {
             ),
             Self::Kept { hold, bytes } => write!(
                 f,
-                "more batches are kept than hold({hold}) has memory for; each further one takes {bytes} bytes, counted in Stats::extra_bytes; drop batches sooner, or build the loader with hold(n) to have memory for n from the start"
+                "more batches are kept than hold = {hold} has memory for; each further one takes {bytes} bytes, counted in the statistics (extra_bytes); drop batches sooner, or build the loader with hold = n to have memory for n from the start"
             ),
             Self::UnknownCores => {
                 f.write_str("affinity has no effect: the system does not say which cores this process may use")

@@ -175,13 +175,13 @@ impl ConsumerStats {
 
     /// Returns a reader of the counters for any thread.
     pub(crate) fn reader(&self, known: Known<'_>) -> StatsReader {
-        let Known { activities, bad, replicas, stuck, depth, in_order, round_robin } = known;
+        let Known { activities, bad, own_passes, stuck, depth, in_order, round_robin } = known;
         StatsReader {
             counted: self.counted.clone(),
             activities: activities.clone(),
             bad: bad.clone(),
             stuck: stuck.cloned(),
-            replicas,
+            own_passes,
             depth,
             in_order,
             round_robin,
@@ -211,7 +211,7 @@ pub struct StatsReader {
     activities: Arc<[CachePadded<Activity>]>,
     bad: Arc<BadSampleReport>,
     stuck: Option<Arc<StuckSamples>>,
-    replicas: bool,
+    own_passes: bool,
     depth: usize,
     in_order: bool,
     round_robin: bool,
@@ -221,8 +221,8 @@ pub struct StatsReader {
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
     pub(crate) bad: &'a Arc<BadSampleReport>,
-    /// Whether each worker reads its own replica, with sample numbers as indices.
-    pub(crate) replicas: bool,
+    /// Whether each worker makes its own pass, with sample numbers as indices.
+    pub(crate) own_passes: bool,
     pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
     pub(crate) in_order: bool,
@@ -246,9 +246,9 @@ impl StatsReader {
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
-        // Each sample once, with the slowest thread; but sample numbers in a replica belong to that worker.
+        // Each sample once, with the slowest thread; but in a pass of its own, sample numbers belong to that worker.
         let mut seen = BTreeSet::new();
-        slowest.retain(|slow| self.replicas || seen.insert((slow.index, slow.samples)));
+        slowest.retain(|slow| self.own_passes || seen.insert((slow.index, slow.samples)));
         slowest.truncate(SLOWEST);
         let [waiting, held] = [&counted.waiting, &counted.held].map(|watch| watch.read(now, &counted.base));
         let bad = self.bad.read();

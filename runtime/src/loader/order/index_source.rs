@@ -16,7 +16,8 @@ pub(crate) struct IndexSource {
     pub(crate) passes: u32,
 }
 
-/// Names that in states only slotline's samplers have, and those that the C interface uses.
+/// The names of slotline's own orders, samplers and the C interface's in states of version 1. Do not add newer ones: in
+/// such a state they are the types of users' samplers.
 pub(crate) const NAMES: [&str; 12] = [
     "sequential",
     "shuffle",

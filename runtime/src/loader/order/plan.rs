@@ -1,12 +1,14 @@
-//! Decides which sample goes into which row: by the order of a pass, or by a feed of indices that is drawn during the
-//! pass.
+//! Decides which sample goes into which row: from the order of a pass, or from a feed, which draws indices from a
+//! user's iterator during the pass.
 //!
-//! An [`Order`] is drawn when the pass begins and looked up by position. A user's iterator has no positions: it is
-//! asked for the indices of a batch only when a worker has claimed that batch, so it may be endless. Each slot of the
-//! ring has a list for them. Tickets are claimed in order, but the threads that claimed them reach the feed in any
-//! order. The thread that comes first also draws for the tickets before its own, into the lists of their slots. No
-//! thread reads those lists yet: a ticket's readers come to the feed first, and the readers of the list's previous
-//! ticket were done before the slot could be claimed again.
+//! An [`Order`] is drawn when the pass begins and looked up by position. A user's iterator cannot be looked up by
+//! position. The feed draws the indices of a batch from it only when a worker has claimed that batch, so the iterator
+//! may be endless. Each slot of the ring has a list for the indices of its batch. Tickets are claimed in order, but the
+//! threads that claimed them reach the feed in any order. The first thread to arrive also draws for all earlier tickets
+//! that were not drawn yet, into the lists of their slots. (With `in_order(false)`, each thread draws only for its own
+//! ticket.) No other thread uses the indices in those lists at that time: a thread uses a list only after
+//! [`Feed::list`] has returned it for its ticket, and the threads of the slot's previous ticket were done before the
+//! slot could be claimed again.
 
 use std::collections::VecDeque;
 use std::fmt;

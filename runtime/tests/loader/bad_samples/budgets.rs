@@ -108,10 +108,10 @@ fn incompatible_options_are_refused() {
         stream().on_error(share(0.5)).build().map(drop).unwrap_err(),
     ];
     for error in unknown {
-        assert!(matches!(error, BuildError::Clash { first: "Budget::Share", .. }), "{error}");
+        assert!(matches!(error, BuildError::Clash { first: "a maximum share of bad samples", .. }), "{error}");
     }
     let error = stream().on_error(REPLACE).build().map(drop).unwrap_err();
-    assert!(matches!(error, BuildError::Clash { second: "OnError::Replace", .. }), "{error}");
+    assert!(matches!(error, BuildError::Clash { second: "replacing bad samples", .. }), "{error}");
     let known = iter_fn(|_| Ok((0..4_i64).map(Ok))).with_len(4);
     assert!(Loader::iterable(known).on_error(share(0.5)).build().is_ok());
 }
