@@ -6,6 +6,8 @@
 //!
 //! - [`ordered`]: many workers, one consumer; results come in ticket order or, with
 //!   [`Delivery::Arrival`](ordered::Delivery::Arrival), in order of arrival.
+//! - `robust`: many workers that may vanish at any instruction, in memory that processes share; where there are 64-bit
+//!   atomics.
 //! - [`spsc`]: one producer, one consumer, single items and chunks of items.
 //! - [`wait`]: how a side waits: by spinning, by backing off, or parked on a futex that the caller provides.
 //!
@@ -18,6 +20,8 @@ extern crate alloc;
 
 pub mod handle;
 pub mod ordered;
+#[cfg(target_has_atomic = "64")]
+pub mod robust;
 pub mod spsc;
 pub mod storage;
 #[cfg(not(any(loom, shuttle, delays)))]

@@ -19,8 +19,20 @@ fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'st
     #[cfg(delays)]
     super::delays::delay();
     #[cfg(loom)]
+    super::vanish::step();
+    #[cfg(loom)]
     let order = super::mutants::weaken(_operation, order, _place);
     order
+}
+
+/// Like the function of this name in `core`, for fences within a ring.
+#[track_caller]
+pub fn fence(order: Ordering) {
+    #[cfg(loom)]
+    if super::mutants::leaves_out("fence", Location::caller()) {
+        return;
+    }
+    real::fence(step("fence", order, Location::caller()));
 }
 
 macro_rules! watched {

@@ -15,5 +15,6 @@
 mod mutants;
 mod ordered;
 mod park;
+mod robust;
 mod spsc;
 mod support;

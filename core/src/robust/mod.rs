@@ -1,0 +1,237 @@
+//! The robust ring: many workers fill numbered tasks, and any of them may vanish at any instruction.
+//!
+//! It is for workers that are processes, with the ring in memory that all of them map. A process can be killed in the
+//! middle of a claim. Nothing that it held blocks the others then: its claims have its name on them, so that the host
+//! (the side that takes the results) can give them to another worker, or report them.
+//!
+//! ```text
+//! the host assigns ticket t to a slot; workers claim parts of it, fill and publish them;
+//! the host takes the slot, and assigns it to the next ticket.
+//! ```
+//!
+//! The ring is a slice of 64-bit [words](Word), without pointers: all words zero is a new ring, and each process makes
+//! its own [`Ring`] over the same words. It holds only the protocol. What the slots contain lies elsewhere, and a
+//! [`Claim`] says which slot and which parts of it may be written.
+//!
+//! ```
+//! use slotline_core::ordered::{ClaimError, Delivery};
+//! use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+//! use slotline_core::wait::Spin;
+//!
+//! let shape = Shape::new(2, 1);
+//! let words: Vec<Word> = (0..shape.words()).map(|_| Word::new(0)).collect();
+//! let ring = Ring::new(words, shape, Delivery::InOrder, Spin, Spin);
+//! let (one, other) = (Owner::new(1), Owner::new(2));
+//! ring.assign(0, 0);
+//! ring.assign(1, 1);
+//!
+//! std::mem::forget(ring.try_claim(one, 1)?); // This worker vanishes with ticket 0,
+//! ring.try_claim(other, 1)?.publish(); // and this one makes ticket 1.
+//! assert_eq!(ring.try_claim(other, 1).unwrap_err(), ClaimError::Full);
+//!
+//! // The host learns that worker 1 has ended, and has its part made again.
+//! assert_eq!(ring.recover(one, [(0, 0), (1, 1)], |_, _| Recovery::Redo), 1);
+//! ring.try_claim(other, 1)?.publish();
+//! assert_eq!([ring.look(0, 0), ring.look(1, 1)], [Look::Ready, Look::Ready]);
+//! # Ok::<(), ClaimError>(())
+//! ```
+//!
+//! # Guarantees and limits
+//!
+//! - A part has at most one owner, and its word names it. A part is claimed only while the host has assigned its slot.
+//! - The host never depends on what a worker did last: each word is checked when it is read, and a word that no worker
+//!   writes by this protocol is [`Look::Corrupt`].
+//! - No operation allocates or takes a lock. Claiming is lock-free.
+//! - Tickets are numbered below 2⁴⁸ and never start again; a process has at most 4,095 workers.
+//! - A worker that is suspended within [`try_claim`](Ring::try_claim) while the host [recovers](Ring::recover) exactly
+//!   65,536 times, or a multiple of that, does not notice, and may let the others pass over a part that is free.
+//!
+//! # Why it is correct
+//!
+//! Each part of each slot has a word that holds a ticket, an owner and a status. Only these steps change it:
+//!
+//! ```text
+//! A  host     anything        -> Free(t)         assign, of a slot that it has taken or never assigned
+//! B  worker   Free(t)         -> Claimed(t, w)   claim, by compare-and-swap
+//! C  worker   Claimed(t, w)   -> Done(t, w)      publish, or Failed(t, w) if the claim is dropped
+//! D  host     Claimed(t, w)   -> Free(t)         recover, or Failed(t, w), after worker w has ended
+//! E  host     Free(t)         -> Idle(t)         withdraw, by compare-and-swap
+//! ```
+//!
+//! *One owner.* Tickets never repeat, so `Free(t)` stands in a word from A or D until exactly one compare-and-swap (B
+//! or E) replaces it. From B on the word names w. Until C, only w changes it, and after w has ended only the host.
+//! So there is no instruction after which a part has an owner that the word does not name: a worker that vanishes
+//! before B has claimed nothing, one that vanishes between B and C is found by the host at D, and after C the contents
+//! are complete.
+//!
+//! *Contents.* A and D store with release, and B acquires: a worker sees what the host wrote before it assigned the
+//! ticket (which memory the slot has, and what the ticket is). C stores with release, and [`Ring::look`] acquires: the
+//! host sees what the owner wrote. It takes a slot only when all of its parts are `Done` or `Failed`, and no worker
+//! changes such a word.
+//!
+//! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks from there, ticket by ticket,
+//! and stops where a word names an earlier ticket or is idle, since the host has not assigned this one. It then moves the hint
+//! past tickets without a free part, by compare-and-swap. If the hint has changed, it is left as it is: a hint that is
+//! too low costs time, but is never wrong. The invariant holds:
+//!
+//! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then.
+//! - D makes a part free that the hint may have passed. The host changes the word first, and then sets the hint back,
+//!   with the next generation number. A worker that read the hint before fails to move it, as the generation differs; one
+//!   that reads it later (acquire, while the host released, and the swaps of the workers continue its release sequence)
+//!   sees the free part.
+//!
+//! With [`Delivery::Arrival`] there is no hint: the host assigns any ticket to any slot, and a worker looks at all of
+//! them and takes the lowest ticket.
+//!
+//! *Waiting.* Workers wait for a free part, and the host waits for a slot, by the protocol of [`crate::wait`]. A
+//! publisher declines the wake-up if the host waits for another ticket, or if it finds another part of this one
+//! unfinished. Of two publishers that finish the last parts at once, one sees the other's: each stores its word, and
+//! executes a sequentially consistent fence before it reads the other's. A worker that vanishes between C and its
+//! notification is made up for by `recover`, which notifies both sides.
+//!
+//! *Ending a run.* The host withdraws what is free; then it waits until the rest is done. No claim of that run is left,
+//! and there can be no new one, because its tickets are never assigned again.
+//!
+//! The models in `tests/models/robust.rs` explore a worker that vanishes before each of its operations in turn.
+
+mod host;
+mod word;
+mod worker;
+
+use core::fmt;
+use core::ops::Deref;
+
+pub use self::host::{Look, Recovery};
+pub use self::word::Owner;
+use self::word::POSITION;
+pub use self::worker::Claim;
+use crate::ordered::Delivery;
+use crate::sync::{AtomicU64, Ordering};
+use crate::wait::Wait;
+
+/// A word of the ring.
+pub type Word = AtomicU64;
+
+/// The words from one control word, or slot, to the next that other threads write: 128 bytes, so that no two of them
+/// share a cache line or a pair of lines.
+const LINE: usize = 16;
+/// The place of the hint: a generation number above a ticket.
+const HINT: usize = 0;
+/// The place of a flag: whether the ring was closed.
+const CLOSED: usize = 1;
+/// The place of the ticket that the host waits for, or `ANY`.
+const AWAITED: usize = LINE;
+const SLOTS: usize = 2 * LINE;
+
+const ANY: u64 = u64::MAX;
+
+/// The number of slots, and of parts that the work on one slot is divided into. Both are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    depth: usize,
+    parts: usize,
+}
+
+impl Shape {
+    /// Creates a shape with `depth` slots of `parts` parts.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is not a power of two, or if there are more than 2²⁰ slots or 2¹⁰ parts.
+    pub const fn new(depth: usize, parts: usize) -> Self {
+        assert!(depth.is_power_of_two() && depth <= 1 << 20, "the number of slots is a power of two up to 2^20");
+        assert!(parts.is_power_of_two() && parts <= 1 << 10, "the number of parts is a power of two up to 2^10");
+        Self { depth, parts }
+    }
+
+    /// The number of slots.
+    pub const fn depth(self) -> usize {
+        self.depth
+    }
+
+    /// The number of parts of a slot.
+    pub const fn parts(self) -> usize {
+        self.parts
+    }
+
+    /// Returns the number of words that a ring of this shape needs.
+    pub const fn words(self) -> usize {
+        SLOTS + self.depth * self.stride()
+    }
+
+    /// The words from one slot to the next.
+    const fn stride(self) -> usize {
+        self.parts.next_multiple_of(LINE)
+    }
+}
+
+/// A process's view of the ring; see the [module documentation](self). `M` holds the words, and `W` is how the two
+/// sides wait.
+pub struct Ring<M, W> {
+    words: M,
+    shape: Shape,
+    delivery: Delivery,
+    /// The host waits here.
+    items: W,
+    /// Workers wait here.
+    space: W,
+}
+
+impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
+    /// Creates a view of the ring in `words`, whose host waits by `items` and whose workers wait by `space`.
+    ///
+    /// All processes must use the same words, shape and delivery, and waiters that reach each other. The waiters must
+    /// not rely on fences that reach only the threads of one process. If all words are zero, the ring is new.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer words than the shape [needs](Shape::words).
+    pub fn new(words: M, shape: Shape, delivery: Delivery, items: W, space: W) -> Self {
+        assert!(words.len() >= shape.words(), "{} words are too few for this shape", words.len());
+        Self { words, shape, delivery, items, space }
+    }
+
+    /// The shape of the ring.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Makes claims fail with [`ClaimError::Closed`](crate::ordered::ClaimError::Closed), and wakes both sides.
+    pub fn close(&self) {
+        self.words[CLOSED].store(1, Ordering::Release);
+        self.space.notify(|| true);
+        self.items.notify(|| true);
+    }
+
+    /// Whether the ring was [closed](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.words[CLOSED].load(Ordering::Acquire) != 0
+    }
+
+    /// The words of a slot's parts.
+    #[inline]
+    fn parts(&self, slot: usize) -> &[Word] {
+        assert!(slot < self.shape.depth, "there is no slot {slot}");
+        let first = SLOTS + slot * self.shape.stride();
+        &self.words[first..first + self.shape.parts]
+    }
+
+    /// Returns the slot of a ticket in order.
+    #[inline]
+    fn slot_of(&self, position: u64) -> usize {
+        (position & (self.shape.depth as u64 - 1)) as usize
+    }
+
+    /// Returns the ticket from which a worker looks for free parts.
+    #[inline]
+    fn hint(&self) -> u64 {
+        self.words[HINT].load(Ordering::Acquire)
+    }
+}
+
+impl<M: Deref<Target = [Word]>, W> fmt::Debug for Ring<M, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = self.words[HINT].load(Ordering::Relaxed) & POSITION;
+        f.debug_struct("Ring").field("shape", &self.shape).field("hint", &hint).finish_non_exhaustive()
+    }
+}

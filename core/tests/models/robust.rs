@@ -1,0 +1,238 @@
+//! Models of the robust ring. A worker vanishes before each of its operations in turn.
+
+use std::sync::Arc;
+
+use loom::thread;
+use slotline_core::ordered::{ClaimError, Delivery};
+use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::sync::vanish::vanish_after;
+use slotline_core::wait::Never;
+
+use super::support::{Note, Parking, explore};
+
+const ONE: Owner = Owner::new(1);
+const TWO: Owner = Owner::new(2);
+
+/// More operations than a vanishing worker executes in any model.
+const OPERATIONS: usize = 40;
+
+type Words = Box<[Word]>;
+
+/// A ring, and what its parts contain.
+#[derive(Clone)]
+struct Model {
+    ring: Arc<Ring<Words, Parking>>,
+    parts: usize,
+    notes: Vec<Note>,
+}
+
+impl Model {
+    fn new(depth: usize, parts: usize, delivery: Delivery) -> Self {
+        let shape = Shape::new(depth, parts);
+        let words = (0..shape.words()).map(|_| Word::new(0)).collect();
+        let ring = Ring::new(words, shape, delivery, Parking::default(), Parking::default());
+        Self { ring: Arc::new(ring), parts, notes: vec![Note::default(); 0] }.with_notes(depth * parts)
+    }
+
+    fn with_notes(mut self, notes: usize) -> Self {
+        self.notes = (0..notes).map(|_| Note::default()).collect();
+        self
+    }
+
+    /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether there were any.
+    fn try_work(&self, owner: Owner, max: usize) -> bool {
+        let Ok(claim) = self.ring.try_claim(owner, max) else { return false };
+        for part in claim.parts() {
+            self.notes[claim.slot() * self.parts + part].write(claim.ticket() as usize);
+        }
+        claim.publish();
+        true
+    }
+
+    /// Works until the ring is closed.
+    fn work(&self, owner: Owner, max: usize) {
+        loop {
+            match self.ring.claim(owner, max, &Never) {
+                Ok(claim) => {
+                    for part in claim.parts() {
+                        self.notes[claim.slot() * self.parts + part].write(claim.ticket() as usize);
+                    }
+                    claim.publish();
+                }
+                Err(error) => return assert_eq!(error, ClaimError::Closed),
+            }
+        }
+    }
+
+    /// Waits for a ticket, and checks what its slot contains.
+    fn take(&self, slot: usize, ticket: u64) {
+        self.ring.wait(Some(ticket), &Never, || self.ring.look(slot, ticket) != Look::Pending);
+        assert_eq!(self.ring.look(slot, ticket), Look::Ready);
+        for part in 0..self.parts {
+            assert_eq!(self.notes[slot * self.parts + part].read(), ticket as usize);
+        }
+    }
+
+    fn assign(&self, slot: usize, ticket: u64) {
+        self.ring.assign(slot, ticket);
+        self.ring.call_workers();
+    }
+}
+
+/// Explores a model in which a worker vanishes before its operation number `k`, for each `k`; it must get to its end
+/// for a `k` that is large enough.
+fn vanishing(preemptions: usize, model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    for k in 0..OPERATIONS {
+        let vanished = Arc::new(AtomicBool::new(false));
+        let seen = vanished.clone();
+        explore(preemptions, move || {
+            if model(k) {
+                seen.store(true, Relaxed);
+            }
+        });
+        if !vanished.load(Relaxed) {
+            return assert!(k > 4, "the worker does something");
+        }
+    }
+    panic!("a worker executes more than {OPERATIONS} operations");
+}
+
+/// The host takes every ticket in order, each with the contents that its last owner wrote, whenever a worker vanishes.
+#[test]
+fn a_worker_that_vanishes_blocks_nobody() {
+    vanishing(2, |k| {
+        let model = Model::new(2, 1, Delivery::InOrder);
+        (0..2).for_each(|ticket| model.assign(ticket, ticket as u64));
+        let (first, second) = (model.clone(), model.clone());
+        let first = thread::spawn(move || vanish_after(k, || while first.try_work(ONE, 1) {}));
+        let second = thread::spawn(move || second.work(TWO, 1));
+        let vanished = first.join().unwrap();
+        model.ring.recover(ONE, [(0, 0), (1, 1)], |_, _| Recovery::Redo);
+        model.take(0, 0);
+        model.assign(0, 2);
+        model.take(1, 1);
+        model.take(0, 2);
+        model.ring.close();
+        second.join().unwrap();
+        vanished
+    });
+}
+
+#[test]
+fn parts_of_a_vanished_worker_are_claimed_again() {
+    vanishing(2, |k| {
+        let model = Model::new(1, 2, Delivery::InOrder);
+        model.assign(0, 0);
+        let (first, second) = (model.clone(), model.clone());
+        let first = thread::spawn(move || vanish_after(k, || while first.try_work(ONE, 2) {}));
+        let second = thread::spawn(move || second.work(TWO, 1));
+        let vanished = first.join().unwrap();
+        model.ring.recover(ONE, [(0, 0)], |_, _| Recovery::Redo);
+        model.take(0, 0);
+        model.ring.close();
+        second.join().unwrap();
+        vanished
+    });
+}
+
+#[test]
+fn in_arrival_mode_a_vanished_worker_blocks_nobody() {
+    vanishing(2, |k| {
+        let model = Model::new(2, 1, Delivery::Arrival);
+        // Tickets are in any slots.
+        model.assign(1, 0);
+        model.assign(0, 1);
+        let (first, second) = (model.clone(), model.clone());
+        let first = thread::spawn(move || vanish_after(k, || while first.try_work(ONE, 1) {}));
+        let second = thread::spawn(move || second.work(TWO, 1));
+        let vanished = first.join().unwrap();
+        model.ring.recover(ONE, [(0, 1), (1, 0)], |_, _| Recovery::Redo);
+        model.take(1, 0);
+        model.take(0, 1);
+        model.ring.close();
+        second.join().unwrap();
+        vanished
+    });
+}
+
+/// Whatever a worker left becomes a failure, and what it published does not.
+#[test]
+fn what_a_vanished_worker_left_can_be_failed() {
+    vanishing(3, |k| {
+        let model = Model::new(2, 1, Delivery::InOrder);
+        (0..2).for_each(|ticket| model.assign(ticket, ticket as u64));
+        let first = model.clone();
+        let first = thread::spawn(move || vanish_after(k, || while first.try_work(ONE, 1) {}));
+        let vanished = first.join().unwrap();
+        let left = model.ring.recover(ONE, [(0, 0), (1, 1)], |_, _| Recovery::Fail);
+        let looks = [0, 1].map(|ticket| model.ring.look(ticket, ticket as u64));
+        assert_eq!(looks.iter().filter(|&&look| look == Look::Failed).count(), left);
+        for (ticket, look) in looks.into_iter().enumerate() {
+            if look == Look::Ready {
+                assert_eq!(model.notes[ticket].read(), ticket);
+            }
+        }
+        assert!(vanished || left == 0 && looks == [Look::Ready; 2]);
+        vanished
+    });
+}
+
+/// A worker of the next run sees what the host wrote before it, also if it looked for work before.
+#[test]
+fn a_run_begins_after_tickets_were_withdrawn() {
+    explore(3, || {
+        let model = Model::new(2, 1, Delivery::InOrder);
+        let run = Note::default();
+        (0..2).for_each(|ticket| model.assign(ticket, ticket as u64));
+        let (worker, seen) = (model.clone(), run.clone());
+        let worker = thread::spawn(move || {
+            while let Ok(claim) = worker.ring.claim(ONE, 1, &Never) {
+                assert_eq!(seen.read(), usize::from(claim.ticket() >= 10));
+                worker.notes[claim.slot()].write(claim.ticket() as usize);
+                claim.publish();
+            }
+        });
+        for ticket in 0..2 {
+            let withdraw = || model.ring.withdraw(ticket, ticket as u64) == 0;
+            model.ring.wait(Some(ticket as u64), &Never, withdraw);
+        }
+        run.write(1);
+        model.ring.start_at(10);
+        model.assign(0, 10);
+        model.assign(1, 11);
+        model.take(0, 10);
+        model.take(1, 11);
+        model.ring.close();
+        worker.join().unwrap();
+    });
+}
+
+/// Two workers publish the last two parts at once; one of them wakes the host.
+#[test]
+fn the_last_of_two_parts_wakes_the_host() {
+    explore(3, || {
+        let model = Model::new(1, 2, Delivery::InOrder);
+        model.assign(0, 0);
+        let workers = [ONE, TWO].map(|owner| {
+            let model = model.clone();
+            thread::spawn(move || while model.try_work(owner, 1) {})
+        });
+        model.take(0, 0);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// A dropped claim fails its part.
+#[test]
+fn a_dropped_claim_is_seen_as_failed() {
+    explore(3, || {
+        let model = Model::new(1, 1, Delivery::InOrder);
+        model.assign(0, 0);
+        let worker = model.clone();
+        let worker = thread::spawn(move || drop(worker.ring.claim(ONE, 1, &Never).unwrap()));
+        model.ring.wait(Some(0), &Never, || model.ring.look(0, 0) != Look::Pending);
+        assert_eq!(model.ring.look(0, 0), Look::Failed);
+        worker.join().unwrap();
+    });
+}
