@@ -101,7 +101,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     pub fn withdraw(&self, slot: usize, ticket: u64) -> usize {
         let (free, idle) = (unowned(ticket, FREE), unowned(ticket, IDLE));
         let claimed = |word: &&Word| {
-            let outcome = word.compare_exchange(free, idle, Ordering::Acquire, Ordering::Acquire);
+            let outcome = word.compare_exchange(free, idle, Ordering::Relaxed, Ordering::Acquire);
             outcome.is_err_and(|now| position_of(now) == ticket && status_of(now) == CLAIMED)
         };
         self.parts(slot).iter().filter(claimed).count()

@@ -86,7 +86,7 @@
 //! *Waiting.* Workers wait for a free part, and the host waits for a slot, by the protocol of [`crate::wait`]. A
 //! publisher declines the wake-up if the host waits for another ticket, or if it finds another part of this one
 //! unfinished. Of two publishers that finish the last parts at once, one sees the other's: each stores its word, and
-//! executes a sequentially consistent fence before it reads the other's. A worker that vanishes between C and its
+//! its waiter executes a sequentially consistent fence before it asks whether the host wants to be woken. A worker that vanishes between C and its
 //! notification is made up for by `recover`, which notifies both sides.
 //!
 //! *Ending a run.* The host withdraws what is free; then it waits until the rest is done. No claim of that run is left,
@@ -180,8 +180,10 @@ pub struct Ring<M, W> {
 impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     /// Creates a view of the ring in `words`, whose host waits by `items` and whose workers wait by `space`.
     ///
-    /// All processes must use the same words, shape and delivery, and waiters that reach each other. The waiters must
-    /// not rely on fences that reach only the threads of one process. If all words are zero, the ring is new.
+    /// All processes must use the same words, shape and delivery, and waiters that reach each other. `notify` of a
+    /// waiter must execute a sequentially consistent fence before it calls `wanted`; [`Park`](crate::wait::Park) does if
+    /// both fences of its futex are such fences. (An asymmetric pair reaches only the threads of one process.) If all
+    /// words are zero, the ring is new.
     ///
     /// # Panics
     ///

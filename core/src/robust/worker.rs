@@ -6,7 +6,7 @@ use core::ops::{Deref, Range};
 use super::word::{CLAIMED, DONE, FAILED, FREE, IDLE, Owner, POSITION, owned, position_of, status_of, unowned};
 use super::{ANY, AWAITED, HINT, Ring, Word};
 use crate::ordered::{ClaimError, Delivery};
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::wait::{Deadline, Wait};
 
 /// Parts of a slot that were claimed.
@@ -166,11 +166,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
         self.items.notify(|| {
             let awaited = self.words[AWAITED].load(Ordering::Relaxed);
-            if awaited != position && awaited != ANY {
-                return false;
-            }
-            fence(Ordering::SeqCst);
-            self.is_finished(slot, position)
+            (awaited == position || awaited == ANY) && self.is_finished(slot, position)
         });
     }
 }

@@ -31,12 +31,7 @@ impl Model {
         let shape = Shape::new(depth, parts);
         let words = (0..shape.words()).map(|_| Word::new(0)).collect();
         let ring = Ring::new(words, shape, delivery, Parking::default(), Parking::default());
-        Self { ring: Arc::new(ring), parts, notes: vec![Note::default(); 0] }.with_notes(depth * parts)
-    }
-
-    fn with_notes(mut self, notes: usize) -> Self {
-        self.notes = (0..notes).map(|_| Note::default()).collect();
-        self
+        Self { ring: Arc::new(ring), parts, notes: (0..depth * parts).map(|_| Note::default()).collect() }
     }
 
     /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether there were any.
@@ -101,7 +96,7 @@ fn vanishing(preemptions: usize, model: impl Fn(usize) -> bool + Copy + Send + S
 /// The host takes every ticket in order, each with the contents that its last owner wrote, whenever a worker vanishes.
 #[test]
 fn a_worker_that_vanishes_blocks_nobody() {
-    vanishing(2, |k| {
+    vanishing(1, |k| {
         let model = Model::new(2, 1, Delivery::InOrder);
         (0..2).for_each(|ticket| model.assign(ticket, ticket as u64));
         let (first, second) = (model.clone(), model.clone());
@@ -121,7 +116,7 @@ fn a_worker_that_vanishes_blocks_nobody() {
 
 #[test]
 fn parts_of_a_vanished_worker_are_claimed_again() {
-    vanishing(2, |k| {
+    vanishing(1, |k| {
         let model = Model::new(1, 2, Delivery::InOrder);
         model.assign(0, 0);
         let (first, second) = (model.clone(), model.clone());
@@ -138,7 +133,7 @@ fn parts_of_a_vanished_worker_are_claimed_again() {
 
 #[test]
 fn in_arrival_mode_a_vanished_worker_blocks_nobody() {
-    vanishing(2, |k| {
+    vanishing(1, |k| {
         let model = Model::new(2, 1, Delivery::Arrival);
         // Tickets are in any slots.
         model.assign(1, 0);
@@ -181,7 +176,7 @@ fn what_a_vanished_worker_left_can_be_failed() {
 /// A worker of the next run sees what the host wrote before it, also if it looked for work before.
 #[test]
 fn a_run_begins_after_tickets_were_withdrawn() {
-    explore(3, || {
+    explore(2, || {
         let model = Model::new(2, 1, Delivery::InOrder);
         let run = Note::default();
         (0..2).for_each(|ticket| model.assign(ticket, ticket as u64));
@@ -198,6 +193,8 @@ fn a_run_begins_after_tickets_were_withdrawn() {
             model.ring.wait(Some(ticket as u64), &Never, withdraw);
         }
         run.write(1);
+        // No worker writes to a slot that was withdrawn.
+        model.notes.iter().for_each(|note| note.write(usize::MAX));
         model.ring.start_at(10);
         model.assign(0, 10);
         model.assign(1, 11);
@@ -205,6 +202,51 @@ fn a_run_begins_after_tickets_were_withdrawn() {
         model.take(1, 11);
         model.ring.close();
         worker.join().unwrap();
+    });
+}
+
+/// A worker may vanish before it wakes the host, which sleeps while another thread recovers what is left.
+#[test]
+fn a_recovery_wakes_the_host() {
+    vanishing(2, |k| {
+        let model = Model::new(1, 1, Delivery::InOrder);
+        model.assign(0, 0);
+        let (worker, reaper) = (model.clone(), model.clone());
+        let worker = thread::spawn(move || vanish_after(k, || while worker.try_work(ONE, 1) {}));
+        let reaper = thread::spawn(move || {
+            let vanished = worker.join().unwrap();
+            reaper.ring.recover(ONE, [(0, 0)], |_, _| Recovery::Fail);
+            // What the worker did not claim.
+            reaper.try_work(TWO, 1);
+            vanished
+        });
+        model.ring.wait(Some(0), &Never, || model.ring.look(0, 0) != Look::Pending);
+        if model.ring.look(0, 0) == Look::Ready {
+            assert_eq!(model.notes[0].read(), 0);
+        }
+        reaper.join().unwrap()
+    });
+}
+
+/// Both sides see what was written before.
+#[test]
+fn closing_wakes_both_sides() {
+    explore(3, || {
+        let (model, why) = (Model::new(1, 1, Delivery::InOrder), Note::default());
+        let (worker, seen) = (model.clone(), why.clone());
+        let worker = thread::spawn(move || {
+            assert_eq!(worker.ring.claim(ONE, 1, &Never).unwrap_err(), ClaimError::Closed);
+            assert_eq!(seen.read(), 1);
+        });
+        let (other, reason) = (model.clone(), why.clone());
+        let closer = thread::spawn(move || {
+            reason.write(1);
+            other.ring.close();
+        });
+        model.ring.wait(None, &Never, || model.ring.is_closed());
+        assert_eq!(why.read(), 1);
+        worker.join().unwrap();
+        closer.join().unwrap();
     });
 }
 
