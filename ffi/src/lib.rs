@@ -1,8 +1,8 @@
 //! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen generates from these sources, or
 //! `include/slotline.hpp`. This page is for contributors.
 //!
-//! This is a thin layer: a loader handle wraps a [`slotline::Loader`], and a batch handle wraps one of its batches. The layer
-//! adds the boundary:
+//! This is a thin layer: a loader handle wraps a [`slotline::Loader`], and a batch handle wraps one of its batches. The
+//! modules of this layer are the boundary between C and Rust:
 //!
 //! - `boundary`, `failure`, [`error`], [`status`]: no panic crosses into C, and each failure becomes a status and an error
 //!   object;

@@ -66,7 +66,8 @@ pub(crate) unsafe fn build<M: Memory>(
     }
 }
 
-/// Reads options, and takes ownership of the user's pointers in them. Must be called only once.
+/// Reads options, and takes ownership of the user's pointers in them. A function that is given options must call this
+/// only once.
 ///
 /// # Safety
 ///

@@ -123,8 +123,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(unsafe { &*ring(&self.handle).value(self.cursor.index()) })
     }
 
-    /// Returns a reference to the next item, which stays in the ring, waiting until there is one, or returns
-    /// [`NextError::Empty`] at the deadline.
+    /// Waits until there is a next item, and returns a reference to it, or [`NextError::Empty`] at the deadline. The
+    /// item stays in the ring.
     ///
     /// # Errors
     ///

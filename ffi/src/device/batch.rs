@@ -259,9 +259,9 @@ unsafe fn export_field<M: Managed>(
 }
 
 /// Exports field `i` as a DLPack tensor on the device, without a copy, for use on `stream`. The stream waits for the batch as
-/// with `slotline_device_batch_ready_on`. The memory is filled again once the batch was freed, all its tensors were deleted,
-/// and the stream has reached that point. The `deleter` may therefore be called, on any thread, as soon as all work that reads
-/// the tensor has been launched.
+/// with `slotline_device_batch_ready_on`. The memory is filled again once the batch was freed, all tensors exported
+/// from it were deleted, and the stream has reached the point of the last of these calls. The `deleter` may therefore
+/// be called, on any thread, as soon as all work that reads the tensor has been launched.
 ///
 /// On failure `*out` is NULL.
 ///

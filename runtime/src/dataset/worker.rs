@@ -72,8 +72,8 @@ impl WorkerInfo {
 /// Returns the worker that runs on the current thread (torch's `get_worker_info`), or `None` on any other thread, such
 /// as that of the training loop.
 ///
-/// torch's info also has the worker's copy of the dataset. Here all workers share one dataset, which is available as
-/// `self`.
+/// torch's info also has the worker's copy of the dataset. Here all workers share one dataset, which is `self` in the
+/// dataset's own methods.
 pub fn worker_info() -> Option<WorkerInfo> {
     CURRENT.with(Cell::get)
 }

@@ -121,7 +121,7 @@ impl Fields {
     }
 
     /// Adds a field that has any number of items of shape `item` in each sample. The samples are concatenated, with
-    /// room for `room` items per sample of a whole batch.
+    /// room for `room` items per sample of a full batch.
     ///
     /// The start of a sample is known only when the previous one has been written. So each batch is filled by one
     /// thread.

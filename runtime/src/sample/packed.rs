@@ -8,7 +8,7 @@ use crate::tensor::{TensorView, no_such_row};
 /// A run of items; in the batch it begins where the previous sample ends (torch's jagged layout: values and offsets).
 ///
 /// Items are elements, or arrays of elements that all have the same shape. The batch has room for `room` items per
-/// sample of a whole batch, and its samples share that room: a long one may use what short ones left. Choose what the
+/// sample of a full batch, and its samples share that room: a long one may use what short ones left. Choose what the
 /// average sample of a batch needs, plus a margin. A batch that needs more is an error that says how much, or allocates
 /// memory from the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
@@ -55,16 +55,16 @@ pub struct Packed<'a, T> {
 }
 
 impl<'a, T: Element> Packed<'a, T> {
-    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a whole batch.
+    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a full batch.
     pub fn new(data: &'a [T], room: usize) -> Self {
         Self { data, item: &[], room }
     }
 
     /// Makes a sample of these elements as items of shape `trailing`, in a field with room for `room` items per sample
-    /// of a whole batch. For example, boxes of four numbers have the shape `[4]`.
+    /// of a full batch. For example, boxes of four numbers have the shape `[4]`.
     ///
-    /// If the data is not a whole number of items, writing it is an error. A shape without elements is an error when
-    /// the loader is built.
+    /// If the data is not a whole number of items, writing it is an error. A shape with a dimension of length 0 is an
+    /// error when the loader is built.
     pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
         Self { data, item: trailing, room }
     }
@@ -152,7 +152,7 @@ pub struct PackedText<'a> {
 }
 
 impl<'a> PackedText<'a> {
-    /// Makes a sample of this string, in a field with room for `room` bytes of UTF-8 per sample of a whole batch, which
+    /// Makes a sample of this string, in a field with room for `room` bytes of UTF-8 per sample of a full batch, which
     /// the samples share; see [`Packed`].
     pub fn new(text: &'a str, room: usize) -> Self {
         Self { text, room }
