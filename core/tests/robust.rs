@@ -1,6 +1,7 @@
 //! Tests of the robust ring on one thread, step by step.
 #![cfg(not(any(loom, shuttle)))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -141,7 +142,7 @@ fn a_word_that_no_worker_writes_is_corrupt() {
     ring.assign(1, 5);
     ring.try_claim(ONE, 2).unwrap_err();
     let part = words.iter().find(|word| word.load(Relaxed) == 5 << 16 | 1).expect("the word of a free part");
-    for wrong in [0, 5 << 16, 5 << 16 | 5, 5 << 16 | 15, 6 << 16 | 3, 4 << 16 | 3, u64::MAX] {
+    for wrong in [0, 5 << 16, 5 << 16 | 7 << 4 | 1, 5 << 16 | 5, 5 << 16 | 15, 6 << 16 | 3, 4 << 16 | 3, u64::MAX] {
         part.store(wrong, Relaxed);
         assert_eq!(ring.look(1, 5), Look::Corrupt, "{wrong:x}");
     }
@@ -189,6 +190,24 @@ fn random_words_cause_no_panic_and_no_hang() {
             ring.wait(None, &Now, || false);
         }
     }
+}
+
+#[test]
+fn a_panic_in_a_recovery_strands_nothing() {
+    let ring = ring(2, 1, Delivery::InOrder);
+    (0..2).for_each(|ticket| ring.assign(ticket as usize, ticket));
+    (0..2).for_each(|_| std::mem::forget(ring.try_claim(ONE, 1).unwrap()));
+    assert_eq!(claims(&ring, TWO, 1), None);
+    let assigned = [(0, 0), (1, 1)];
+    let recovery = || {
+        ring.recover(ONE, assigned, |ticket, _| {
+            assert_eq!(ticket, 0, "planned");
+            Recovery::Redo
+        })
+    };
+    catch_unwind(AssertUnwindSafe(recovery)).unwrap_err();
+    assert_eq!(ring.recover(ONE, assigned, |_, _| Recovery::Fail), 1);
+    assert_eq!(claims(&ring, TWO, 1), Some((0, 0..1)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use super::word::{CLAIMED, DONE, FAILED, FREE, IDLE, Owner, POSITION, owned, position_of, status_of, unowned};
 use super::{ANY, AWAITED, HINT, Ring, Word};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::wait::{Deadline, Wait};
 
 /// What the host finds in a slot.
@@ -16,7 +16,8 @@ pub enum Look {
     Ready,
     /// All parts are finished, and some of them failed.
     Failed,
-    /// A word has a value that no worker writes there. A worker wrote over the ring's memory.
+    /// A word has a value that no side writes there for this ticket: a worker wrote over the ring's memory. (Also if
+    /// parts were [withdrawn](Ring::withdraw), or if the slot is assigned to another ticket.)
     Corrupt,
 }
 
@@ -33,8 +34,9 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     /// Assigns a slot to a ticket, so that workers can claim its parts. [`call_workers`](Self::call_workers) then wakes
     /// those that sleep.
     ///
-    /// The host must have taken what was in the slot, and must not have assigned the ticket before. With
-    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot `t mod depth`.
+    /// The slot must be new, taken or withdrawn, and the ticket must be new. With
+    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot `t mod depth`, and the host
+    /// takes tickets in order: it assigns `t + depth` only after it has taken all tickets up to `t`.
     ///
     /// # Panics
     ///
@@ -64,6 +66,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         for word in self.parts(slot) {
             let word = word.load(Ordering::Acquire);
             match status_of(word) {
+                FREE if word != unowned(ticket, FREE) => return Look::Corrupt,
                 _ if position_of(word) != ticket => return Look::Corrupt,
                 FREE | CLAIMED => pending = true,
                 DONE => {}
@@ -85,30 +88,39 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 
     /// Waits until `ready` returns true; `false` if the deadline passed first. `ready` is called again whenever the
-    /// last part of ticket `awaited` was published (`None`: of any ticket), after a [recovery](Self::recover), and when
-    /// the ring is closed.
+    /// last part of ticket `awaited` was published or given up (`None`: of any ticket), after a
+    /// [recovery](Self::recover), and when the ring is closed. Only one thread may wait at a time.
     pub fn wait(&self, awaited: Option<u64>, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
         self.words[AWAITED].store(awaited.unwrap_or(ANY), Ordering::Relaxed);
         self.items.wait_until(deadline, ready)
     }
 
-    /// Takes back the parts of a slot that no worker has claimed, and returns how many others are not finished. They
-    /// will be; then the slot can be assigned to another ticket.
+    /// Takes back the parts of a slot that no worker has claimed, and returns how many others are not finished. When it
+    /// returns 0, no worker writes to the slot any more, and it can be assigned to another ticket after
+    /// [`start_at`](Self::start_at). Until then call it again: a recovery may have freed parts.
     ///
     /// # Panics
     ///
     /// If there is no such slot.
     pub fn withdraw(&self, slot: usize, ticket: u64) -> usize {
         let (free, idle) = (unowned(ticket, FREE), unowned(ticket, IDLE));
-        let claimed = |word: &&Word| {
-            let outcome = word.compare_exchange(free, idle, Ordering::Relaxed, Ordering::Acquire);
-            outcome.is_err_and(|now| position_of(now) == ticket && status_of(now) == CLAIMED)
+        for word in self.parts(slot) {
+            let _ = word.compare_exchange(free, idle, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        // A publisher that finishes another part of the slot either sees that these are withdrawn and wakes the host, or
+        // its part is seen as finished below.
+        fence(Ordering::SeqCst);
+        let unfinished = |word: &&Word| {
+            let now = word.load(Ordering::Acquire);
+            now == free || position_of(now) == ticket && status_of(now) == CLAIMED
         };
-        self.parts(slot).iter().filter(claimed).count()
+        self.parts(slot).iter().filter(unfinished).count()
     }
 
-    /// Sets the ticket from which workers look for work, which must be done before the first ticket of a run is
-    /// assigned if tickets were left out before it.
+    /// Sets the ticket from which workers look for work: the first one of a run.
+    ///
+    /// Must be called before that ticket is assigned if tickets were withdrawn, since workers stop at these, or left
+    /// out; and only when all parts of earlier tickets are finished or withdrawn.
     ///
     /// # Panics
     ///
@@ -133,8 +145,10 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 
     /// Frees or fails what a worker left claimed, and wakes both sides. Returns the number of its parts.
     ///
-    /// The worker must have ended: none of its instructions may be executed from now on. `assigned` returns every slot
-    /// that is assigned to a ticket, with that ticket; `decide` returns what becomes of a part, by ticket and part.
+    /// The worker must have ended: none of its instructions may be executed from now on, and no other worker may have
+    /// its number before this returns. `assigned` returns every slot that is assigned to a ticket, with that ticket;
+    /// `decide` returns what becomes of a part, by ticket and part. Another thread than the one that assigns slots may
+    /// call this at any time, since it changes nothing but the words of the ended worker, and the hint.
     ///
     /// # Panics
     ///
@@ -145,7 +159,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         assigned: impl IntoIterator<Item = (usize, u64)>,
         mut decide: impl FnMut(u64, usize) -> Recovery,
     ) -> usize {
-        let (mut left, mut lowest) = (0, None::<u64>);
+        let (mut left, mut freed) = (0, Freed { ring: self, lowest: None });
         for (slot, ticket) in assigned {
             for (part, word) in self.parts(slot).iter().enumerate() {
                 if word.load(Ordering::Relaxed) != owned(ticket, owner, CLAIMED) {
@@ -154,7 +168,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                 left += 1;
                 let new = match decide(ticket, part) {
                     Recovery::Redo => {
-                        lowest = Some(lowest.unwrap_or(ticket).min(ticket));
+                        freed.lowest = Some(freed.lowest.unwrap_or(ticket).min(ticket));
                         unowned(ticket, FREE)
                     }
                     Recovery::Fail => owned(ticket, owner, FAILED),
@@ -162,11 +176,23 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                 word.store(new, Ordering::Release);
             }
         }
-        if let Some(lowest) = lowest {
-            self.set_hint(|hint| hint.min(lowest));
-        }
-        self.space.notify(|| true);
-        self.items.notify(|| true);
         left
+    }
+}
+
+/// Sets the hint back and wakes both sides at the end of a recovery, also if a function of its caller panics.
+struct Freed<'r, M: Deref<Target = [Word]>, W: Wait> {
+    ring: &'r Ring<M, W>,
+    /// The lowest ticket with a part that was freed.
+    lowest: Option<u64>,
+}
+
+impl<M: Deref<Target = [Word]>, W: Wait> Drop for Freed<'_, M, W> {
+    fn drop(&mut self) {
+        if let Some(lowest) = self.lowest {
+            self.ring.set_hint(|hint| hint.min(lowest));
+        }
+        self.ring.space.notify(|| true);
+        self.ring.items.notify(|| true);
     }
 }

@@ -39,19 +39,22 @@
 //! # Guarantees and limits
 //!
 //! - A part has at most one owner, and its word names it. A part is claimed only while the host has assigned its slot.
-//! - The host never depends on what a worker did last: each word is checked when it is read, and a word that no worker
-//!   writes by this protocol is [`Look::Corrupt`].
+//! - The host never depends on where a worker stopped. A word that is impossible for its ticket is [`Look::Corrupt`]. A
+//!   worker that goes mad and writes over the hint, the flags, the waiters, or plausible words, can stall or close the
+//!   ring, so that the host needs a deadline; it cannot make an operation panic or loop.
 //! - No operation allocates or takes a lock. Claiming is lock-free.
-//! - Tickets are numbered below 2⁴⁸ and never start again; a process has at most 4,095 workers.
-//! - A worker that is suspended within [`try_claim`](Ring::try_claim) while the host [recovers](Ring::recover) exactly
-//!   65,536 times, or a multiple of that, does not notice, and may let the others pass over a part that is free.
+//! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a time.
+//! - A worker that is suspended within [`try_claim`](Ring::try_claim) while the hint is set back or moved on by the host
+//!   (a [recovery](Ring::recover) that frees parts, or [`start_at`](Ring::start_at)) exactly 65,536 times, or a multiple
+//!   of that, does not notice, and may let the others pass over a part that is free.
+//! - A worker that is killed while it sleeps still counts as asleep: later notifications then make a system call each.
 //!
 //! # Why it is correct
 //!
 //! Each part of each slot has a word that holds a ticket, an owner and a status. Only these steps change it:
 //!
 //! ```text
-//! A  host     anything        -> Free(t)         assign, of a slot that it has taken or never assigned
+//! A  host     anything        -> Free(t)         assign, of a slot that is taken, withdrawn or new
 //! B  worker   Free(t)         -> Claimed(t, w)   claim, by compare-and-swap
 //! C  worker   Claimed(t, w)   -> Done(t, w)      publish, or Failed(t, w) if the claim is dropped
 //! D  host     Claimed(t, w)   -> Free(t)         recover, or Failed(t, w), after worker w has ended
@@ -72,9 +75,13 @@
 //! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks from there, ticket by ticket,
 //! and stops where a word names an earlier ticket or is idle, since the host has not assigned this one. It then moves the hint
 //! past tickets without a free part, by compare-and-swap. If the hint has changed, it is left as it is: a hint that is
-//! too low costs time, but is never wrong. The invariant holds:
+//! too low costs time, but is not wrong. The invariant holds:
 //!
-//! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then.
+//! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then. A worker may look
+//!   while the host assigns the parts one by one, and claim some of them; it passes the ticket only if it saw that none
+//!   of the others is still to be assigned.
+//! - A slot whose word names a later ticket: the host takes tickets in order, so all tickets up to the last one of this
+//!   slot are done, and the worker goes on after them.
 //! - D makes a part free that the hint may have passed. The host changes the word first, and then sets the hint back,
 //!   with the next generation number. A worker that read the hint before fails to move it, as the generation differs; one
 //!   that reads it later (acquire, while the host released, and the swaps of the workers continue its release sequence)
@@ -90,7 +97,9 @@
 //! notification is made up for by `recover`, which notifies both sides.
 //!
 //! *Ending a run.* The host withdraws what is free; then it waits until the rest is done. No claim of that run is left,
-//! and there can be no new one, because its tickets are never assigned again.
+//! and there can be no new one, because its tickets are never assigned again. The next run starts at a later ticket. A
+//! publisher declines a wake-up also if it finds a part free that the host withdraws at that moment; between withdrawing
+//! and looking at the other parts the host executes a fence, too, and so sees the publisher's part.
 //!
 //! The models in `tests/models/robust.rs` explore a worker that vanishes before each of its operations in turn.
 
@@ -113,7 +122,7 @@ use crate::wait::Wait;
 pub type Word = AtomicU64;
 
 /// The words from one control word, or slot, to the next that other threads write: 128 bytes, so that no two of them
-/// share a cache line or a pair of lines.
+/// share a cache line or a pair of lines, if the first word is aligned to that.
 const LINE: usize = 16;
 /// The place of the hint: a generation number above a ticket.
 const HINT: usize = 0;

@@ -20,7 +20,8 @@ struct Spot {
 
 /// What a worker found in the slot of a ticket.
 enum Found {
-    Claimed(Spot),
+    /// Whether no part of the ticket is left: none that is free, and none that the host is about to assign.
+    Claimed(Spot, bool),
     /// All parts have owners, or the host has assigned the slot to this later ticket.
     Taken(u64),
     /// The host has not assigned this ticket yet.
@@ -85,12 +86,12 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         let mut position = hint & POSITION;
         loop {
             match self.claim_from(self.slot_of(position), position, owner, max) {
-                Found::Claimed(spot) => {
-                    let all = spot.part + spot.count == self.shape.parts;
+                Found::Claimed(spot, all) => {
                     self.pass(hint, position + u64::from(all));
                     return Some(spot);
                 }
                 // The host takes tickets in order. When it assigns a slot, all tickets up to its last one are done.
+                Found::Taken(_) if position == POSITION => return None,
                 Found::Taken(ticket) => position = (position + 1).max((ticket + 1).saturating_sub(depth)),
                 Found::NotYet => {
                     self.pass(hint, position);
@@ -103,7 +104,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     /// Moves the hint on to a ticket, unless it has changed.
     #[inline]
     fn pass(&self, hint: u64, to: u64) {
-        let new = hint & !POSITION | to & POSITION;
+        let new = hint & !POSITION | to.min(POSITION);
         if new != hint {
             let _ = self.words[HINT].compare_exchange(hint, new, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -138,7 +139,10 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         match (count, earlier) {
             (0, true) => Found::NotYet,
             (0, false) => Found::Taken(latest),
-            _ => Found::Claimed(Spot { slot, position, part, count }),
+            _ => {
+                let all = !earlier && part + count == self.shape.parts;
+                Found::Claimed(Spot { slot, position, part, count }, all)
+            }
         }
     }
 
@@ -153,7 +157,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                     .min()
             };
             let (position, slot) = (0..self.shape.depth).filter_map(free_in).min()?;
-            if let Found::Claimed(spot) = self.claim_from(slot, position, owner, max) {
+            if let Found::Claimed(spot, _) = self.claim_from(slot, position, owner, max) {
                 return Some(spot);
             }
         }

@@ -17,12 +17,12 @@ pub mod vanish;
 #[cfg(any(loom, shuttle, delays))]
 pub mod watched;
 
-#[cfg(all(target_has_atomic = "64", not(any(loom, shuttle, delays))))]
-pub(crate) use core::sync::atomic::AtomicU64;
 #[cfg(not(any(loom, shuttle, delays)))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+#[cfg(all(target_has_atomic = "64", not(any(loom, shuttle, delays))))]
+pub(crate) use core::sync::atomic::{AtomicU64, fence};
 #[cfg(any(loom, shuttle, delays))]
-pub(crate) use watched::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use watched::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Tells the processor, or the model checker, that this thread is waiting for another one.
 #[inline]

@@ -25,6 +25,16 @@ fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'st
     order
 }
 
+/// Like the function of this name in `core`, for fences within a ring.
+#[track_caller]
+pub fn fence(order: Ordering) {
+    #[cfg(loom)]
+    if super::mutants::leaves_out("fence", Location::caller()) {
+        return;
+    }
+    real::fence(step("fence", order, Location::caller()));
+}
+
 macro_rules! watched {
     ($name:ident, $value:ty) => {
         /// Like the type of this name in `core`.

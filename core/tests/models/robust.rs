@@ -265,6 +265,55 @@ fn the_last_of_two_parts_wakes_the_host() {
     });
 }
 
+/// A worker looks while the host assigns a slot part by part.
+#[test]
+fn a_part_assigned_during_a_look_is_found() {
+    explore(2, || {
+        let model = Model::new(1, 2, Delivery::InOrder);
+        let worker = model.clone();
+        let worker = thread::spawn(move || worker.work(ONE, 2));
+        model.assign(0, 0);
+        model.take(0, 0);
+        model.ring.close();
+        worker.join().unwrap();
+    });
+}
+
+/// The host withdraws one slot after the other while it waits, and so one of them only after its first look.
+#[test]
+fn a_publisher_wakes_a_host_that_withdraws() {
+    explore(2, || {
+        let model: &'static Model = Box::leak(Box::new(Model::new(2, 2, Delivery::InOrder)));
+        (0..2).for_each(|ticket| model.ring.assign(ticket, ticket as u64));
+        let first = model.ring.try_claim(TWO, 2).unwrap();
+        // Of ticket 1, part 0 is free and part 1 is claimed.
+        std::mem::forget(model.ring.try_claim(ONE, 1).unwrap());
+        let second = model.ring.try_claim(TWO, 1).unwrap();
+        model.ring.recover(ONE, [(1, 1)], |_, _| Recovery::Redo);
+        let publisher = thread::spawn(move || {
+            first.publish();
+            second.publish();
+        });
+        model.ring.wait(None, &Never, || (0..2).all(|ticket| model.ring.withdraw(ticket, ticket as u64) == 0));
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn no_worker_writes_to_a_slot_that_was_withdrawn() {
+    explore(3, || {
+        let model = Model::new(1, 1, Delivery::InOrder);
+        model.assign(0, 0);
+        let worker = model.clone();
+        let worker = thread::spawn(move || worker.try_work(ONE, 1));
+        while model.ring.withdraw(0, 0) > 0 {
+            thread::yield_now();
+        }
+        model.notes[0].write(usize::MAX);
+        worker.join().unwrap();
+    });
+}
+
 /// A dropped claim fails its part.
 #[test]
 fn a_dropped_claim_is_seen_as_failed() {
