@@ -126,7 +126,7 @@ fn kill(pid: libc::pid_t) {
     assert!(libc::WIFSIGNALED(wait_for(pid)));
 }
 
-/// `SLOTLINE_KILLS` workers (1,000 by default) are killed after random times.
+/// `SLOTLINE_KILLS` workers (1,000 by default), or more, are killed after random times.
 #[test]
 fn killed_workers_lose_and_repeat_nothing() {
     let kills = std::env::var("SLOTLINE_KILLS").map_or(1000, |kills| kills.parse().expect("a number"));
@@ -140,7 +140,8 @@ fn killed_workers_lose_and_repeat_nothing() {
         tickets.iter().enumerate().for_each(|(slot, &ticket)| ring.assign(slot, ticket));
         let (mut next, mut killed, mut recovered, mut random) = (0, 0, 0, 1_u64);
         let mut delivered = Vec::new();
-        while killed < kills / 3 {
+        // On a busy machine most workers are killed before they do anything.
+        while killed < kills / 3 || recovered < 10 && killed < 100 * kills {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (which, pause) = ((random >> 60) as usize % 2, Duration::from_nanos((random >> 32) % 200_000));
             let begun = Instant::now();
@@ -175,7 +176,7 @@ fn killed_workers_lose_and_repeat_nothing() {
             delivered.truncate(delivered.len().saturating_sub(4));
         }
         assert!(delivered.iter().copied().eq(0..delivered.len() as u64), "each ticket once, in order");
-        assert!(delivered.len() > 100 && recovered > 10, "{} tickets, {recovered} recovered", delivered.len());
+        assert!(delivered.len() > 100 && recovered >= 10, "{} tickets, {recovered} recovered", delivered.len());
         println!(
             "{delivery:?}, {parts} parts: {killed} kills, {} tickets, {recovered} parts recovered",
             delivered.len()
