@@ -44,6 +44,7 @@ pub struct Pages {
     /// The whole mapping. It starts earlier than `start` if that had to be aligned to a huge page.
     mapped: (NonNull<libc::c_void>, usize),
     locked: bool,
+    shared: bool,
 }
 
 // SAFETY: `Pages` is a plain value that owns its memory.
@@ -58,11 +59,28 @@ impl Pages {
     ///
     /// The system's error, if it refuses the mapping.
     pub fn new(len: usize) -> io::Result<Self> {
+        Self::map(len, false)
+    }
+
+    /// Works like [`new`](Self::new), with pages that processes share which are forked from this one. Pages that are
+    /// never used take no memory.
+    pub(crate) fn shared(len: usize) -> io::Result<Self> {
+        Self::map(len, true)
+    }
+
+    /// Whether processes that are forked from this one share the pages.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    fn map(len: usize, shared: bool) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
         let spare = if len >= HUGE { HUGE } else { 0 };
         let size = len.checked_add(spare).filter(|&size| size <= isize::MAX as usize).ok_or_else(too_large)?;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags =
+            libc::MAP_ANONYMOUS | if shared { libc::MAP_SHARED | libc::MAP_NORESERVE } else { libc::MAP_PRIVATE };
         // SAFETY: a new mapping at an address that the system chooses touches no existing memory.
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
@@ -79,7 +97,7 @@ impl Pages {
             // ones.
             unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         }
-        Ok(Self { start, len, mapped: (mapped, size), locked: false })
+        Ok(Self { start, len, mapped: (mapped, size), locked: false, shared })
     }
 
     /// Allocates the pages of the first `bytes` bytes now, or all pages if the system cannot populate pages while other
@@ -119,8 +137,13 @@ impl Pages {
     ///
     /// The system's error, if it refuses, for example because of `RLIMIT_MEMLOCK`.
     pub(crate) fn lock(&mut self) -> io::Result<()> {
+        self.lock_first(self.len)
+    }
+
+    /// Works like [`lock`](Self::lock), for the pages of the first `bytes` bytes.
+    pub(crate) fn lock_first(&mut self, bytes: usize) -> io::Result<()> {
         // SAFETY: this value owns the pages.
-        if unsafe { libc::mlock(self.start.as_ptr().cast(), self.len) } != 0 {
+        if unsafe { libc::mlock(self.start.as_ptr().cast(), bytes.min(self.len)) } != 0 {
             return Err(io::Error::last_os_error());
         }
         self.locked = true;

@@ -54,6 +54,7 @@ pub mod dtype;
 #[doc(hidden)]
 pub mod fork;
 pub mod loader;
+mod placed;
 mod prefetch;
 pub mod rng;
 pub mod sample;

@@ -1,7 +1,7 @@
 //! How threads wait: the strategies of the builder, and the system's futex that they use.
 
 #[cfg(not(shuttle))]
-mod futex;
+pub(crate) mod futex;
 
 use std::fmt;
 use std::time::Duration;
@@ -41,17 +41,30 @@ impl Waiter {
 
 impl Wait for Waiter {
     fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
-        match self.strategy {
-            WaitStrategy::Park => self.park.wait_until(deadline, ready),
-            WaitStrategy::Backoff => Backoff.wait_until(deadline, ready),
-            WaitStrategy::Spin => Spin.wait_until(deadline, ready),
-        }
+        self.strategy.wait_until(&self.park, deadline, ready)
     }
 
     #[inline]
     fn notify(&self, wanted: impl FnOnce() -> bool) {
-        if self.strategy == WaitStrategy::Park {
-            self.park.notify(wanted);
+        self.strategy.notify(&self.park, wanted);
+    }
+}
+
+impl WaitStrategy {
+    /// Waits by this strategy, of which only `Park` uses `park`.
+    pub(crate) fn wait_until(self, park: &impl Wait, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
+        match self {
+            Self::Park => park.wait_until(deadline, ready),
+            Self::Backoff => Backoff.wait_until(deadline, ready),
+            Self::Spin => Spin.wait_until(deadline, ready),
+        }
+    }
+
+    /// Notifies those that wait by this strategy.
+    #[inline]
+    pub(crate) fn notify(self, park: &impl Wait, wanted: impl FnOnce() -> bool) {
+        if self == Self::Park {
+            park.notify(wanted);
         }
     }
 }

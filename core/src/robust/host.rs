@@ -2,7 +2,9 @@
 
 use core::ops::Deref;
 
-use super::word::{CLAIMED, DONE, FAILED, FREE, IDLE, Owner, POSITION, owned, position_of, status_of, unowned};
+use super::word::{
+    CLAIMED, DONE, FAILED, FREE, IDLE, Owner, POSITION, owned, owner_of, position_of, status_of, unowned,
+};
 use super::{ANY, AWAITED, HINT, Ring, Word};
 use crate::sync::{Ordering, fence};
 use crate::wait::{Deadline, Wait};
@@ -79,6 +81,17 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
             (false, true) => Look::Failed,
             (false, false) => Look::Ready,
         }
+    }
+
+    /// Returns the parts of a slot that failed, with the number of the worker that had each of them.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    pub fn failed(&self, slot: usize, ticket: u64) -> impl Iterator<Item = (usize, u16)> {
+        let words = self.parts(slot).iter().map(|word| word.load(Ordering::Acquire)).enumerate();
+        let failed = words.filter(move |&(_, word)| position_of(word) == ticket && status_of(word) == FAILED);
+        failed.map(|(part, word)| (part, owner_of(word)))
     }
 
     /// Whether [`look`](Self::look) would find something other than [`Look::Pending`].

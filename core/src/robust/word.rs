@@ -57,6 +57,12 @@ pub(super) const fn position_of(word: u64) -> u64 {
     word >> POSITION_SHIFT
 }
 
+/// Returns the number of a word's owner.
+#[inline]
+pub(super) const fn owner_of(word: u64) -> u16 {
+    (word >> OWNER_SHIFT) as u16 & 0xfff
+}
+
 /// Returns the status of a word, which may be none of those above if a worker went mad.
 #[inline]
 pub(super) const fn status_of(word: u64) -> u64 {

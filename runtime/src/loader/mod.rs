@@ -134,6 +134,8 @@ mod spans;
 mod worker;
 
 pub use self::bad_samples::{Budget, OnError};
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub use self::build::processes::ProcessBuilder;
 pub use self::builder::Builder;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};

@@ -32,11 +32,11 @@ impl SystemFutex {
 
 impl Futex for SystemFutex {
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
-        system::wait(word, expected, timeout);
+        system::wait(word, expected, timeout, false);
     }
 
     fn wake_all(&self, word: &Word) {
-        system::wake_all(word);
+        system::wake_all(word, false);
     }
 
     #[inline]
@@ -52,13 +52,45 @@ impl Futex for SystemFutex {
     }
 
     fn spin(&self, round: u32) -> bool {
-        if round < SPINS {
-            std::hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
-        round < SPINS + YIELDS
+        spin(round)
     }
+}
+
+/// Sleeping and waking between processes. It has no fields, since its words lie in memory that any of them may write. The
+/// fences are full ones: `membarrier` reaches only the threads of one process.
+#[derive(Default)]
+pub(crate) struct SharedFutex;
+
+impl Futex for SharedFutex {
+    fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
+        system::wait(word, expected, timeout, true);
+    }
+
+    fn wake_all(&self, word: &Word) {
+        system::wake_all(word, true);
+    }
+
+    #[inline]
+    fn light_fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn heavy_fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn spin(&self, round: u32) -> bool {
+        spin(round)
+    }
+}
+
+fn spin(round: u32) -> bool {
+    if round < SPINS {
+        std::hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+    round < SPINS + YIELDS
 }
 
 /// Whether the process supports asymmetric fences. The first call registers the process for them.
@@ -80,20 +112,24 @@ fn asymmetric_fences() -> bool {
 mod system {
     use super::*;
 
-    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration) {
+    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration, shared: bool) {
         let seconds = libc::time_t::try_from(timeout.as_secs());
         let timeout = seconds.ok().map(|tv_sec| libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let operation = libc::FUTEX_WAIT | scope(shared);
         // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The caller checks again
         // after every outcome (woken, timed out, interrupted, changed before).
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, timeout) };
     }
 
-    pub(super) fn wake_all(word: &Word) {
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    pub(super) fn wake_all(word: &Word, shared: bool) {
+        let operation = libc::FUTEX_WAKE | scope(shared);
         // SAFETY: the call only uses the word's address.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+    }
+
+    fn scope(shared: bool) -> libc::c_int {
+        if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG }
     }
 
     pub(super) fn register_barrier() -> bool {
@@ -120,7 +156,7 @@ mod system {
     static LOCK: Mutex<()> = Mutex::new(());
     static WOKEN: Condvar = Condvar::new();
 
-    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration) {
+    pub(super) fn wait(word: &Word, expected: u32, timeout: Duration, _shared: bool) {
         let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         if word.load(Ordering::Relaxed) == expected {
             // A year is effectively forever, and does not overflow a clock.
@@ -129,7 +165,7 @@ mod system {
         }
     }
 
-    pub(super) fn wake_all(_word: &Word) {
+    pub(super) fn wake_all(_word: &Word, _shared: bool) {
         drop(LOCK.lock().unwrap_or_else(PoisonError::into_inner));
         WOKEN.notify_all();
     }

@@ -2,11 +2,15 @@
 //! ring for each worker.
 
 pub(crate) mod per_worker;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod processes;
 pub(crate) mod shared;
 
 use crate::BoxError;
 use crate::loader::backend::per_worker::PerWorker;
 use crate::loader::backend::per_worker::worker::Request;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+use crate::loader::backend::processes::ProcessRing;
 use crate::loader::backend::shared::SharedRing;
 use crate::loader::checkpoint::state::State;
 use crate::loader::collate::Storage;
@@ -25,6 +29,9 @@ pub(crate) enum Backend<P> {
     Shared(SharedRing<P>),
     /// A ring for each worker, which makes whole batches.
     PerWorker(PerWorker<P>),
+    /// One ring for worker processes.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    Processes(Box<ProcessRing<P>>),
 }
 
 /// The result of asking for the next batch.
@@ -90,6 +97,8 @@ macro_rules! either {
         match $self {
             Backend::Shared($end) => $call,
             Backend::PerWorker($end) => $call,
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            Backend::Processes($end) => $call,
         }
     };
 }
@@ -121,6 +130,11 @@ impl<P: Storage> Backend<P> {
                 Ok(Got { lease, task, rows }) => Ok(Got { lease, task, rows }),
                 Err(nothing) => Err(nothing),
             },
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            Self::Processes(end) => match end.try_next(cancel, slab) {
+                Ok(Got { lease, task, rows }) => Ok(Got { lease, task, rows }),
+                Err(nothing) => Err(nothing),
+            },
         }
     }
 
@@ -139,6 +153,8 @@ impl<P: Storage> Backend<P> {
         match self {
             Self::Shared(end) => end.empty.as_ref().map(|slot| slot.tag()),
             Self::PerWorker(_) => None,
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            Self::Processes(end) => end.shared().map(|cell| cell.tag()),
         }
     }
 
@@ -154,8 +170,11 @@ impl<P: Storage> Backend<P> {
 
     /// Makes workers begin nothing more of this pass.
     pub(crate) fn seal(&self) {
-        if let Self::Shared(end) = self {
-            end.seal();
+        match self {
+            Self::Shared(end) => end.seal(),
+            Self::PerWorker(_) => {}
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            Self::Processes(end) => end.seal(),
         }
     }
 
@@ -181,12 +200,14 @@ impl<P: Storage> Backend<P> {
             Self::Shared(end) => end.is_closed(),
             // Each worker reads a part that no other worker reads.
             Self::PerWorker(_) => true,
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            Self::Processes(end) => end.is_closed(),
         }
     }
 
     /// Whether batches have the numbers that they were asked for with, in a pass of `tasks` batches. Those of an
     /// iterable dataset are counted as they come, since workers at their end return none.
     pub(crate) fn is_numbered(&self, tasks: Option<usize>) -> bool {
-        matches!(self, Self::Shared(_)) || tasks.is_some()
+        !matches!(self, Self::PerWorker(_)) || tasks.is_some()
     }
 }

@@ -1,4 +1,6 @@
 //! Builds a loader from its options.
 
 pub(crate) mod per_worker;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod processes;
 pub(crate) mod shared;

@@ -38,6 +38,7 @@ use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::reader::Reader;
+use crate::placed::Placed;
 use crate::sample::Fields;
 use crate::sync::Mutex;
 use crate::wait::Waiter;
@@ -67,7 +68,7 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
             collate: self.collate,
             batching,
             skipping: !on_error.is_raise(),
-            cancel: Arc::default(),
+            cancel: Placed::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
             resume: Mutex::default(),
         });
@@ -202,6 +203,7 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
         memory,
         spilling: spills.allowed,
         touchers: 0,
+        forked: None,
     })?;
     let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
     Ok(Cells { made, memory_ceiling, spills })
@@ -217,7 +219,7 @@ struct Cells<P> {
 /// Starts the workers and assembles the loader.
 fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     mut options: Options,
-    (cancel, activities): (Arc<CancelFlag>, Arc<[CachePadded<Activity>]>),
+    (cancel, activities): (Placed<CancelFlag>, Placed<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
     Cells { made, memory_ceiling, spills }: Cells<P>,
     batching: Batching,

@@ -36,6 +36,7 @@ use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::{InitBarrier, InitHook};
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
+use crate::placed::Placed;
 use crate::wait::Waiter;
 
 /// The maximum number of parts of a batch, which keeps the cost of counting parts small.
@@ -92,6 +93,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             spilling: spills.allowed,
             // With a timeout only workers make batches, and the timeout must not include touching memory.
             touchers: if timeout.is_zero() { workers } else { 0 },
+            forked: None,
         })?;
         let (ahead, slots) = (self.options.ahead(), made.payloads.len());
         let part_rows = match self.options.part_size {
@@ -191,7 +193,7 @@ impl Options {
 /// Starts the watchdog, if there is a time limit.
 pub(crate) fn watchdog(
     patience: Option<Duration>,
-    activities: &Arc<[CachePadded<Activity>]>,
+    activities: &Placed<[CachePadded<Activity>]>,
 ) -> Result<Option<Watchdog>, BuildError> {
     let watchdog = patience.map(|patience| Watchdog::start(patience, activities.clone()));
     watchdog.transpose().map_err(|source| BuildError::Watchdog { source })

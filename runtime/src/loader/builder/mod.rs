@@ -33,7 +33,7 @@ use crate::wait::WaitStrategy;
 /// | [`shuffle`](Self::shuffle) | false | a new permutation each pass |
 /// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | a custom order |
 /// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | custom batches |
-/// | [`num_workers`](Self::num_workers) | 0 | threads; 0: all in the calling thread |
+/// | [`num_workers`](Self::num_workers) | 0 | threads, or [processes](Self::processes); 0: all in the calling thread |
 /// | [`prefetch_factor`](Self::prefetch_factor) | 2, or more if batches are small | batches in the ring for each worker |
 /// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
 /// | [`worker_init`](Self::worker_init) | none | runs in each worker before a pass |

@@ -19,6 +19,8 @@ use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
 const STEP: usize = 2 << 20;
+/// The address space for batches that may be kept in memory that processes share.
+const RESERVE: usize = 4 << 30;
 /// Extra batches that are smaller than this are allocated on the heap.
 const HEAP: usize = 1 << 20;
 /// The maximum number of samples that are read to learn the fields.
@@ -73,6 +75,8 @@ pub struct SlotRequest<'a> {
     pub(crate) spilling: bool,
     /// The number of workers that will touch the memory after the first slot.
     pub(crate) touchers: usize,
+    /// Whether processes that are forked write into the memory, which then has address space for this many more slots.
+    pub(crate) forked: Option<usize>,
 }
 
 impl fmt::Debug for SlotRequest<'_> {
@@ -93,6 +97,17 @@ pub struct MadeSlots<P> {
     /// Whether several workers can fill one slot.
     pub(crate) shared: bool,
     pub(crate) untouched: Option<Untouched>,
+    /// Makes the payload with a number, as a forked process sees it.
+    pub(crate) payload_at: Option<PayloadAt<P>>,
+}
+
+/// Makes the payload with a number, as a forked process sees it.
+pub(crate) struct PayloadAt<P>(pub(crate) Box<dyn Fn(usize) -> P + Send + Sync>);
+
+impl<P> fmt::Debug for PayloadAt<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PayloadAt")
+    }
 }
 
 /// Memory of slots that is mapped but not yet backed by pages: everything after the first slot, if there are workers to
@@ -149,6 +164,26 @@ impl<D: Loadable> MakeSlots<D> for Stack {
         let (mut memory, pin_memory) = (request.memory, request.pin_memory);
         let (arena, untouched) = match &mut memory {
             Some(allocate) => (allocate.memory(len)?, None),
+            None if request.forked.is_some() => {
+                let map = |reserve: usize| {
+                    let all = len.checked_add(reserve).filter(|&all| all <= isize::MAX as usize);
+                    all.ok_or(std::io::ErrorKind::OutOfMemory.into()).and_then(Pages::shared)
+                };
+                let least = request.forked.unwrap_or_default().saturating_mul(batch);
+                let mut reserve = least.max(RESERVE / batch * batch);
+                let mut pages = loop {
+                    match map(reserve) {
+                        Ok(pages) => break pages,
+                        // A system that does not overcommit counts address space, too.
+                        Err(_) if reserve > 0 => reserve = reserve / 2 / batch * batch,
+                        Err(source) => return Err(BuildError::Map { bytes: len, source }),
+                    }
+                };
+                pages.touch(len);
+                let refused = if pin_memory { pages.lock_first(len).err() } else { None };
+                warnings.extend(refused.map(|reason| not_locked(len, &reason)));
+                (Arc::new(pages) as Owned, None)
+            }
             None => {
                 let first = if request.touchers > 0 && !pin_memory { batch } else { len };
                 let (pages, all, warning) = pages(len, first, pin_memory)?;
@@ -157,13 +192,36 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 (pages as Owned, untouched)
             }
         };
-        let (bytes, shared) = (arena.len(), !layout.is_sequential());
+        let bytes = if request.forked.is_some() { len } else { arena.len() };
+        let shared = !layout.is_sequential();
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
         let payloads = payloads.collect();
+        let payload_at = request.forked.map(|_| {
+            let (arena, layout) = (arena.clone(), layout.clone());
+            PayloadAt(Box::new(move |number: usize| {
+                assert!((number + 1) * batch <= arena.len());
+                // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
+                unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
+            }) as Box<dyn Fn(usize) -> Region + Send + Sync>)
+        });
+        let (forked, mut number) = (request.forked.is_some().then(|| arena.clone()), slots);
         let make = move || {
+            if let Some(arena) = &forked {
+                if (number + 1) * batch > arena.len() {
+                    return Err(format!("workers that are processes can have {number} batches at most").into());
+                }
+                if !has_room(batch) {
+                    return Err(format!("the system does not have {batch} bytes left").into());
+                }
+                number += 1;
+                // SAFETY: the slot is within the arena, and was not used before.
+                let region =
+                    unsafe { Region::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
+                return Ok((region, batch, None));
+            }
             let (arena, warning) = match &mut memory {
                 Some(allocate) => (allocate.memory(batch)?, None),
                 None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
@@ -179,7 +237,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
         };
         let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
-        Ok(MadeSlots { payloads, more, bytes, warnings, shared, untouched })
+        Ok(MadeSlots { payloads, more, bytes, warnings, shared, untouched, payload_at })
     }
 }
 
@@ -189,9 +247,11 @@ fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Opti
     let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
     let all = pages.touch(first);
     let refused = if lock { pages.lock().err() } else { None };
-    let not_locked =
-        |reason: std::io::Error| Warning::NotLocked { bytes: len, limit: lock_limit(), reason: reason.to_string() };
-    Ok((Arc::new(pages), all, refused.map(not_locked)))
+    Ok((Arc::new(pages), all, refused.map(|reason| not_locked(len, &reason))))
+}
+
+fn not_locked(bytes: usize, reason: &std::io::Error) -> Warning {
+    Warning::NotLocked { bytes, limit: lock_limit(), reason: reason.to_string() }
 }
 
 impl<D: Loadable, F, T> MakeSlots<D> for With<F, T>
@@ -210,13 +270,13 @@ where
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
         let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
-        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared: false, untouched: None })
+        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared: false, untouched: None, payload_at: None })
     }
 }
 
 /// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
 /// alignment.
-fn slot_size(layout: usize) -> usize {
+pub(crate) fn slot_size(layout: usize) -> usize {
     layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }
 

@@ -44,7 +44,7 @@ impl Block {
 /// fork.
 pub(crate) fn is_given(memory: &dyn Memory) -> bool {
     let memory: &dyn Any = memory;
-    !memory.is::<Pages>() && !memory.is::<Heap>()
+    memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Pages::is_shared)
 }
 
 impl fmt::Debug for Block {

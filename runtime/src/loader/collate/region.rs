@@ -53,6 +53,11 @@ impl Region {
         &self.layout
     }
 
+    /// Returns the number of this region among those of `size` bytes that divide its arena.
+    pub(crate) fn number(&self, size: usize) -> usize {
+        (self.start.as_ptr().addr() - self.arena.start().as_ptr().addr()) / size
+    }
+
     pub(crate) fn arena(&self) -> &Arc<dyn Memory> {
         &self.arena
     }

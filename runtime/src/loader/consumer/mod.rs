@@ -33,6 +33,7 @@ use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::pool::{WorkerPool, grace};
 use crate::loader::worker::watchdog::Watchdog;
+use crate::placed::Placed;
 use crate::rng::SharedGenerator;
 use crate::sync::Instant;
 use crate::wait::Until;
@@ -42,9 +43,9 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) backend: Backend<P>,
     pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) cancel: Arc<CancelFlag>,
+    pub(crate) cancel: Placed<CancelFlag>,
     /// The activity of each worker, and last of the consumer.
-    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) pool: WorkerPool,
     /// `None`: the process's default generator.
@@ -76,8 +77,8 @@ pub(crate) struct Parts<P> {
     pub(crate) backend: Backend<P>,
     pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) cancel: Arc<CancelFlag>,
-    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) pool: WorkerPool,
     pub(crate) batching: Batching,
@@ -207,6 +208,10 @@ impl<P: Storage> Inner<P> {
 
     /// Makes workers stop after their current sample and begin nothing more.
     pub(crate) fn abandon(&self) {
+        // In a forked process the workers are those of the parent, and may see the flag.
+        if self.pool.is_lost() {
+            return;
+        }
         self.cancel.set(true);
         self.backend.seal();
     }
@@ -316,8 +321,8 @@ impl<P: Storage> Inner<P> {
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
         let task = begun.unwrap_or_else(|| self.backend.awaited(&self.pass));
         let of = |worker: &Activity| match &self.backend {
-            Backend::Shared(_) => Some(task),
             Backend::PerWorker(_) => worker.task(),
+            _ => Some(task),
         };
         let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(of(worker)?)?)));
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
@@ -355,11 +360,11 @@ impl<P: Storage> Inner<P> {
 
 impl<P: Storage> Drop for Inner<P> {
     fn drop(&mut self) {
-        self.cancel.set(true);
         self.end();
         if self.pool.is_lost() {
             return self.pool.forget();
         }
+        self.cancel.set(true);
         self.backend.close();
         let deadline = grace();
         self.pool.end(&deadline);

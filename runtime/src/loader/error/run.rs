@@ -153,12 +153,13 @@ pub enum Error {
     )]
     Forked,
     /// A worker ended with a panic in the loader's own code, which user code cannot cause, and the remaining workers
-    /// cannot continue without it. No later pass begins.
-    #[error("worker {worker} ended with a panic in the loader's own code, and the loader with it: {message}")]
+    /// cannot continue without it; or the last of the [worker processes](crate::loader::Builder::processes) ended. No
+    /// later pass begins.
+    #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
         /// The worker's number; if several ended, that of the first one.
         worker: usize,
-        /// The message of the panic.
+        /// The message of the panic, or how the process ended.
         message: String,
     },
     /// A batch was dropped before it was complete, which user code cannot cause.

@@ -11,6 +11,8 @@ use crate::sync::{Instant, thread};
 
 /// The number of slowest samples that are kept.
 pub(crate) const SLOWEST: usize = 8;
+/// How often a reader tries to read them whole. A writer that is a process may have ended in the middle of a change.
+const MOST_TRIES: usize = 10_000;
 /// The time of this many samples is stored as one number, since one sample may take less than a nanosecond.
 pub(crate) const MANY: u64 = 1024;
 
@@ -171,6 +173,14 @@ impl Slowest {
         }
     }
 
+    /// Makes the version even again after the writer has ended in the middle of a change. Only for the next writer.
+    pub(crate) fn mend(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        if !version.is_multiple_of(2) {
+            self.version.store(version.wrapping_add(1), Ordering::Release);
+        }
+    }
+
     #[cold]
     fn keep(&self, index: usize, samples: u64, time: u64) {
         let times = || self.entries.iter().map(|(_, _, time)| time.load(Ordering::Relaxed));
@@ -196,7 +206,9 @@ impl Slowest {
 
     /// Returns indices, numbers of samples, and times, in any order.
     pub(crate) fn read(&self) -> Vec<(usize, u64, Duration)> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let before = self.version.load(Ordering::Acquire);
             let entries: Vec<_> = self
                 .entries
@@ -209,7 +221,7 @@ impl Slowest {
                 .collect();
             fence(Ordering::Acquire);
             let is_whole = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
-            if is_whole || !self.process.is_this() {
+            if is_whole || tries == MOST_TRIES || !self.process.is_this() {
                 return entries;
             }
             thread::yield_now();

@@ -18,6 +18,7 @@ use crate::loader::metrics::bad_samples::BadSampleReport;
 use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 use crate::loader::metrics::stuck::StuckSamples;
+use crate::placed::Placed;
 use crate::sync::Instant;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -208,7 +209,7 @@ impl Stopwatch {
 #[derive(Clone)]
 pub struct StatsReader {
     counted: Arc<Counted>,
-    activities: Arc<[CachePadded<Activity>]>,
+    activities: Placed<[CachePadded<Activity>]>,
     bad: Arc<BadSampleReport>,
     stuck: Option<Arc<StuckSamples>>,
     own_passes: bool,
@@ -219,7 +220,7 @@ pub struct StatsReader {
 
 /// The parts of a reader that the loader has.
 pub(crate) struct Known<'a> {
-    pub(crate) activities: &'a Arc<[CachePadded<Activity>]>,
+    pub(crate) activities: &'a Placed<[CachePadded<Activity>]>,
     pub(crate) bad: &'a Arc<BadSampleReport>,
     /// Whether each worker makes its own pass, with sample numbers as indices.
     pub(crate) own_passes: bool,

@@ -23,6 +23,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::SkipJob;
+use crate::placed::Placed;
 
 /// The state that the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
@@ -37,10 +38,10 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     /// The number of indices that each thread keeps for [`Dataset::get_many`]; 0 if it is not used.
     bulk: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
-    pub(crate) cancel: Arc<CancelFlag>,
+    pub(crate) cancel: Placed<CancelFlag>,
     on_error: OnError,
     /// The activity of each worker, and last of the consumer.
-    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) activities: Placed<[CachePadded<Activity>]>,
 }
 
 /// One batch: its number, the position of its first row, and its indices.
@@ -73,7 +74,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), Arc::default());
+        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), Placed::default());
         let on_error = OnError::Raise;
         Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, activities }
     }

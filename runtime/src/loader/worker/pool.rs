@@ -15,6 +15,8 @@ pub(crate) struct WorkerPool {
     threads: Threads,
     /// Whether the memory of the batches exists only in this process.
     in_given_memory: bool,
+    /// The number of worker processes, if the workers are processes.
+    processes: Option<usize>,
 }
 
 impl WorkerPool {
@@ -26,7 +28,7 @@ impl WorkerPool {
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut pool = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false };
+        let mut pool = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false, processes: None };
         let (bound, refused) = mpsc::channel();
         for (id, life) in lives.enumerate() {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
@@ -52,9 +54,14 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// The number of threads.
+    /// Records that a thread looks after this many worker processes.
+    pub(crate) fn of_workers(self, workers: usize) -> Self {
+        Self { processes: Some(workers), ..self }
+    }
+
+    /// The number of workers.
     pub(crate) fn len(&self) -> usize {
-        self.threads.len()
+        self.processes.unwrap_or(self.threads.len())
     }
 
     /// Records which memory batches are written into.

@@ -13,6 +13,7 @@ use crate::loader::metrics::stuck::StuckSamples;
 use crate::loader::spans;
 use crate::loader::worker::pool::grace;
 use crate::loader::worker::threads::Threads;
+use crate::placed::Placed;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
@@ -36,7 +37,7 @@ struct Shared {
 
 impl Watchdog {
     /// Starts the thread, which reports samples that take longer than `patience`.
-    pub(crate) fn start(patience: Duration, activities: Arc<[CachePadded<Activity>]>) -> io::Result<Self> {
+    pub(crate) fn start(patience: Duration, activities: Placed<[CachePadded<Activity>]>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let watching = shared.clone();
         let life = move || watching.watch(&activities, patience);

@@ -14,6 +14,7 @@ use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::slab::Slab;
 use crate::loader::error::guard::dispose;
 use crate::loader::worker::cancel::CancelFlag;
+use crate::placed::Placed;
 use crate::wait::{Until, Waiter};
 
 /// The consumer's end of one link.
@@ -55,7 +56,7 @@ pub(crate) struct Dispatch<P> {
     /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
     /// The flag that all workers check.
-    pub(crate) cancel: Arc<CancelFlag>,
+    pub(crate) cancel: Placed<CancelFlag>,
     /// The waiter for a reply of any worker, if batches are taken as they finish.
     pub(crate) any: Option<Arc<Waiter>>,
     /// The maximum number of outstanding requests of a link.
@@ -84,7 +85,7 @@ impl<P> Dispatch<P> {
         released: Arc<Waiter>,
         any: Option<Arc<Waiter>>,
         prefetch: usize,
-        cancel: Arc<CancelFlag>,
+        cancel: Placed<CancelFlag>,
     ) -> Self {
         let asked = VecDeque::with_capacity(links.len() * prefetch);
         let (request, tickets) = (Request::default(), Tickets::default());

@@ -24,6 +24,7 @@ use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::lend;
 use crate::loader::worker::timing::Timing;
+use crate::placed::Placed;
 use crate::rng::SharedGenerator;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, Mutex};
@@ -35,9 +36,9 @@ pub(crate) struct Streaming<D, C> {
     pub(crate) batching: Batching,
     /// Whether bad samples are skipped.
     pub(crate) skipping: bool,
-    pub(crate) cancel: Arc<CancelFlag>,
+    pub(crate) cancel: Placed<CancelFlag>,
     /// The activity of each worker, and last of the consumer.
-    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) activities: Placed<[CachePadded<Activity>]>,
     /// Where the workers resume the pass; empty at its start.
     pub(crate) resume: Mutex<Vec<Stream>>,
 }

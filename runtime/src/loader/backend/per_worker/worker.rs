@@ -16,6 +16,7 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::init_barrier::InitHook;
+use crate::placed::Placed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
@@ -106,7 +107,7 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) start: Option<InitHook>,
     pub(crate) maker: H,
     /// The activities of all threads: of the workers, and last of the consumer.
-    pub(crate) activities: Arc<[CachePadded<Activity>]>,
+    pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
 }
 
@@ -115,7 +116,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
     pub(crate) fn work(&mut self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
             // Recorded before the ends of the rings are dropped, which makes the consumer check for it.
-            self.deaths.ends(self.id, take_message(panic));
+            self.deaths.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
         }
     }
 

@@ -23,6 +23,7 @@ use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
+use crate::placed::Placed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
@@ -32,7 +33,7 @@ pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Arc<Cell<P>>>]>, Waiter>;
 /// The state that the threads at one ring share, independent of the dataset.
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
-    pub(crate) cancel: Arc<CancelFlag>,
+    pub(crate) cancel: Placed<CancelFlag>,
     /// Rows of a part, at least 1.
     pub(crate) part_rows: usize,
     /// The barrier at which workers run the user's code before each pass.
@@ -104,7 +105,9 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let Err(panic) = outcome else { return };
         // A consumer that loads does not need workers. Any other consumer must not wait for batches that no thread will
         // make.
-        if self.shared.deaths.ends(place, take_message(panic)) && !self.shared.shares {
+        if self.shared.deaths.ends(place, format!("a panic in the loader's own code: {}", take_message(panic)))
+            && !self.shared.shares
+        {
             self.shared.close();
         }
         // Another thread takes over the part of a batch that it had started.

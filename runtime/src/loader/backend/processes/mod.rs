@@ -1,0 +1,382 @@
+//! One ring for worker processes, in memory that they share: any free worker claims rows of the next batch.
+//!
+//! The workers are forked from the loader's process. They inherit the dataset, and two mappings at the same addresses:
+//! the batches, and the [control](control) memory with the [robust ring](slotline_core::robust). The loader writes into
+//! a slot which batch it is for, with the indices of its rows, and assigns it; workers claim parts of it, write the rows
+//! into the batch's memory, and publish them. A worker may vanish at any instruction; the [keeper](keeper) notices, and
+//! gives what it left to others, or fails it.
+//!
+//! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::slab)), by the cell's number.
+//! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
+
+pub(crate) mod control;
+pub(crate) mod keeper;
+pub(crate) mod message;
+pub(crate) mod worker;
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use slotline_core::robust::Look;
+use slotline_core::wait::Wait;
+
+use crate::fork::Process;
+use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
+use crate::loader::backend::processes::keeper::{Bell, Ledger, Loss, WorkerExit};
+use crate::loader::backend::processes::message::Message;
+use crate::loader::backend::processes::worker::ProcessView;
+use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
+use crate::loader::collate::Storage;
+use crate::loader::collate::allocate::slot_size;
+use crate::loader::collate::slab::{Cell, Slab};
+use crate::loader::error::failure::{Cause, Failure};
+use crate::loader::error::run::By;
+use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::order::plan_cell::PlanCell;
+use crate::loader::order::progress::Progress;
+use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::placed::Placed;
+use crate::wait::{Until, Waiter};
+
+/// The ticket of a slot that is not assigned.
+pub(crate) const NONE: u64 = u64::MAX;
+
+/// The loader's end of the ring.
+pub(crate) struct ProcessRing<P> {
+    pub(crate) control: Arc<Control>,
+    pub(crate) ring: Arc<ProcessView>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) released: Arc<Waiter>,
+    /// The memory of each slot, and the batch that it is assigned to.
+    pub(crate) places: Vec<Place<P>>,
+    /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
+    pub(crate) empty: Option<usize>,
+    pub(crate) plan_cell: Arc<PlanCell>,
+    pub(crate) rows: usize,
+    pub(crate) stride: usize,
+    pub(crate) part_rows: usize,
+    pub(crate) in_order: bool,
+    /// The first ticket of the pass, the next one to assign, and the next one to deliver in order.
+    pub(crate) start: u64,
+    pub(crate) to_assign: u64,
+    pub(crate) next: u64,
+    /// The number of tickets of the pass that were not assigned yet.
+    pub(crate) left: usize,
+    /// Counts passes.
+    pub(crate) pass: u64,
+    /// The number of slots assigned since workers were called.
+    pub(crate) uncalled: usize,
+}
+
+/// A slot's memory, and the batch that it is for.
+pub(crate) struct Place<P> {
+    pub(crate) cell: Arc<Cell<P>>,
+    pub(crate) task: usize,
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+}
+
+impl<P: Storage> ProcessRing<P> {
+    /// The ticket that a slot is assigned to.
+    fn ticket(&self, slot: usize) -> Option<u64> {
+        // Only this thread writes it.
+        Some(self.ledger.assigned[slot].load(Ordering::Relaxed)).filter(|&ticket| ticket != NONE)
+    }
+
+    /// The slots that are assigned, and their tickets.
+    fn assigned(&self) -> impl Iterator<Item = (usize, u64)> {
+        (0..self.places.len()).filter_map(|slot| Some((slot, self.ticket(slot)?)))
+    }
+
+    /// Assigns tickets of the pass to all slots that can be assigned.
+    fn assign_all(&mut self) {
+        let depth = self.places.len();
+        let mut slot = (self.to_assign % depth as u64) as usize;
+        for _ in 0..depth {
+            if self.left == 0 {
+                return;
+            }
+            if self.ticket(slot).is_none() && self.empty != Some(slot) {
+                self.assign(slot);
+            } else if self.in_order {
+                return;
+            }
+            slot = if slot + 1 == depth { 0 } else { slot + 1 };
+        }
+    }
+
+    /// Assigns the next ticket of the pass to a slot.
+    fn assign(&mut self, slot: usize) {
+        let ticket = self.to_assign;
+        self.to_assign += 1;
+        self.left -= 1;
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
+        let plan: &Plan = unsafe { self.plan_cell.plan() };
+        let task = plan.tickets.task((ticket - self.start) as usize);
+        let first = task * self.stride;
+        let rows = self.rows.min(plan.positions - first);
+        let indices = Indices::from(&plan.order, first);
+        let place = &mut self.places[slot];
+        (place.task, place.first, place.rows) = (task, first, rows);
+        let region = place.cell.work().payload.region().expect("samples are stacked");
+        let cell = region.number(slot_size(region.layout().size));
+        // SAFETY: the slot is not assigned, and only this thread assigns slots.
+        unsafe { self.control.set_slot(slot, SlotFacts { task, first, rows, cell }, |row| indices.at(row)) };
+        // The keeper reads it after a worker that claimed the ticket has ended.
+        self.ledger.assigned[slot].store(ticket, Ordering::Release);
+        self.ring.assign(slot, ticket);
+        self.uncalled += 1;
+    }
+
+    /// Wakes workers, if there is something to claim that they were not told of.
+    fn call(&mut self) {
+        if self.uncalled > 0 {
+            self.uncalled = 0;
+            self.ring.call_workers();
+        }
+    }
+
+    /// Returns a finished slot: in order that of the next ticket, otherwise that of the lowest one.
+    fn finished(&self) -> Option<(usize, u64, Look)> {
+        let look = |(slot, ticket)| (slot, ticket, self.ring.look(slot, ticket));
+        if self.in_order {
+            let slot = (self.next % self.places.len() as u64) as usize;
+            let ticket = self.ticket(slot).filter(|&ticket| ticket == self.next)?;
+            return Some(look((slot, ticket))).filter(|found| found.2 != Look::Pending);
+        }
+        self.assigned().map(look).filter(|found| found.2 != Look::Pending).min_by_key(|found| found.1)
+    }
+
+    /// Returns a slot of which a part failed, and the rest will never be made, since no worker is left.
+    #[cold]
+    fn left_failed(&self) -> Option<(usize, u64, Look)> {
+        let failed = |&(slot, ticket): &(usize, u64)| {
+            (!self.in_order || ticket == self.next) && self.ring.failed(slot, ticket).next().is_some()
+        };
+        let (slot, ticket) = self.assigned().filter(failed).min_by_key(|&(_, ticket)| ticket)?;
+        self.ring.withdraw(slot, ticket);
+        Some((slot, ticket, Look::Failed))
+    }
+
+    /// Whether no worker is left that could make another batch.
+    fn is_deserted(&self) -> bool {
+        self.ledger.alive.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
+        for slot in 0..self.places.len() {
+            let Some(ticket) = self.ticket(slot) else { continue };
+            let ring = &self.ring;
+            let done = || ring.withdraw(slot, ticket) == 0;
+            if !ring.wait(None, deadline, || done() || ring.is_closed()) {
+                return Err(NotBegun::Late);
+            }
+            if ring.is_closed() {
+                return Err(NotBegun::Closed);
+            }
+            self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
+            pass.discarded += 1;
+        }
+        pass.discarded += std::mem::take(&mut self.left);
+        if self.ring.is_closed() {
+            return Err(NotBegun::Closed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
+        let Begin { request, left, .. } = begin;
+        // SAFETY: as in `assign`.
+        let plan: &Plan = unsafe { self.plan_cell.plan() };
+        self.pass += 1;
+        self.ledger.losses.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let (pass, samples, places) = (self.pass, plan.samples, plan.places);
+        let facts = PassFacts { pass, seed: request.seed, epoch: request.epoch, samples, places };
+        // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
+        unsafe { self.control.set_pass(facts) };
+        self.left = left.ok_or(NotBegun::TooMany)?;
+        // In order, a slot that cannot be assigned yet must be the last one.
+        let depth = self.places.len() as u64;
+        self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
+        (self.start, self.next) = (self.to_assign, self.to_assign);
+        self.ring.start_at(self.start);
+        self.assign_all();
+        self.call();
+        Ok(Begun { failures: Vec::new(), no_worker_left: self.is_deserted() })
+    }
+
+    pub(crate) fn try_next(&mut self, cancel: &CancelFlag, slab: &mut Slab<P>) -> Next<P> {
+        if let Some(slot) = self.empty {
+            if cancel.is_stopped() {
+                return Err(Nothing::Closed);
+            }
+            if !slab.refill(&mut self.places[slot].cell) {
+                return Err(if self.has_more() { Nothing::Held } else { Nothing::End });
+            }
+            self.empty = None;
+            self.assign_all();
+        }
+        // Read first: what the last worker finished, or left, is seen then.
+        let deserted = self.is_deserted();
+        let found = self.finished().or_else(|| if deserted { self.left_failed() } else { None });
+        let Some((slot, ticket, look)) = found else {
+            return Err(match () {
+                () if self.ring.is_closed() => Nothing::Closed,
+                () if !self.has_more() => Nothing::End,
+                () if deserted => Nothing::Closed,
+                () => {
+                    self.call();
+                    Nothing::Empty
+                }
+            });
+        };
+        if cancel.is_stopped() {
+            return Err(Nothing::Closed);
+        }
+        if look != Look::Ready {
+            self.fail(slot, ticket, look);
+        }
+        self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
+        self.next += 1;
+        let Place { cell, task, rows, .. } = &mut self.places[slot];
+        let (task, rows) = (*task, *rows);
+        let Some(lease) = slab.exchange(cell) else {
+            let lease = Slab::share(cell);
+            self.empty = Some(slot);
+            self.call();
+            return Ok(Got { lease, task, rows });
+        };
+        self.assign_all();
+        if self.uncalled > self.places.len() / 2 || self.left == 0 {
+            self.call();
+        }
+        Ok(Got { lease, task, rows })
+    }
+
+    /// Notes in a batch why it failed.
+    #[cold]
+    fn fail(&self, slot: usize, ticket: u64, look: Look) {
+        let place = &self.places[slot];
+        let work = place.cell.work();
+        if look == Look::Corrupt {
+            let cause = Cause::Error("a worker process wrote over the loader's memory".into());
+            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+            return self.close();
+        }
+        for (part, worker) in self.ring.failed(slot, ticket) {
+            let loss = {
+                let mut losses = self.ledger.losses.lock().unwrap_or_else(PoisonError::into_inner);
+                let at = losses.iter().position(|loss| (loss.ticket, loss.part) == (ticket, part));
+                at.map(|at| losses.swap_remove(at))
+            };
+            if let Some(loss) = loss {
+                work.fail(self.lost(place, loss));
+                continue;
+            }
+            let by = By::Worker(usize::from(worker).saturating_sub(1));
+            // SAFETY: the message exists.
+            if let Some(failure) = unsafe { Message::read(self.control.message(slot, part), ticket, by) } {
+                work.fail(failure);
+            }
+        }
+        if !work.has_errors() {
+            let cause = Cause::Error("a worker process wrote over the loader's memory".into());
+            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        }
+    }
+
+    /// Returns the failure of a part whose worker has ended: at the sample that it was reading, as far as it is known.
+    fn lost(&self, place: &Place<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
+        // SAFETY: as in `assign`.
+        let plan: &Plan = unsafe { self.plan_cell.plan() };
+        let begin = (part * self.part_rows).min(place.rows.saturating_sub(1));
+        let at = at.filter(|at| at.task == place.task && at.row < place.rows);
+        let row = at.map_or(begin, |at| at.row);
+        let position = place.first + row;
+        let index = if place.rows > 0 { Indices::from(&plan.order, place.first).at(row) } else { 0 };
+        let (by, cause) = (By::Worker(worker), Cause::Error(WorkerExit { worker, end }.into()));
+        Failure { position, index, by, cause }
+    }
+
+    /// Whether there are batches to come.
+    fn has_more(&self) -> bool {
+        self.left > 0 || self.assigned().next().is_some()
+    }
+
+    pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
+        self.call();
+        let awaited = self.in_order.then_some(self.next);
+        self.ring.wait(awaited, deadline, || {
+            self.finished().is_some() || self.ring.is_closed() || self.is_deserted() || !self.has_more()
+        })
+    }
+
+    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+        let own = || self.empty.is_some_and(|slot| self.places[slot].cell.is_free());
+        slab.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.finished().is_some()
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        self.assigned().filter(|&(slot, ticket)| self.ring.look(slot, ticket) != Look::Pending).count()
+    }
+
+    pub(crate) fn seal(&self) {
+        self.assigned().for_each(|(slot, ticket)| {
+            self.ring.withdraw(slot, ticket);
+        });
+    }
+
+    pub(crate) fn close(&self) {
+        self.ring.close();
+        self.bell.ring();
+        self.released.notify(|| true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed() || self.is_deserted()
+    }
+
+    pub(crate) fn stopper(&self) -> Stopper {
+        let (ring, bell, released) =
+            (Arc::downgrade(&self.ring), Arc::downgrade(&self.bell), Arc::downgrade(&self.released));
+        let (control, process) = (Arc::downgrade(&self.control), Process::this());
+        Stopper::new(move || {
+            // In a forked process this would stop the parent's loader.
+            if !process.is_this() {
+                return;
+            }
+            let (Some(control), Some(ring), Some(bell)) = (control.upgrade(), ring.upgrade(), bell.upgrade()) else {
+                return;
+            };
+            // Set the flag first: a thread that finds the ring closed must know why.
+            control.cancel().stop();
+            ring.close();
+            bell.ring();
+            released.upgrade().inspect(|released| released.notify(|| true));
+        })
+    }
+
+    pub(crate) fn awaited(&self, pass: &Progress) -> usize {
+        // SAFETY: as in `assign`.
+        let tickets = unsafe { &self.plan_cell.plan().tickets };
+        tickets.task((pass.delivered + pass.discarded).saturating_sub(tickets.done))
+    }
+
+    /// Describes the batch whose cell is still in its slot.
+    pub(crate) fn shared(&self) -> Option<&Arc<Cell<P>>> {
+        self.empty.map(|slot| &self.places[slot].cell)
+    }
+}
+
+impl<P> fmt::Debug for ProcessRing<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessRing").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}

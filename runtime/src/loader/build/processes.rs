@@ -1,0 +1,273 @@
+//! Builds a loader whose workers are processes from its options.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, mpsc};
+
+use slotline_core::ordered::Delivery;
+use slotline_core::robust::{Shape, Word};
+
+use crate::dataset::Dataset;
+use crate::loader::backend::Backend;
+use crate::loader::backend::processes::control::Control;
+use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
+use crate::loader::backend::processes::worker::{Crew, view};
+use crate::loader::backend::processes::{NONE, Place, ProcessRing};
+use crate::loader::bad_samples::OnError;
+use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
+use crate::loader::builder::Builder;
+use crate::loader::builder::memory_budget::MemoryBudget;
+use crate::loader::builder::options::Workload;
+use crate::loader::collate::Storage;
+use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
+use crate::loader::collate::batch::BatchOf;
+use crate::loader::collate::block::Block;
+use crate::loader::collate::overflow::{Overflow, Spills};
+use crate::loader::collate::region::Region;
+use crate::loader::collate::slab::{Cell, Slab};
+use crate::loader::consumer::loader::Loader;
+use crate::loader::consumer::resume::Log;
+use crate::loader::consumer::{Inner, Parts};
+use crate::loader::cores::Affinity;
+use crate::loader::error::build::{BuildError, clash};
+#[cfg(doc)]
+use crate::loader::error::run::Error;
+use crate::loader::metrics::reader::ConsumerStats;
+use crate::loader::order::index_source::Origin;
+use crate::loader::order::passes::Orders;
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::engine::Engine;
+use crate::loader::worker::pool::WorkerPool;
+use crate::wait::Waiter;
+
+/// The maximum number of workers, each of which has a number in the words of the ring.
+const MOST_WORKERS: usize = 4095;
+/// The maximum number of parts of a batch.
+const MOST_PARTS: usize = 16;
+/// The number of batches for which there is address space beyond those that the loader is built with.
+const RESERVE: usize = 1024;
+
+fn pow2(slots: usize) -> usize {
+    slots.checked_next_power_of_two().unwrap_or(usize::MAX)
+}
+
+/// The options of a loader whose workers are processes: see [`Builder::processes`].
+#[derive(Debug)]
+pub struct ProcessBuilder<D> {
+    builder: Builder<D>,
+    restarts: usize,
+}
+
+impl<D: Dataset> Builder<D> {
+    /// Makes the workers processes instead of threads (on Linux).
+    ///
+    /// Code that crashes then ends one worker and not the program, and code that is not thread-safe or holds a global
+    /// lock runs side by side. The batches are the same, bit for bit, and are written in place, into memory that the
+    /// processes share.
+    ///
+    /// [`build`](ProcessBuilder::build) forks the workers from a thread that it starts. Each has the dataset as it was at
+    /// that moment, and only that one thread: a lock that another thread held stays locked in it. So build the loader
+    /// before the program starts other threads, if their locks matter to the dataset. A change that a worker makes to
+    /// the dataset is not seen by the others.
+    ///
+    /// If a worker ends, by a signal or by an exit, what it was reading is an [`Error::Sample`] in the place of its
+    /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
+    ///
+    /// Not available with processes: iterators as samplers, `memory`, `worker_init`, `help`, `on_error`, `on_overflow`,
+    /// `round_robin` and `affinity`; `build` refuses them. The calling thread does not load while it waits. No more than 4
+    /// GiB of batches, or 1,024 of them, can be kept beyond `hold`.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    ///
+    /// let squares = from_fn(10, |index, _| Ok((index * index) as i64));
+    /// let mut loader = Loader::builder(squares).batch_size(4).num_workers(2).processes().restart_workers(3).build()?;
+    /// let sums: Vec<i64> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().iter().sum())).collect::<Result<_, slotline::Error>>()?;
+    /// assert_eq!(sums, [14, 126, 145]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn processes(self) -> ProcessBuilder<D> {
+        ProcessBuilder { builder: self, restarts: 0 }
+    }
+}
+
+impl<D: Dataset> ProcessBuilder<D> {
+    /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
+    /// then read again, so nobody can tell from the batches. The default is 0.
+    ///
+    /// A sample that always kills its worker uses up one replacement each time.
+    pub fn restart_workers(mut self, times: usize) -> Self {
+        self.restarts = times;
+        self
+    }
+
+    /// Checks the options, allocates the memory and starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Loader<BatchOf<D>>, BuildError> {
+        let Self { builder: mut this, restarts } = self;
+        let len = this.dataset.len();
+        let draw = this.options.check(Workload::Shared(len))?;
+        let options = &mut this.options;
+        if options.num_workers == 0 {
+            return clash("processes", "num_workers = 0", "set num_workers, or drop processes");
+        }
+        if options.num_workers > MOST_WORKERS {
+            let (option, value) = ("num_workers of processes", options.num_workers);
+            return Err(BuildError::TooMany { option, value, most: MOST_WORKERS });
+        }
+        let with = "processes";
+        for (given, option, hint) in [
+            (matches!(draw.from, Origin::Feed(_)), "an iterator as sampler", "use a sampler, or threads"),
+            (options.memory.is_some(), "memory", "processes need memory that they share; drop one of the two"),
+            (options.worker_init.is_some(), "worker_init", "use threads, or drop worker_init"),
+            (options.help == Some(true), "help", "use threads, or drop help"),
+            (options.on_error != OnError::Raise, "on_error", "use threads, or drop on_error"),
+            (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
+            (options.round_robin, "round_robin", "use threads, or drop round_robin"),
+            (!matches!(options.affinity, Affinity::Off), "affinity", "use threads, or drop affinity"),
+        ] {
+            if given {
+                return clash(with, option, hint);
+            }
+        }
+        let (workers, in_order) = (options.num_workers, options.in_order);
+        let rows = draw.rows(len);
+        let bulk = bulk(&this.dataset, rows, draw.batching);
+        options.slots()?;
+        let hold = options.hold;
+        let least = pow2(options.ahead()) + hold;
+        let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, workers));
+        check_order(order)?;
+        let shape = |slots: usize, parts: usize| Shape::new(slots.min(1 << 20), parts);
+        let budget = MemoryBudget {
+            slots: &|size| pow2(size.ahead()).saturating_add(hold),
+            overhead: &|size, slots| {
+                let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
+                let parts = MOST_PARTS.min(size.rows.max(1).next_power_of_two());
+                let control = Control::bytes(shape(pow2(slots), parts), size.workers, size.rows);
+                let words = slots.saturating_mul(Cell::<Region>::SIZE + size_of::<Word>());
+                draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words).saturating_add(control)
+            },
+        };
+        let spills = Spills::new(options.on_overflow);
+        let pin_memory = options.pin_memory;
+        let mut stack = this.collate;
+        let made = MakeSlots::<D>::make_slots(
+            &mut stack,
+            SlotRequest {
+                fields: &|| fields_of(&this.dataset),
+                rows,
+                slots: &mut |batch| {
+                    options.settle_below_limit(batch.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
+                    options.slots()?;
+                    Ok(pow2(options.ahead()) + hold)
+                },
+                reserved: order,
+                pin_memory,
+                memory: None,
+                spilling: spills.allowed,
+                touchers: 0,
+                forked: Some(RESERVE),
+            },
+        )?;
+        let (slots, depth) = (made.payloads.len(), made.payloads.len() - hold);
+        let most = if made.shared && bulk == 0 { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
+        let part_rows = this.options.part_size.unwrap_or(1).max(rows.div_ceil(most));
+        let parts = rows.div_ceil(part_rows).next_power_of_two();
+        let sizer = if this.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
+        let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
+        let block = Block::of(&made.payloads);
+        let memory_ceiling = made.bytes.saturating_add((budget.overhead)(this.options.size(rows), slots));
+        let mut warnings = made.warnings;
+        warnings.extend(this.options.many_workers());
+        warnings.extend(draw.batching.no_batch(draw.len(len)));
+
+        let map = |source| BuildError::Map { bytes: Control::bytes(shape(depth, parts), workers, rows), source };
+        let strategy = this.options.wait_strategy;
+        let control = Arc::new(Control::new(shape(depth, parts), workers, rows, strategy).map_err(map)?);
+        let bell = Arc::new(Bell::new().map_err(map)?);
+        let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
+        let ring = Arc::new(view(&control, delivery));
+        let (single, on_held) = (draw.batching.single, this.options.on_held);
+        let (slab, cells) = Slab::new(made.payloads, (depth, hold), single, made.more, on_held, Waiter::new(strategy));
+        let mut engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, None);
+        (engine.cancel, engine.activities) = (control.cancel(), control.activities());
+        let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
+        let plan_cell = engine.plan_cell.clone();
+        let stride = engine.stride;
+        let engine = Arc::new(engine);
+        let payload_at = made.payload_at.expect("the memory is shared");
+        let ledger = Arc::new(Ledger {
+            assigned: (0..depth).map(|_| AtomicU64::new(NONE)).collect(),
+            losses: Mutex::default(),
+            alive: AtomicUsize::new(workers),
+            restarts: AtomicUsize::new(restarts),
+        });
+        let deaths = Arc::new(Deaths::new(workers));
+        let crew = Crew { engine: engine.clone(), control: control.clone(), delivery, part_rows, payload_at, sizer };
+        let keeper = Keeper {
+            life: Arc::new(crew),
+            ring: ring.clone(),
+            ledger: ledger.clone(),
+            bell: bell.clone(),
+            deaths: deaths.clone(),
+            activities: activities.clone(),
+        };
+        let watchdog = watchdog(this.options.watchdog, &activities)?;
+        let (started, outcome) = mpsc::sync_channel(1);
+        let lives = std::iter::once(move || keeper.run(&started));
+        let pool = WorkerPool::start(lives, &[], &mut warnings, || {})?.of_workers(workers);
+        match outcome.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err((worker, source))) => return Err(BuildError::Thread { worker, source }),
+            Err(_) => unreachable!("the keeper reports"),
+        }
+        let batching = draw.batching;
+        let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0 }).collect();
+        let released = slab.released().clone();
+        let orders = Orders { len: move || engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
+        let end = ProcessRing {
+            control,
+            ring,
+            ledger,
+            bell,
+            cancel: cancel.clone(),
+            released,
+            places,
+            empty: None,
+            plan_cell,
+            rows,
+            stride,
+            part_rows,
+            in_order,
+            start: 0,
+            to_assign: 0,
+            next: 0,
+            left: 0,
+            pass: 0,
+            uncalled: 0,
+        };
+        let parts = Parts {
+            backend: Backend::Processes(Box::new(end)),
+            passes: Box::new(orders),
+            cancel,
+            activities,
+            deaths,
+            pool,
+            batching,
+            slab,
+            in_order,
+            block,
+            memory_ceiling,
+            warnings,
+            log: Log::new(if in_order { 0 } else { slots }),
+            stats: ConsumerStats::new(sample_bytes, spills),
+            watchdog,
+        };
+        Ok(Loader::new(Inner::new(parts, this.options)))
+    }
+}

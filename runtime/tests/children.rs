@@ -1,0 +1,211 @@
+//! What is left of worker processes. On its own, since it counts the children of this process.
+#![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use slotline::dataset::from_fn;
+use slotline::{Error, Loader};
+
+use crate::support::{Got, Run, alone, dawdling, items};
+
+/// Returns the children of a process.
+fn children(parent: u32) -> Vec<u32> {
+    let numbers =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    numbers.filter(|&child| parent_of(child) == Some(parent)).collect()
+}
+
+/// Returns the parent of a process that exists and is no zombie.
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the program's name, which may contain anything: the state and the parent.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut rest = rest.split_whitespace();
+    (rest.next()? != "Z").then_some(())?;
+    rest.next()?.parse().ok()
+}
+
+#[test]
+fn nothing_is_left_of_dropped_loaders() {
+    let _alone = alone();
+    let run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
+    let left = || (children(std::process::id()).len(), std::fs::read_dir("/proc/self/fd").unwrap().count());
+    let before = left();
+    for i in 0..200 {
+        let mut loader = run.over(items(run.len, dawdling)).num_workers(2).processes().build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let kept: Vec<_> = (0..i % 5).map(|_| pass.next().unwrap().unwrap()).collect();
+        drop(pass);
+        drop(loader);
+        drop(kept);
+    }
+    assert_eq!(left(), before);
+}
+
+/// Kills or stops random workers of this process until it is dropped.
+struct Killer {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl Killer {
+    fn start() -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let end = ends.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut random, mut kills) = (88_172_645_463_325_252_u64, 0);
+            while !end.load(Ordering::Relaxed) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                std::thread::sleep(Duration::from_micros(random % 3000));
+                let all = children(std::process::id());
+                if all.is_empty() {
+                    continue;
+                }
+                let worker = all[(random >> 8) as usize % all.len()] as libc::pid_t;
+                // SAFETY: signals to a child of this process.
+                unsafe {
+                    if random & 0x100 == 0 {
+                        libc::kill(worker, libc::SIGKILL);
+                        kills += 1;
+                    } else {
+                        libc::kill(worker, libc::SIGSTOP);
+                        std::thread::sleep(Duration::from_micros(random % 700));
+                        libc::kill(worker, libc::SIGCONT);
+                    }
+                }
+            }
+            kills
+        });
+        Self { ends, thread: Some(thread) }
+    }
+
+    fn stop(&mut self) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.take().map_or(0, |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// With batches that are kept, passes that are left early, and statistics that are read meanwhile.
+#[test]
+fn workers_killed_at_random_change_no_batch() {
+    let _alone = alone();
+    for (in_order, batch_size, prefetch, hold) in
+        [(true, 8, 2, 1), (false, 8, 2, 1), (true, 1, 1, 1), (false, 1, 5, 3), (true, 37, 4, 2), (false, 200, 2, 1)]
+    {
+        let run = Run { len: 103, batch_size, drop_last: hold > 1, shuffle: true, seed: batch_size as u64 };
+        let builder = run.over(items(run.len, dawdling)).num_workers(3).prefetch_factor(prefetch).hold(hold);
+        let mut loader = builder.in_order(in_order).processes().restart_workers(usize::MAX).build().unwrap();
+        let (mut killer, stats, begun) = (Killer::start(), loader.stats_reader(), Instant::now());
+        for (epoch, expected) in run.expected(1000).into_iter().enumerate() {
+            let most = if epoch % 5 == 3 { epoch % 7 } else { usize::MAX };
+            let kept: Vec<_> = loader.epoch().unwrap().take(most).map(|batch| batch.unwrap()).collect();
+            let mut got: Vec<Got> = kept.iter().map(Got::from).collect();
+            got.sort_by_key(|got| got.task);
+            assert!(got.iter().all(|got| expected[got.task] == *got), "epoch {epoch}");
+            assert!(most < usize::MAX || got == expected, "epoch {epoch}");
+            stats.stats();
+            if begun.elapsed() > Duration::from_millis(600) {
+                break;
+            }
+        }
+        assert!(killer.stop() > 0);
+    }
+}
+
+/// Runs `child` in a forked process.
+fn fork(child: impl FnOnce()) {
+    // SAFETY: the child runs code that allocates, which glibc allows, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            child();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        }
+        pid => {
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+        }
+    }
+}
+
+/// The memory of worker processes is shared with it, too.
+#[test]
+fn a_forked_process_does_not_disturb_its_parents_loader() {
+    let _alone = alone();
+    for which in 0..4 {
+        let dataset = from_fn(1000, |index, _| {
+            std::thread::sleep(Duration::from_micros(100));
+            Ok(index as i64 + 1)
+        });
+        let mut loader = Loader::builder(dataset).batch_size(20).num_workers(2).processes().build().unwrap();
+        let stopper = loader.stopper();
+        loader.begin_epoch().unwrap();
+        drop(loader.next_batch().unwrap().unwrap());
+        let mut loader = Some(loader);
+        fork(|| match which {
+            0 => drop(loader.take()),
+            1 => loader.as_mut().unwrap().end_epoch(),
+            2 => stopper.stop(),
+            _ => assert!(matches!(loader.as_mut().unwrap().epoch(), Err(Error::Forked))),
+        });
+        let mut loader = loader.unwrap();
+        for task in 1..50 {
+            let batch = loader.next_batch().unwrap().unwrap();
+            assert!(
+                batch.tensors().as_slice().iter().copied().eq(task * 20 + 1..task * 20 + 21),
+                "{which}: batch {task}"
+            );
+        }
+        assert!(loader.next_batch().is_none());
+    }
+}
+
+/// The program is this test again, which is then killed.
+#[test]
+fn workers_end_with_a_program_that_is_killed() {
+    let _alone = alone();
+    if std::env::var_os("SLOTLINE_TO_BE_KILLED").is_some() {
+        let slow = from_fn(1000, |index, _| {
+            std::thread::sleep(Duration::from_millis(50));
+            Ok(index as i64)
+        });
+        let mut loader = Loader::builder(slow).num_workers(3).processes().build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        pass.next().unwrap().unwrap();
+        println!("\nready");
+        return pass.for_each(drop);
+    }
+    let mut program = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "workers_end_with_a_program_that_is_killed", "--nocapture"])
+        .env("SLOTLINE_TO_BE_KILLED", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
+    let workers = children(program.id());
+    assert_eq!(workers.len(), 3);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let killed = Instant::now();
+    while workers.iter().any(|&worker| parent_of(worker).is_some()) {
+        assert!(killed.elapsed() < Duration::from_secs(1), "{workers:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

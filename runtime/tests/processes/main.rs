@@ -1,0 +1,298 @@
+//! Workers that are processes.
+#![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use slotline::Error;
+use slotline::Loader;
+use slotline::sample::Packed;
+
+use crate::support::{Got, LONG, Run, chain, dawdling, from_fn, items};
+
+const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
+
+/// Kills this process.
+fn die() {
+    // SAFETY: sends a signal to this process.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+#[test]
+fn processes_give_the_batches_of_a_plain_loop() {
+    for (workers, batch_size, drop_last, shuffle) in
+        [(1, 8, false, true), (2, 8, true, true), (3, 1, false, false), (2, 200, false, true)]
+    {
+        let run = Run { batch_size, drop_last, shuffle, ..RUN };
+        let mut loader = run.over(items(run.len, dawdling)).num_workers(workers).processes().build().unwrap();
+        for expected in run.expected(3) {
+            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            assert_eq!(got, expected, "{workers} workers");
+        }
+    }
+}
+
+#[test]
+fn batches_that_are_kept_do_not_change() {
+    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
+    for expected in RUN.expected(2) {
+        let kept: Vec<_> = loader.epoch().unwrap().map(|batch| batch.unwrap()).collect();
+        assert_eq!(kept.iter().map(Got::from).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_killed_worker_is_an_error_in_the_place_of_its_batch() {
+    let dataset = from_fn(40, |index, _| {
+        if index == 21 {
+            die();
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
+    let all: Vec<_> =
+        loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.tensors().as_slice().to_vec())).collect();
+    assert_eq!(all.len(), 10);
+    for (task, batch) in all.iter().enumerate() {
+        match batch {
+            Ok(batch) => assert_eq!(*batch, (task as i64 * 4..task as i64 * 4 + 4).collect::<Vec<_>>()),
+            Err(error) => {
+                assert!(task == 5, "{task}: {error}");
+                assert!(matches!(error, Error::Sample { index: 21, position: 21, task: 5, .. }), "{error:?}");
+                assert!(chain(error).contains("was killed by signal 9"), "{}", chain(error));
+            }
+        }
+    }
+    assert!(all[5].is_err());
+}
+
+#[test]
+fn nobody_can_tell_that_restarted_workers_died() {
+    let parent = std::process::id();
+    let run = RUN;
+    let dataset = items(run.len, move |index, cx| {
+        // Rarely, and at random.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+        if std::process::id() != parent && (now / 1000).is_multiple_of(97) {
+            die();
+        }
+        dawdling(index, cx)
+    });
+    let mut loader = run.over(dataset).num_workers(2).processes().restart_workers(1_000_000).build().unwrap();
+    let begun = Instant::now();
+    for expected in run.expected(30) {
+        let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+        assert_eq!(got, expected);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn errors_and_panics_come_with_their_text() {
+    let dataset = from_fn(20, |index, _| match index {
+        3 => Err("the third is missing".into()),
+        9 => panic!("nine"),
+        _ => Ok(index as i64),
+    });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
+    for _ in 0..3 {
+        let texts: Vec<_> =
+            loader.epoch().unwrap().filter_map(|batch| batch.err()).map(|error| chain(&error)).collect();
+        assert_eq!(texts.len(), 2);
+        assert!(
+            texts[0].contains("sample 3 of batch 0 failed") && texts[0].contains("the third is missing"),
+            "{}",
+            texts[0]
+        );
+        assert!(texts[1].contains("sample 9 of batch 2 panicked") && texts[1].contains("nine"), "{}", texts[1]);
+    }
+}
+
+#[test]
+fn passes_can_be_left_at_any_batch() {
+    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
+    for (taken, expected) in RUN.expected(14).into_iter().enumerate() {
+        let got: Vec<Got> = loader.epoch().unwrap().take(taken).map(|batch| Got::from(&batch.unwrap())).collect();
+        assert_eq!(got, expected[..got.len()]);
+    }
+}
+
+#[test]
+fn in_order_of_arrival_each_batch_comes_once() {
+    let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).in_order(false);
+    let mut loader = builder.processes().build().unwrap();
+    for expected in RUN.expected(5) {
+        let mut got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+        got.sort_by_key(|got| got.task);
+        assert_eq!(got, expected);
+    }
+}
+
+#[test]
+fn a_stopped_loader_ends_at_once() {
+    let dataset = from_fn(1000, |index, _| {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).batch_size(8).num_workers(2).processes().build().unwrap();
+    let stopper = loader.stopper();
+    let mut pass = loader.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        stopper.stop();
+    });
+    let error = pass.find_map(|batch| batch.err()).unwrap();
+    assert!(matches!(error, Error::Stopped), "{error}");
+    assert!(pass.next().is_none());
+}
+
+#[test]
+fn a_timeout_names_what_the_workers_read() {
+    let dataset = from_fn(10, |index, _| {
+        if index == 3 {
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(2).num_workers(1).timeout(Duration::from_millis(60));
+    let mut loader = builder.processes().build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    let error = pass.next().unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Timeout { task: 1, busy, .. } if *busy == [(0, 3)]), "{error:?}");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(pass.map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
+}
+
+#[test]
+fn all_workers_dead_ends_the_pass() {
+    let dataset = from_fn(40, |index, _| {
+        if index % 8 == 7 {
+            std::process::exit(3);
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
+    let begun = Instant::now();
+    let all: Vec<_> = loader.epoch().unwrap().collect();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let text = chain(all.last().unwrap().as_ref().unwrap_err());
+    assert!(text.contains("ended, and the loader with it: its process ended with exit code 3"), "{text}");
+    assert!(all.iter().filter(|batch| batch.is_err()).count() == 3, "{all:?}");
+    assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
+}
+
+#[test]
+fn a_pass_is_resumed_by_processes_or_threads() {
+    for in_order in [true, false] {
+        let builder = || RUN.over(items(RUN.len, dawdling)).in_order(in_order);
+        let expected = &RUN.expected(2)[1];
+        for taken in [0, 1, 5, 12, 13] {
+            let mut first = builder().num_workers(2).processes().build().unwrap();
+            first.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+            let mut pass = first.epoch().unwrap();
+            let mut got: Vec<Got> = pass.by_ref().take(taken).map(|batch| Got::from(&batch.unwrap())).collect();
+            let state = pass.state();
+            drop(pass);
+            let mut second = match taken % 2 {
+                0 => builder().num_workers(3).processes().build().unwrap(),
+                _ => builder().num_workers(1).build().unwrap(),
+            };
+            second.load_state(&state).unwrap();
+            if taken < 13 {
+                got.extend(second.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())));
+            }
+            got.sort_by_key(|got| got.task);
+            assert_eq!(got, *expected, "{taken} taken");
+        }
+    }
+}
+
+#[test]
+fn samples_without_batches_and_packed_fields_are_the_same() {
+    const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
+    let words = || from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5))));
+    let read = |loader: &mut Loader<_>| -> Vec<String> {
+        let batches = loader.epoch().unwrap();
+        batches.map(|batch: Result<slotline::Batch<_>, _>| format!("{:?}", batch.unwrap().columns())).collect()
+    };
+    let builder = || Loader::builder(words()).batch_size(6).shuffle(true).seed(3);
+    assert_eq!(read(&mut builder().num_workers(2).processes().build().unwrap()), read(&mut builder().build().unwrap()));
+    let single = || Loader::builder(from_fn(9, |index, _| Ok(index as i64))).batch_size(None);
+    assert_eq!(read2(&mut single().num_workers(2).processes().build().unwrap()), (0..9).collect::<Vec<i64>>());
+}
+
+fn read2<S>(loader: &mut Loader<slotline::Batch<S>>) -> Vec<i64> {
+    loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect()
+}
+
+#[test]
+fn statistics_count_what_processes_read() {
+    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
+    loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+    let stats = loader.stats();
+    assert_eq!((stats.batches, stats.samples, stats.workers.len()), (13, 103, 2));
+    assert_eq!(stats.workers.iter().map(|worker| worker.samples).sum::<u64>(), 103);
+}
+
+#[test]
+fn options_without_meaning_for_processes_are_refused() {
+    let builder = || Loader::builder(from_fn(4, |index, _| Ok(index as i64))).num_workers(1);
+    let refused =
+        |error: slotline::loader::BuildError, option: &str| assert!(error.to_string().contains(option), "{error}");
+    refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
+    refused(builder().worker_init(|_| Ok(())).processes().build().unwrap_err(), "worker_init");
+    refused(builder().round_robin(true).processes().build().unwrap_err(), "round_robin");
+    refused(builder().help(true).processes().build().unwrap_err(), "help");
+    refused(builder().sampler_iter(|| 0..4).processes().build().unwrap_err(), "an iterator as sampler");
+}
+
+#[test]
+fn a_loop_that_polls_gets_every_batch() {
+    for (prefetch, keeps) in [(8, false), (2, true)] {
+        let builder = Loader::builder(from_fn(48, |index, _| Ok(index as i64))).batch_size(2).num_workers(1);
+        let mut loader = builder.prefetch_factor(prefetch).processes().build().unwrap();
+        loader.begin_epoch().unwrap();
+        let mut kept = None;
+        for _ in 0..24 {
+            let begun = Instant::now();
+            while !loader.is_ready() {
+                assert!(begun.elapsed() < LONG);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            // Let the workers fall asleep.
+            std::thread::sleep(Duration::from_millis(2));
+            let batch = loader.next_batch().unwrap().unwrap();
+            kept = Some(batch).filter(|_| keeps);
+        }
+        drop(kept);
+    }
+}
+
+#[test]
+fn large_batches_take_no_memory_that_is_not_used() {
+    let samples = from_fn(16_384, |index, _| Ok([index as f32; 4096]));
+    let loader =
+        Loader::builder(samples).batch_size(4096).num_workers(1).prefetch_factor(1).processes().build().unwrap();
+    assert!(loader.memory_ceiling() < 5 * (64 << 20), "{}", loader.memory_ceiling());
+}
+
+#[test]
+fn a_sample_that_kills_every_worker_is_named() {
+    let dataset = from_fn(40, |index, _| {
+        if index == 13 {
+            die();
+        }
+        Ok(index as i64)
+    });
+    let mut loader =
+        Loader::builder(dataset).batch_size(8).num_workers(1).processes().restart_workers(4).build().unwrap();
+    let all: Vec<_> = loader.epoch().unwrap().collect();
+    assert!(all[0].is_ok());
+    assert!(matches!(all[1], Err(Error::Sample { index: 13, task: 1, .. })), "{:?}", all[1]);
+    assert!(matches!(all[2], Err(Error::WorkerDied { worker: 0, .. })), "{:?}", all[2]);
+    assert_eq!(all.len(), 3);
+}
