@@ -172,8 +172,9 @@ fn killed_workers_lose_and_repeat_nothing() {
         }
         workers.into_iter().for_each(kill);
         if delivery == Delivery::Arrival {
+            // Those that are still in slots may be any.
+            delivered.extend(tickets);
             delivered.sort_unstable();
-            delivered.truncate(delivered.len().saturating_sub(4));
         }
         assert!(delivered.iter().copied().eq(0..delivered.len() as u64), "each ticket once, in order");
         assert!(delivered.len() > 100 && recovered >= 10, "{} tickets, {recovered} recovered", delivered.len());
