@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use slotline_core::ordered::{ClaimError, Delivery};
-use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::robust::{Claim, Look, Owner, Recovery, Ring, Shape, Word};
 use slotline_core::sync::vanish::vanish_after;
 use slotline_core::wait::Never;
 
@@ -36,24 +36,22 @@ impl Model {
 
     /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether there were any.
     fn try_work(&self, owner: Owner, max: usize) -> bool {
-        let Ok(claim) = self.ring.try_claim(owner, max) else { return false };
+        self.ring.try_claim(owner, max).map(|claim| self.fill(claim)).is_ok()
+    }
+
+    /// Writes the ticket of a claim into each of its parts, and publishes them.
+    fn fill(&self, claim: Claim<'_, Words, Parking>) {
         for part in claim.parts() {
             self.notes[claim.slot() * self.parts + part].write(claim.ticket() as usize);
         }
         claim.publish();
-        true
     }
 
     /// Works until the ring is closed.
     fn work(&self, owner: Owner, max: usize) {
         loop {
             match self.ring.claim(owner, max, &Never) {
-                Ok(claim) => {
-                    for part in claim.parts() {
-                        self.notes[claim.slot() * self.parts + part].write(claim.ticket() as usize);
-                    }
-                    claim.publish();
-                }
+                Ok(claim) => self.fill(claim),
                 Err(error) => return assert_eq!(error, ClaimError::Closed),
             }
         }
@@ -184,8 +182,7 @@ fn a_run_begins_after_tickets_were_withdrawn() {
         let worker = thread::spawn(move || {
             while let Ok(claim) = worker.ring.claim(ONE, 1, &Never) {
                 assert_eq!(seen.read(), usize::from(claim.ticket() >= 10));
-                worker.notes[claim.slot()].write(claim.ticket() as usize);
-                claim.publish();
+                worker.fill(claim);
             }
         });
         for ticket in 0..2 {

@@ -58,7 +58,6 @@ impl Futex for SystemFutex {
 
 /// Sleeping and waking between processes. It has no fields, since its words lie in memory that any of them may write. The
 /// fences are full ones: `membarrier` reaches only the threads of one process.
-#[derive(Default)]
 pub(crate) struct SharedFutex;
 
 impl Futex for SharedFutex {

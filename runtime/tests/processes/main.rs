@@ -231,11 +231,9 @@ fn samples_without_batches_and_packed_fields_are_the_same() {
     let builder = || Loader::builder(words()).batch_size(6).shuffle(true).seed(3);
     assert_eq!(read(&mut builder().num_workers(2).processes().build().unwrap()), read(&mut builder().build().unwrap()));
     let single = || Loader::builder(from_fn(9, |index, _| Ok(index as i64))).batch_size(None);
-    assert_eq!(read2(&mut single().num_workers(2).processes().build().unwrap()), (0..9).collect::<Vec<i64>>());
-}
-
-fn read2<S>(loader: &mut Loader<slotline::Batch<S>>) -> Vec<i64> {
-    loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect()
+    let mut loader = single().num_workers(2).processes().build().unwrap();
+    let singles: Vec<i64> = loader.epoch().unwrap().map(|sample| sample.unwrap().indices()[0]).collect();
+    assert_eq!(singles, (0..9).collect::<Vec<i64>>());
 }
 
 #[test]

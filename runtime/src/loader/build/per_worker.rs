@@ -203,7 +203,7 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
         memory,
         spilling: spills.allowed,
         touchers: 0,
-        forked: None,
+        forked: false,
     })?;
     let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
     Ok(Cells { made, memory_ceiling, spills })

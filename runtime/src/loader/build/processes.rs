@@ -44,8 +44,6 @@ use crate::wait::Waiter;
 const MOST_WORKERS: usize = 4095;
 /// The maximum number of parts of a batch.
 const MOST_PARTS: usize = 16;
-/// The number of batches for which there is address space beyond those that the loader is built with.
-const RESERVE: usize = 1024;
 
 fn pow2(slots: usize) -> usize {
     slots.checked_next_power_of_two().unwrap_or(usize::MAX)
@@ -171,7 +169,7 @@ impl<D: Dataset> ProcessBuilder<D> {
                 memory: None,
                 spilling: spills.allowed,
                 touchers: 0,
-                forked: Some(RESERVE),
+                forked: true,
             },
         )?;
         let (slots, depth) = (made.payloads.len(), made.payloads.len() - hold);

@@ -93,7 +93,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             spilling: spills.allowed,
             // With a timeout only workers make batches, and the timeout must not include touching memory.
             touchers: if timeout.is_zero() { workers } else { 0 },
-            forked: None,
+            forked: false,
         })?;
         let (ahead, slots) = (self.options.ahead(), made.payloads.len());
         let part_rows = match self.options.part_size {

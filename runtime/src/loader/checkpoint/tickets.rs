@@ -52,6 +52,11 @@ impl Tickets {
         self.missing.extend(state.iter().flat_map(|state| &state.missing));
     }
 
+    /// Returns the batch that comes next in order after `past` batches of the pass.
+    pub(crate) fn awaited(&self, past: usize) -> usize {
+        self.task(past.saturating_sub(self.done))
+    }
+
     /// Returns the batch of a ticket.
     #[inline(always)]
     pub(crate) fn task(&self, ticket: usize) -> usize {

@@ -19,8 +19,9 @@ use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
 const STEP: usize = 2 << 20;
-/// The address space for batches that may be kept in memory that processes share.
-const RESERVE: usize = 4 << 30;
+/// The address space for batches that may be kept in memory that processes share: so many bytes, or batches if that is
+/// more.
+const RESERVE: (usize, usize) = (4 << 30, 1024);
 /// Extra batches that are smaller than this are allocated on the heap.
 const HEAP: usize = 1 << 20;
 /// The maximum number of samples that are read to learn the fields.
@@ -75,8 +76,8 @@ pub struct SlotRequest<'a> {
     pub(crate) spilling: bool,
     /// The number of workers that will touch the memory after the first slot.
     pub(crate) touchers: usize,
-    /// Whether processes that are forked write into the memory, which then has address space for this many more slots.
-    pub(crate) forked: Option<usize>,
+    /// Whether processes that are forked write into the memory, which then has address space for more slots.
+    pub(crate) forked: bool,
 }
 
 impl fmt::Debug for SlotRequest<'_> {
@@ -164,25 +165,10 @@ impl<D: Loadable> MakeSlots<D> for Stack {
         let (mut memory, pin_memory) = (request.memory, request.pin_memory);
         let (arena, untouched) = match &mut memory {
             Some(allocate) => (allocate.memory(len)?, None),
-            None if request.forked.is_some() => {
-                let map = |reserve: usize| {
-                    let all = len.checked_add(reserve).filter(|&all| all <= isize::MAX as usize);
-                    all.ok_or(std::io::ErrorKind::OutOfMemory.into()).and_then(Pages::shared)
-                };
-                let least = request.forked.unwrap_or_default().saturating_mul(batch);
-                let mut reserve = least.max(RESERVE / batch * batch);
-                let mut pages = loop {
-                    match map(reserve) {
-                        Ok(pages) => break pages,
-                        // A system that does not overcommit counts address space, too.
-                        Err(_) if reserve > 0 => reserve = reserve / 2 / batch * batch,
-                        Err(source) => return Err(BuildError::Map { bytes: len, source }),
-                    }
-                };
-                pages.touch(len);
-                let refused = if pin_memory { pages.lock_first(len).err() } else { None };
-                warnings.extend(refused.map(|reason| not_locked(len, &reason)));
-                (Arc::new(pages) as Owned, None)
+            None if request.forked => {
+                let (pages, warning) = forked_pages(len, batch, pin_memory)?;
+                warnings.extend(warning);
+                (pages as Owned, None)
             }
             None => {
                 let first = if request.touchers > 0 && !pin_memory { batch } else { len };
@@ -192,14 +178,14 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 (pages as Owned, untouched)
             }
         };
-        let bytes = if request.forked.is_some() { len } else { arena.len() };
+        let bytes = if request.forked { len } else { arena.len() };
         let shared = !layout.is_sequential();
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
         let payloads = payloads.collect();
-        let payload_at = request.forked.map(|_| {
+        let payload_at = request.forked.then(|| {
             let (arena, layout) = (arena.clone(), layout.clone());
             PayloadAt(Box::new(move |number: usize| {
                 assert!((number + 1) * batch <= arena.len());
@@ -207,7 +193,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
             }) as Box<dyn Fn(usize) -> Region + Send + Sync>)
         });
-        let (forked, mut number) = (request.forked.is_some().then(|| arena.clone()), slots);
+        let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
         let make = move || {
             if let Some(arena) = &forked {
                 if (number + 1) * batch > arena.len() {
@@ -248,6 +234,28 @@ fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Opti
     let all = pages.touch(first);
     let refused = if lock { pages.lock().err() } else { None };
     Ok((Arc::new(pages), all, refused.map(|reason| not_locked(len, &reason))))
+}
+
+/// Maps memory for batches of `batch` bytes that forked processes share, with address space for more of them, touches
+/// the first `len` bytes, and locks those if asked to. Returns a warning if they could not be locked.
+fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Option<Warning>), BuildError> {
+    let map = |reserve: usize| {
+        let all = len.checked_add(reserve).filter(|&all| all <= isize::MAX as usize);
+        all.ok_or(std::io::ErrorKind::OutOfMemory.into()).and_then(Pages::shared)
+    };
+    let (bytes, batches) = RESERVE;
+    let mut reserve = batch.saturating_mul(batches).max(bytes / batch * batch);
+    let mut pages = loop {
+        match map(reserve) {
+            Ok(pages) => break pages,
+            // A system that does not overcommit counts address space, too.
+            Err(_) if reserve > 0 => reserve = reserve / 2 / batch * batch,
+            Err(source) => return Err(BuildError::Map { bytes: len, source }),
+        }
+    };
+    pages.touch(len);
+    let refused = if lock { pages.lock_first(len).err() } else { None };
+    Ok((Arc::new(pages), refused.map(|reason| not_locked(len, &reason))))
 }
 
 fn not_locked(bytes: usize, reason: &std::io::Error) -> Warning {

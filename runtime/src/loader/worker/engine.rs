@@ -52,6 +52,13 @@ pub(crate) struct Task<'a> {
     pub(crate) indices: Indices<'a>,
 }
 
+/// Returns the rows that some parts of `part_rows` rows have of a batch with `rows` rows.
+#[inline(always)]
+pub(crate) fn rows_of(parts: Range<usize>, part_rows: usize, rows: usize) -> Range<usize> {
+    let begin = (parts.start * part_rows).min(rows);
+    begin..parts.end.saturating_mul(part_rows).min(rows)
+}
+
 /// Where reading some rows stopped.
 struct Stopped {
     /// The row.

@@ -49,7 +49,8 @@ impl Message {
         };
         let text = &text[..text.floor_char_boundary(TEXT)];
         let mut message = Self {
-            ticket: ticket + 1,
+            // Written last: a worker that ends in the middle leaves a message without one.
+            ticket: 0,
             position: failure.position as u64,
             index: failure.index as u64,
             kind,
@@ -57,13 +58,11 @@ impl Message {
             text: [0; TEXT],
         };
         message.text[..text.len()].copy_from_slice(text.as_bytes());
-        // The ticket comes last: a worker that ends in the middle leaves a message without one.
         // SAFETY: the caller's claim makes this the only access.
         unsafe {
-            let (ticket, message) = (message.ticket, Self { ticket: 0, ..message });
             to.write_volatile(message);
             fence(Ordering::Release);
-            (&raw mut (*to.as_ptr()).ticket).write_volatile(ticket);
+            (&raw mut (*to.as_ptr()).ticket).write_volatile(ticket + 1);
         }
     }
 

@@ -261,9 +261,12 @@ impl<P: Storage> ProcessRing<P> {
     fn fail(&self, slot: usize, ticket: u64, look: Look) {
         let place = &self.places[slot];
         let work = place.cell.work();
-        if look == Look::Corrupt {
+        let overwritten = || {
             let cause = Cause::Error("a worker process wrote over the loader's memory".into());
-            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+            Failure { position: place.first, index: 0, by: By::Consumer, cause }
+        };
+        if look == Look::Corrupt {
+            work.fail(overwritten());
             return self.close();
         }
         for (part, worker) in self.ring.failed(slot, ticket) {
@@ -283,15 +286,13 @@ impl<P: Storage> ProcessRing<P> {
             }
         }
         if !work.has_errors() {
-            let cause = Cause::Error("a worker process wrote over the loader's memory".into());
-            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+            work.fail(overwritten());
         }
     }
 
     /// Returns the failure of a part whose worker has ended: at the sample that it was reading, as far as it is known.
     fn lost(&self, place: &Place<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
-        // SAFETY: as in `assign`.
-        let plan: &Plan = unsafe { self.plan_cell.plan() };
+        let plan = self.plan();
         let begin = (part * self.part_rows).min(place.rows.saturating_sub(1));
         let at = at.filter(|at| at.task == place.task && at.row < place.rows);
         let row = at.map_or(begin, |at| at.row);
@@ -364,9 +365,13 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {
-        // SAFETY: as in `assign`.
-        let tickets = unsafe { &self.plan_cell.plan().tickets };
-        tickets.task((pass.delivered + pass.discarded).saturating_sub(tickets.done))
+        self.plan().tickets.awaited(pass.delivered + pass.discarded)
+    }
+
+    /// The plan of the pass.
+    fn plan(&self) -> &Plan {
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
+        unsafe { self.plan_cell.plan() }
     }
 
     /// Describes the batch whose cell is still in its slot.

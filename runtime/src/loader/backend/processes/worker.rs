@@ -1,7 +1,6 @@
 //! What a worker process does: claim rows, fill them in place, publish.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use slotline_core::ordered::{ClaimError, Delivery};
@@ -17,7 +16,7 @@ use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::caught;
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::claim_size::ClaimSizer;
-use crate::loader::worker::engine::{Engine, Task};
+use crate::loader::worker::engine::{Engine, Task, rows_of};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 use crate::sync::Instant;
@@ -108,7 +107,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         }
         let SlotFacts { task: number, first, cell, .. } = slot;
         let task = Task { number, first, indices: Indices::U64(indices) };
-        let rows = self.rows(claim.parts(), slot.rows);
+        let rows = rows_of(claim.parts(), self.part_rows, slot.rows);
         if desk.cells.len() <= cell {
             desk.cells.resize_with(cell + 1, || None);
         }
@@ -140,12 +139,6 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
                 drop(claim);
             }
         }
-    }
-
-    /// Returns the rows of some parts of a batch with `rows` rows.
-    fn rows(&self, parts: Range<usize>, rows: usize) -> Range<usize> {
-        let begin = (parts.start * self.part_rows).min(rows);
-        begin..parts.end.saturating_mul(self.part_rows).min(rows)
     }
 }
 

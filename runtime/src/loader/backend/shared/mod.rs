@@ -201,8 +201,7 @@ impl<P: Storage> SharedRing<P> {
     }
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {
-        let tickets = &self.plan().tickets;
-        tickets.task((pass.delivered + pass.discarded).saturating_sub(tickets.done))
+        self.plan().tickets.awaited(pass.delivered + pass.discarded)
     }
 
     /// The plan of the pass.

@@ -19,7 +19,7 @@ use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
-use crate::loader::worker::engine::{Engine, Task};
+use crate::loader::worker::engine::{Engine, Task, rows_of};
 use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
@@ -239,9 +239,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// Returns the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.
     #[inline(always)]
     fn rows(&self, claim: &Claim<'_, Ring<C::Payload>>, rows: usize) -> Range<usize> {
-        let (rows, parts) = (rows.min(self.engine.rows), claim.parts());
-        let begin = (parts.start * self.shared.part_rows).min(rows);
-        begin..parts.end.saturating_mul(self.shared.part_rows).min(rows)
+        rows_of(claim.parts(), self.shared.part_rows, rows.min(self.engine.rows))
     }
 
     /// Fills a claim whose indices come from a feed. A separate function, so that it costs claims without a feed
