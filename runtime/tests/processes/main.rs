@@ -251,7 +251,6 @@ fn options_without_meaning_for_processes_are_refused() {
     let refused =
         |error: slotline::loader::BuildError, option: &str| assert!(error.to_string().contains(option), "{error}");
     refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
-    refused(builder().worker_init(|_| Ok(())).processes().build().unwrap_err(), "worker_init");
     refused(builder().round_robin(true).processes().build().unwrap_err(), "round_robin");
     refused(builder().help(true).processes().build().unwrap_err(), "help");
     refused(builder().sampler_iter(|| 0..4).processes().build().unwrap_err(), "an iterator as sampler");

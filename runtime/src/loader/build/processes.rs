@@ -1,7 +1,7 @@
 //! Builds a loader whose workers are processes from its options.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use slotline_core::ordered::Delivery;
 use slotline_core::robust::{Shape, Word};
@@ -11,8 +11,7 @@ use crate::loader::backend::Backend;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
 use crate::loader::backend::processes::worker::{Crew, view};
-use crate::loader::backend::processes::{NONE, Place, ProcessRing};
-use crate::loader::bad_samples::OnError;
+use crate::loader::backend::processes::{Place, ProcessRing};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::MemoryBudget;
@@ -27,7 +26,7 @@ use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
-use crate::loader::cores::Affinity;
+use crate::loader::cores::worker_cores;
 use crate::loader::error::build::{BuildError, clash};
 #[cfg(doc)]
 use crate::loader::error::run::Error;
@@ -37,6 +36,7 @@ use crate::loader::order::passes::Orders;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
+use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Waiter;
 
@@ -54,6 +54,7 @@ fn pow2(slots: usize) -> usize {
 pub struct ProcessBuilder<D> {
     builder: Builder<D>,
     restarts: usize,
+    sample_timeout: Option<Duration>,
 }
 
 impl<D: Dataset> Builder<D> {
@@ -86,7 +87,7 @@ impl<D: Dataset> Builder<D> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn processes(self) -> ProcessBuilder<D> {
-        ProcessBuilder { builder: self, restarts: 0 }
+        ProcessBuilder { builder: self, restarts: 0, sample_timeout: None }
     }
 }
 
@@ -100,13 +101,25 @@ impl<D: Dataset> ProcessBuilder<D> {
         self
     }
 
+    /// Sets how long a sample may take. If it takes longer, its worker is killed and replaced, whatever
+    /// [`restart_workers`](Self::restart_workers) is, and the sample is an [`Error::Sample`] in the place of its batch,
+    /// or with [`on_error`](Builder::on_error) it is skipped or replaced. The default is no limit.
+    ///
+    /// A worker is killed after this time, or up to a quarter later. Where a dataset
+    /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time for which the process
+    /// is suspended counts.
+    pub fn sample_timeout(mut self, limit: Duration) -> Self {
+        self.sample_timeout = Some(limit);
+        self
+    }
+
     /// Checks the options, allocates the memory and starts the workers.
     ///
     /// # Errors
     ///
     /// See [`BuildError`].
     pub fn build(self) -> Result<Loader<BatchOf<D>>, BuildError> {
-        let Self { builder: mut this, restarts } = self;
+        let Self { builder: mut this, restarts, sample_timeout } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
         let options = &mut this.options;
@@ -121,12 +134,9 @@ impl<D: Dataset> ProcessBuilder<D> {
         for (given, option, hint) in [
             (matches!(draw.from, Origin::Feed(_)), "an iterator as sampler", "use a sampler, or threads"),
             (options.memory.is_some(), "memory", "processes need memory that they share; drop one of the two"),
-            (options.worker_init.is_some(), "worker_init", "use threads, or drop worker_init"),
             (options.help == Some(true), "help", "use threads, or drop help"),
-            (options.on_error != OnError::Raise, "on_error", "use threads, or drop on_error"),
             (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
             (options.round_robin, "round_robin", "use threads, or drop round_robin"),
-            (!matches!(options.affinity, Affinity::Off), "affinity", "use threads, or drop affinity"),
         ] {
             if given {
                 return clash(with, option, hint);
@@ -192,28 +202,46 @@ impl<D: Dataset> ProcessBuilder<D> {
         let ring = Arc::new(view(&control, delivery));
         let (single, on_held) = (draw.batching.single, this.options.on_held);
         let (slab, cells) = Slab::new(made.payloads, (depth, hold), single, made.more, on_held, Waiter::new(strategy));
-        let mut engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, None);
+        let on_error = this.options.on_error;
+        let engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, None);
+        let mut engine = engine.on_error(on_error);
+        let killers = control.clone();
+        engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));
         (engine.cancel, engine.activities) = (control.cancel(), control.activities());
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let plan_cell = engine.plan_cell.clone();
         let stride = engine.stride;
         let engine = Arc::new(engine);
         let payload_at = made.payload_at.expect("the memory is shared");
-        let ledger = Arc::new(Ledger {
-            assigned: (0..depth).map(|_| AtomicU64::new(NONE)).collect(),
-            losses: Mutex::default(),
-            alive: AtomicUsize::new(workers),
-            restarts: AtomicUsize::new(restarts),
-        });
+        let ledger = Arc::new(Ledger::new(depth, workers, restarts));
         let deaths = Arc::new(Deaths::new(workers));
-        let crew = Crew { engine: engine.clone(), control: control.clone(), delivery, part_rows, payload_at, sizer };
+        let init = this.options.worker_init.take();
+        let init = init.map(|init| InitHook::new(init, this.options.persistent_workers));
+        let has_init = init.is_some();
+        let cores = worker_cores(&this.options.affinity, workers, &mut warnings)?;
+        let crew = Crew {
+            engine: engine.clone(),
+            control: control.clone(),
+            delivery,
+            part_rows,
+            payload_at,
+            sizer,
+            init,
+            cores,
+        };
         let keeper = Keeper {
             life: Arc::new(crew),
+            control: control.clone(),
             ring: ring.clone(),
             ledger: ledger.clone(),
             bell: bell.clone(),
             deaths: deaths.clone(),
             activities: activities.clone(),
+            sample_timeout,
+            // It is not known which of many samples that are read at once ended a worker.
+            passes_over: !on_error.is_raise() && bulk == 0,
+            part_rows,
+            forwarder: None,
         };
         let watchdog = watchdog(this.options.watchdog, &activities)?;
         let (started, outcome) = mpsc::sync_channel(1);
@@ -248,6 +276,7 @@ impl<D: Dataset> ProcessBuilder<D> {
             left: 0,
             pass: 0,
             uncalled: 0,
+            has_init,
         };
         let parts = Parts {
             backend: Backend::Processes(Box::new(end)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::BoxError;
 use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
 use crate::loader::bad_samples::OnError;
 use crate::loader::collate::slot_state::SlotState;
@@ -25,6 +26,9 @@ use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::SkipJob;
 use crate::placed::Placed;
 
+/// Returns why the sample with an index must not be read, if so.
+pub(crate) type Refuse = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
+
 /// The state that the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) dataset: D,
@@ -40,6 +44,8 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: Placed<CancelFlag>,
     on_error: OnError,
+    /// Samples that must not be read.
+    pub(crate) refuse: Option<Refuse>,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
 }
@@ -83,7 +89,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), Placed::default());
         let on_error = OnError::Raise;
-        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, activities }
+        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, refuse: None, activities }
     }
 
     /// Sets how bad samples are handled.
@@ -149,6 +155,27 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             self.fill_rows::<false, TIMED>(work, plan, task, rows, reader, activity);
         }
         activity.end();
+    }
+
+    /// Works like [`fill`](Self::fill), but passes over the samples that must not be read.
+    #[cold]
+    pub(crate) fn fill_around(
+        &self,
+        work: &SlotState<C::Payload>,
+        plan: &Plan,
+        task: Task<'_>,
+        rows: Range<usize>,
+        reader: &mut Reader,
+    ) {
+        let mut begin = rows.start;
+        for row in rows.clone() {
+            let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(task.indices.at(row))) else { continue };
+            self.fill::<false>(work, plan, task, begin..row, reader);
+            let stopped = Stopped { at: row, asked: true, end: row + 1 };
+            self.failed::<false>(work, plan, task, stopped, reader, Cause::Error(error));
+            begin = row + 1;
+        }
+        self.fill::<false>(work, plan, task, begin..rows.end, reader);
     }
 
     #[inline(never)]
@@ -248,7 +275,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             job.at = at;
             // SAFETY: the row exists and belongs to the claim behind the job, which will not write it again.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
-            let mut skipping = SkipJob::new(&mut job, end, self.replaces(), by, &leave_empty);
+            let mut skipping = SkipJob::new(&mut job, end, self.replaces(), by, &leave_empty, self.refuse.as_ref());
             while !skipping.gave_up
                 && let Err(cause) = outcome
             {
@@ -285,7 +312,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if hinted.is_err() {
             job.known = 0;
         }
-        let mut skipping = SkipJob::new(job, end, self.replaces(), by, &|_| {});
+        let mut skipping = SkipJob::new(job, end, self.replaces(), by, &|_| {}, self.refuse.as_ref());
         let outcome = guarded(|| self.collate.fill(&work.payload, &mut skipping));
         let nothing = rows > 0 && skipping.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
         work.note(skipping.bad);

@@ -9,6 +9,7 @@ use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, take_message};
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::next_timed;
+use crate::loader::worker::engine::Refuse;
 use crate::loader::worker::map_job::{ManyError, MapJob};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
@@ -55,6 +56,7 @@ pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     by: By,
     /// Marks a row that will not be written as empty.
     leave_empty: &'t dyn Fn(usize),
+    refuse: Option<&'t Refuse>,
     /// The number of substitutes so far for the current row, the last one, and whether it must still be read.
     attempts: u64,
     substitute: usize,
@@ -71,9 +73,11 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
         replaces: bool,
         by: By,
         leave_empty: &'t dyn Fn(usize),
+        refuse: Option<&'t Refuse>,
     ) -> Self {
         let (attempts, substitute, pending) = (0, 0, false);
-        Self { job, end, replaces, by, leave_empty, attempts, substitute, pending, bad: Vec::new(), gave_up: false }
+        let (bad, gave_up) = (Vec::new(), false);
+        Self { job, end, replaces, by, leave_empty, refuse, attempts, substitute, pending, bad, gave_up }
     }
 
     /// Records that the sample of the job's row is bad, and prepares what replaces it. Fails if nothing can, or if the
@@ -124,6 +128,9 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
                 return Ok(None);
             }
             let (row, index) = (job.at, self.substitute);
+            if let Some(error) = self.refuse.and_then(|refuse| refuse(index)) {
+                return Err(error);
+            }
             job.begin(row, index);
             let sample = job.dataset.get(index, job.cx)?;
             Ok(Some(Read { row, index, sample }))

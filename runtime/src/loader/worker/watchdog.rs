@@ -101,14 +101,14 @@ impl Shared {
 
 /// What a thread was last seen working on.
 #[derive(Debug, Default)]
-struct Sight {
+pub(crate) struct Sight {
     at: Option<(At, Instant)>,
     reported: bool,
 }
 
 impl Sight {
     /// Returns the sample and time to report for a thread that works on `at` now, once for each occasion.
-    fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
+    pub(crate) fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {
             (Some((before, since)), Some(at)) if before == at => {
                 let time = now.saturating_duration_since(since);

@@ -10,18 +10,22 @@
 //! | activities | what each worker does and has done | that worker |
 //! | pass | what samples depend on besides their index | the loader, while no ticket is assigned |
 //! | slots | for each slot, which batch it is for, its memory and its indices | the loader, before it assigns the slot |
-//! | messages | for each part of each slot, why it failed | the part's owner |
+//! | noted | for each slot, the last ticket of which a worker has told the loader about bad samples | the workers |
+//! | call | the pass for which workers run their `worker_init` | the loader |
+//! | killers | samples that ended a worker, and are not read again | the loader |
 
 use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Shape, Word};
 use slotline_core::wait::{Deadline, Park, Wait};
 
 use crate::arena::{Memory, Pages};
-use crate::loader::backend::processes::message::Message;
+use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
@@ -72,7 +76,9 @@ struct Offsets {
     pass: usize,
     facts: usize,
     indices: usize,
-    messages: usize,
+    noted: usize,
+    call: usize,
+    killers: usize,
     end: usize,
 }
 
@@ -87,16 +93,18 @@ impl Offsets {
             end = start.checked_add(count.checked_mul(size)?)?;
             Some(start)
         };
-        let (depth, parts) = (shape.depth(), shape.parts());
+        let depth = shape.depth();
         let waiters = block(2, size_of::<CachePadded<SharedPark>>())?;
         let cancel = block(1, size_of::<CancelFlag>())?;
         let activities = block(workers + 1, size_of::<CachePadded<Activity>>())?;
         let pass = block(1, size_of::<PassFacts>())?;
         let facts = block(depth, size_of::<CachePadded<SlotFacts>>())?;
         let indices = block(depth.checked_mul(rows)?, size_of::<u64>())?;
-        let messages = block(depth * parts, size_of::<Message>())?;
+        let noted = block(depth, size_of::<AtomicU64>())?;
+        let call = block(1, size_of::<Call>())?;
+        let killers = block(1, size_of::<Killers>())?;
         block(0, 0)?;
-        Some(Self { waiters, cancel, activities, pass, facts, indices, messages, end })
+        Some(Self { waiters, cancel, activities, pass, facts, indices, noted, call, killers, end })
     }
 }
 
@@ -116,7 +124,7 @@ impl Control {
         let mut pages = Pages::shared(at.end)?;
         pages.touch(at.end);
         const {
-            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Message>() <= LINE);
+            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Killers>() <= LINE);
         }
         let control = Self { pages, shape, workers, rows, strategy, at };
         // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are aligned.
@@ -214,12 +222,106 @@ impl Control {
         }
     }
 
-    /// Returns where the message about a part is.
-    pub(crate) fn message(&self, slot: usize, part: usize) -> NonNull<Message> {
-        assert!(slot < self.shape.depth() && part < self.shape.parts());
-        // SAFETY: the part exists.
-        unsafe { self.at::<Message>(self.at.messages).add(slot * self.shape.parts() + part) }
+    fn noted(&self, slot: usize) -> &AtomicU64 {
+        assert!(slot < self.shape.depth());
+        // SAFETY: the slot exists, and any value of the zeroed word is valid.
+        unsafe { self.at::<AtomicU64>(self.at.noted).add(slot).as_ref() }
     }
+
+    /// Notes that a worker has told the loader about bad samples of a ticket that it has claimed.
+    pub(crate) fn note(&self, slot: usize, ticket: u64) {
+        // Publishing the claim orders it.
+        self.noted(slot).store(ticket + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a worker has told the loader about bad samples of a finished ticket.
+    pub(crate) fn is_noted(&self, slot: usize, ticket: u64) -> bool {
+        self.noted(slot).load(Ordering::Relaxed) == ticket + 1
+    }
+
+    fn call(&self) -> &Call {
+        // SAFETY: the block exists, and any value of its zeroed words is valid.
+        unsafe { self.at::<Call>(self.at.call).as_ref() }
+    }
+
+    /// Asks the workers to run their `worker_init`.
+    pub(crate) fn call_for(&self, pass: u64, seed: u64) {
+        let call = self.call();
+        // A worker that reads this seed with the pass before sees the 0, or the new pass, when it looks again.
+        call.pass.store(0, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::Release);
+        call.seed.store(seed, Ordering::Relaxed);
+        call.pass.store(pass, Ordering::Release);
+    }
+
+    /// Returns the number of the pass for which workers run their `worker_init`, and its base seed. The number is 0
+    /// before the first pass, and while another one is being written.
+    pub(crate) fn called(&self) -> (u64, u64) {
+        let call = self.call();
+        let pass = call.pass.load(Ordering::Acquire);
+        let seed = call.seed.load(Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::Acquire);
+        if call.pass.load(Ordering::Relaxed) == pass { (pass, seed) } else { (0, seed) }
+    }
+
+    fn killers(&self) -> &Killers {
+        // SAFETY: the block exists, and any value of its zeroed words is valid.
+        unsafe { self.at::<Killers>(self.at.killers).as_ref() }
+    }
+
+    /// Records a sample that ended a worker, so that nobody reads it again. Returns whether there was room. Only one
+    /// thread may call this.
+    pub(crate) fn add_killer(&self, index: usize, WorkerExit { worker, end }: WorkerExit) -> bool {
+        let Killers { count, entries } = self.killers();
+        let known = count.load(Ordering::Relaxed);
+        let Some(entry) = usize::try_from(known).ok().and_then(|at| entries.get(at)) else { return false };
+        let (kind, value) = match end {
+            End::Signal(signal) => (0, signal as u64),
+            End::Code(code) => (1, code as u64),
+            End::Late(limit) => (2, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+            End::Unknown => (3, 0),
+        };
+        for (word, value) in entry.iter().zip([index as u64, worker as u64, kind, value]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        count.store(known + 1, Ordering::Release);
+        true
+    }
+
+    /// Whether any sample has ended a worker.
+    #[inline]
+    pub(crate) fn has_killers(&self) -> bool {
+        self.killers().count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns how a worker ended that read the sample with this index.
+    pub(crate) fn killed_by(&self, index: usize) -> Option<WorkerExit> {
+        let Killers { count, entries } = self.killers();
+        let known = usize::try_from(count.load(Ordering::Acquire)).unwrap_or(usize::MAX);
+        let read = |entry: &[AtomicU64; 4]| entry.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [_, worker, kind, value] = entries.iter().take(known).map(read).find(|entry| entry[0] == index as u64)?;
+        let end = match kind {
+            0 => End::Signal(value as i32),
+            1 => End::Code(value as i32),
+            2 => End::Late(Duration::from_nanos(value)),
+            _ => End::Unknown,
+        };
+        Some(WorkerExit { worker: worker as usize, end })
+    }
+}
+
+/// The pass for which workers run their `worker_init`.
+#[repr(C)]
+struct Call {
+    pass: AtomicU64,
+    seed: AtomicU64,
+}
+
+/// Samples that ended a worker: for each its index, the worker's number, and how it ended.
+#[repr(C)]
+struct Killers {
+    count: AtomicU64,
+    entries: [[AtomicU64; 4]; 1024],
 }
 
 /// The words of the ring.

@@ -6,19 +6,23 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use slotline_core::robust::Recovery;
 
 use crate::loader::backend::processes::NONE;
+use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
+use crate::loader::backend::processes::control::Control;
+use crate::loader::backend::processes::events::Forwarder;
+use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
-use crate::loader::metrics::activity::{Activity, At};
+use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::watchdog::Sight;
 use crate::placed::Placed;
 
 /// Ends the loader if the keeper panics: its workers end with it.
@@ -27,14 +31,17 @@ struct Abandoned<'k>(&'k Keeper);
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.ledger.alive.store(0, Ordering::Release);
+            self.0.ledger.active.store(0, Ordering::Release);
             self.0.ring.close();
         }
+        self.0.ledger.changed.notify_all();
     }
 }
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often the keeper looks within the time limit of a sample.
+const LOOKS: u32 = 8;
 
 /// Wakes the keeper.
 #[derive(Debug)]
@@ -53,47 +60,13 @@ impl Bell {
         // SAFETY: writes eight bytes from a local value.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
-}
 
-/// How a worker process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Signal(i32),
-    Code(i32),
-    /// Somebody else waited for the process.
-    Unknown,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Signal(libc::SIGKILL) => {
-                f.write_str("was killed by signal 9 (SIGKILL), perhaps since memory ran out")
-            }
-            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
-            Self::Code(code) => write!(f, "ended with exit code {code}"),
-            Self::Unknown => f.write_str("ended, and another part of the program took its exit status"),
-        }
+    /// Makes the descriptor wait for the next ring.
+    fn answer(&self) {
+        let mut rings = 0_u64;
+        // SAFETY: reads eight bytes into a local value.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rings).cast(), 8) };
     }
-}
-
-/// The error of a sample whose worker process ended.
-#[derive(Debug, thiserror::Error)]
-#[error("the process of worker {worker} {end}")]
-pub(crate) struct WorkerExit {
-    pub(crate) worker: usize,
-    pub(crate) end: End,
-}
-
-/// A part that a worker left.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loss {
-    pub(crate) ticket: u64,
-    pub(crate) part: usize,
-    pub(crate) worker: usize,
-    pub(crate) end: End,
-    /// What it was reading.
-    pub(crate) at: Option<At>,
 }
 
 /// What the loader and the keeper share in the loader's process.
@@ -101,40 +74,85 @@ pub(crate) struct Loss {
 pub(crate) struct Ledger {
     /// The ticket that each slot is assigned to, or `NONE`.
     pub(crate) assigned: Box<[AtomicU64]>,
-    pub(crate) losses: Mutex<Vec<Loss>>,
-    /// The number of workers that are alive.
-    pub(crate) alive: AtomicUsize,
-    /// How often a worker that ended is replaced, and its rows are read again.
-    pub(crate) restarts: AtomicUsize,
+    mail: Mutex<Mail>,
+    /// Notified when workers have told something, or have ended.
+    changed: Condvar,
+    /// The number of workers that are alive and take part in the pass.
+    active: AtomicUsize,
+    /// How often a worker that ended is replaced.
+    restarts: AtomicUsize,
 }
 
-/// A worker process.
-struct Child {
+impl Ledger {
+    pub(crate) fn new(depth: usize, workers: usize, restarts: usize) -> Self {
+        Self {
+            assigned: (0..depth).map(|_| AtomicU64::new(NONE)).collect(),
+            mail: Mutex::new(Mail::new(workers)),
+            changed: Condvar::new(),
+            active: AtomicUsize::new(workers),
+            restarts: AtomicUsize::new(restarts),
+        }
+    }
+
+    pub(crate) fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock of the mail, and what is notified when it changes.
+    pub(crate) fn mailbox(&self) -> (&Mutex<Mail>, &Condvar) {
+        (&self.mail, &self.changed)
+    }
+
+    /// Whether no worker is left that takes part in the pass.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.active.load(Ordering::Acquire) == 0
+    }
+
+    /// Counts the workers again.
+    pub(crate) fn count(&self, mail: &Mail) {
+        self.active.store(mail.active(), Ordering::Release);
+    }
+}
+
+/// A worker process that runs.
+struct Running {
     worker: usize,
-    pidfd: OwnedFd,
+    child: Child,
+    sight: Sight,
+    /// Whether it was killed since a sample took too long.
+    late: bool,
 }
 
 /// The state of the thread.
 pub(crate) struct Keeper {
     pub(crate) life: Arc<dyn Life>,
+    pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) deaths: Arc<Deaths>,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
+    /// How long a sample may take until its worker is killed.
+    pub(crate) sample_timeout: Option<Duration>,
+    /// Whether a sample that ends its worker is passed over.
+    pub(crate) passes_over: bool,
+    pub(crate) part_rows: usize,
+    /// Sends the events of workers; made by this thread.
+    pub(crate) forwarder: Option<Forwarder>,
 }
 
 impl Keeper {
     /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
-    pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
-        let mut children = Vec::with_capacity(self.workers());
+    pub(crate) fn run(mut self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
+        self.forwarder = Forwarder::new();
+        let mut running = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {
-            match self.start(worker) {
-                Ok(child) => children.push(child),
+            match self.start(worker, false) {
+                Ok(child) => running.push(child),
                 Err(error) => {
                     self.ring.close();
-                    self.end(children);
+                    self.end(running);
                     let _ = started.send(Err((worker, error)));
                     return;
                 }
@@ -142,165 +160,148 @@ impl Keeper {
         }
         let _ = started.send(Ok(()));
         let _guard = Abandoned(&self);
+        let pause = self.sample_timeout.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
         while !self.ring.is_closed() {
-            for at in poll(&children, Some(&self.bell), None).into_iter().rev() {
-                let child = children.swap_remove(at);
-                let worker = child.worker;
-                let (end, replaced) = self.bury(child);
-                if replaced && let Ok(child) = self.start(worker) {
-                    children.push(child);
-                    continue;
+            for at in self.wait(&running, pause).into_iter().rev() {
+                let ended = running.swap_remove(at);
+                if !self.ring.is_closed() {
+                    running.extend(self.bury(&ended));
                 }
-                self.ledger.alive.fetch_sub(1, Ordering::Release);
-                self.deaths.ends(worker, format!("its process {end}"));
-                // The loader may wait for a batch that nobody will make.
-                self.ring.recover(owner(worker), [], |_, _| Recovery::Fail);
             }
+            self.kill_late(&mut running);
         }
-        self.end(children);
-    }
-
-    /// Recovers what a worker that has ended left. Returns whether it is to be replaced.
-    fn bury(&self, child: Child) -> (End, bool) {
-        let (worker, end) = (child.worker, reap(&child));
-        let restarts = &self.ledger.restarts;
-        let redo = restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-        self.activities[worker].counters.slowest.mend();
-        let at = self.activities[worker].at();
-        self.activities[worker].end();
-        // What the worker had claimed was assigned before.
-        let assigned = self.ledger.assigned.iter().map(|ticket| ticket.load(Ordering::Acquire)).enumerate();
-        let assigned = assigned.filter(|&(_, ticket)| ticket != NONE);
-        self.ring.recover(owner(worker), assigned, |ticket, part| {
-            if redo {
-                return Recovery::Redo;
-            }
-            let loss = Loss { ticket, part, worker, end, at };
-            self.ledger.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
-            Recovery::Fail
-        });
-        (end, redo)
+        self.end(running);
     }
 
     fn workers(&self) -> usize {
         self.activities.len() - 1
     }
 
-    /// Forks a worker.
-    fn start(&self, worker: usize) -> io::Result<Child> {
-        // SAFETY: asks for a number.
-        let parent = unsafe { libc::getpid() };
-        // SAFETY: the child has this thread only. It runs the loader's and the dataset's code and then ends, without
-        // returning; locks that other threads held at this moment stay locked in it, as the documentation of
-        // `WorkerKind::Process` says.
-        match unsafe { libc::fork() } {
-            0 => {
-                // SAFETY: plain system calls. If the parent is gone already, its death is not signalled.
-                unsafe {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    if libc::getppid() != parent {
-                        libc::_exit(1);
-                    }
-                }
-                let outcome = catch_unwind(AssertUnwindSafe(|| self.life.work(worker)));
-                // SAFETY: ends the process without running anything that belongs to the parent.
-                unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 101 }) }
+    fn start(&self, worker: usize, replaces: bool) -> io::Result<Running> {
+        let (child, socket) = Child::start(|socket| {
+            let socket = Arc::new(socket);
+            let work = || self.life.work(worker, socket.clone(), replaces);
+            match &self.forwarder {
+                Some(forwarder) => forwarder.during(&socket, work),
+                None => work(),
             }
-            -1 => Err(io::Error::last_os_error()),
-            pid => {
-                // SAFETY: makes a new descriptor of a child that was not waited for.
-                let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-                if fd < 0 {
-                    let error = io::Error::last_os_error();
-                    // SAFETY: as above.
-                    unsafe {
-                        libc::kill(pid, libc::SIGKILL);
-                        libc::waitpid(pid, std::ptr::null_mut(), 0);
-                    }
-                    return Err(error);
-                }
-                // SAFETY: the descriptor is new, and has no other owner.
-                let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-                Ok(Child { worker, pidfd })
+        })?;
+        self.ledger.mail().connect(worker, socket);
+        Ok(Running { worker, child, sight: Sight::default(), late: false })
+    }
+
+    /// Waits for workers to tell something or to end, for the bell, or for `limit`, and passes on what they told. Returns
+    /// the places of those that have ended, in ascending order.
+    fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
+        let sockets = self.ledger.mail().sockets();
+        let mut fds: Vec<_> = running.iter().map(|running| running.child.fd()).collect();
+        fds.push(self.bell.0.as_fd());
+        fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
+        let ready = poll(&fds, limit).unwrap_or_else(|_| {
+            // Too many descriptors for the limit: look at each, but not all the time.
+            std::thread::sleep(Duration::from_millis(10));
+            running.iter().map(|running| running.child.has_ended()).chain([true]).collect()
+        });
+        if ready[running.len()] {
+            self.bell.answer();
+        }
+        if ready.len() != fds.len() || ready[running.len()..].contains(&true) {
+            self.collect();
+        }
+        (0..running.len()).filter(|&at| ready[at]).collect()
+    }
+
+    /// Receives what workers have told, and emits their events.
+    fn collect(&self) {
+        let mut mail = self.ledger.mail();
+        mail.collect();
+        self.ledger.count(&mail);
+        let events = std::mem::take(&mut mail.events);
+        drop(mail);
+        self.ledger.changed.notify_all();
+        events.iter().for_each(|(worker, event)| event.emit(*worker));
+    }
+
+    /// Kills workers that have read one sample for too long.
+    fn kill_late(&self, running: &mut [Running]) {
+        let Some(limit) = self.sample_timeout else { return };
+        for Running { worker, child, sight, late } in running {
+            if sight.look(self.activities[*worker].at(), Instant::now(), limit).is_some() {
+                child.kill();
+                *late = true;
             }
         }
+    }
+
+    /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
+    fn bury(&self, Running { worker, child, late, .. }: &Running) -> Option<Running> {
+        let worker = *worker;
+        let end = match (child.reap(), self.sample_timeout) {
+            (End::Signal(libc::SIGKILL), Some(limit)) if *late => End::Late(limit),
+            (end, _) => end,
+        };
+        self.collect();
+        self.ledger.mail().disconnect(worker);
+        let activity = &*self.activities[worker];
+        activity.counters.slowest.mend();
+        let at = activity.at();
+        activity.end();
+        let is_late = matches!(end, End::Late(_));
+        let restarts = &self.ledger.restarts;
+        let replaced =
+            is_late || restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let others = self.ledger.mail().active() > 1;
+        let redo = match at {
+            Some(at) if self.passes_over && (replaced || others) => {
+                self.control.add_killer(at.index, WorkerExit { worker, end })
+            }
+            Some(_) => replaced && !is_late,
+            None => replaced || self.passes_over && others,
+        };
+        // What the worker had claimed was assigned before.
+        let assigned = self.ledger.assigned.iter().map(|ticket| ticket.load(Ordering::Acquire)).enumerate();
+        let assigned = assigned.filter(|&(_, ticket)| ticket != NONE);
+        self.ring.recover(owner(worker), assigned, |ticket, part| {
+            let mut mail = self.ledger.mail();
+            if redo {
+                mail.forget(worker, ticket, |row| row / self.part_rows == part);
+                return Recovery::Redo;
+            }
+            mail.lose(Loss { ticket, part, worker, end, at });
+            Recovery::Fail
+        });
+        if replaced && let Ok(running) = self.start(worker, true) {
+            return Some(running);
+        }
+        let mut mail = self.ledger.mail();
+        mail.ended(worker);
+        self.ledger.count(&mail);
+        let failure = mail.failure_of(worker);
+        drop(mail);
+        self.deaths.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
+        self.ledger.changed.notify_all();
+        // The loader may wait for a batch that nobody will make.
+        self.ring.recover(owner(worker), [], |_, _| Recovery::Fail);
+        None
     }
 
     /// Waits for the workers to end, and kills those that take too long.
-    fn end(&self, mut children: Vec<Child>) {
-        let deadline = std::time::Instant::now() + GRACE;
-        while !children.is_empty() {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
+    fn end(&self, mut running: Vec<Running>) {
+        let deadline = Instant::now() + GRACE;
+        while !running.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                for child in &children {
-                    // SAFETY: sends a signal to the process of the descriptor, if it still exists.
-                    unsafe {
-                        libc::syscall(
-                            libc::SYS_pidfd_send_signal,
-                            child.pidfd.as_raw_fd(),
-                            libc::SIGKILL,
-                            std::ptr::null::<()>(),
-                            0,
-                        )
-                    };
-                }
+                running.iter().for_each(|running| running.child.kill());
             }
             let wait = if left.is_zero() { None } else { Some(left) };
-            for at in poll(&children, None, wait).into_iter().rev() {
-                reap(&children.swap_remove(at));
+            for at in self.wait(&running, wait).into_iter().rev() {
+                let ended = running.swap_remove(at);
+                ended.child.reap();
+                self.collect();
+                self.ledger.mail().disconnect(ended.worker);
             }
         }
     }
-}
-
-/// Waits for a child to end, or for the bell; returns the places of those that have ended, in ascending order.
-fn poll(children: &[Child], bell: Option<&Bell>, limit: Option<Duration>) -> Vec<usize> {
-    let poll_in = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut fds: Vec<_> = children.iter().map(|child| poll_in(&child.pidfd)).collect();
-    fds.extend(bell.map(|bell| poll_in(&bell.0)));
-    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
-    // SAFETY: the descriptors are open, and the array has this length.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit) };
-    if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-        // Too many descriptors for the limit: look again, but not all the time.
-        std::thread::sleep(Duration::from_millis(10));
-        return children.iter().enumerate().filter(|(_, child)| has_ended(child)).map(|(at, _)| at).collect();
-    }
-    (0..children.len()).filter(|&at| fds[at].revents & libc::POLLIN != 0).collect()
-}
-
-/// Asks for the end of a child: without waiting, and leaving it to be asked for again, or waiting and taking it.
-fn ask(child: &Child, flags: libc::c_int) -> Option<End> {
-    // SAFETY: a `siginfo_t` of zeros is valid.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    loop {
-        let pidfd = child.pidfd.as_raw_fd() as libc::id_t;
-        // SAFETY: asks about one child by its descriptor, and writes into a local variable.
-        if unsafe { libc::waitid(libc::P_PIDFD, pidfd, &raw mut info, libc::WEXITED | flags) } == 0 {
-            break;
-        }
-        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // Somebody else has waited for it, so it has ended.
-            return Some(End::Unknown);
-        }
-    }
-    // SAFETY: `waitid` has filled in these fields, or left zeros.
-    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    match info.si_code {
-        _ if pid == 0 => None,
-        libc::CLD_EXITED => Some(End::Code(status)),
-        _ => Some(End::Signal(status)),
-    }
-}
-
-/// Whether a child has ended.
-fn has_ended(child: &Child) -> bool {
-    ask(child, libc::WNOHANG | libc::WNOWAIT).is_some()
-}
-
-/// Returns how a child ended, which has.
-fn reap(child: &Child) -> End {
-    ask(child, 0).unwrap_or(End::Unknown)
 }
 
 impl fmt::Debug for Keeper {

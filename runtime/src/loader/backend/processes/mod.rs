@@ -9,22 +9,27 @@
 //! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::slab)), by the cell's number.
 //! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
 
+pub(crate) mod child;
 pub(crate) mod control;
+pub(crate) mod events;
 pub(crate) mod keeper;
-pub(crate) mod message;
+pub(crate) mod mail;
+pub(crate) mod socket;
 pub(crate) mod worker;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use slotline_core::robust::Look;
 use slotline_core::wait::Wait;
 
+use crate::BoxError;
 use crate::fork::Process;
+use crate::loader::backend::processes::child::WorkerExit;
 use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
-use crate::loader::backend::processes::keeper::{Bell, Ledger, Loss, WorkerExit};
-use crate::loader::backend::processes::message::Message;
+use crate::loader::backend::processes::keeper::{Bell, Ledger};
+use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
@@ -37,6 +42,7 @@ use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
 use crate::placed::Placed;
+use crate::sync::wait_while;
 use crate::wait::{Until, Waiter};
 
 /// The ticket of a slot that is not assigned.
@@ -69,6 +75,8 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) pass: u64,
     /// The number of slots assigned since workers were called.
     pub(crate) uncalled: usize,
+    /// Whether workers run the user's `worker_init`.
+    pub(crate) has_init: bool,
 }
 
 /// A slot's memory, and the batch that it is for.
@@ -163,7 +171,7 @@ impl<P: Storage> ProcessRing<P> {
 
     /// Whether no worker is left that could make another batch.
     fn is_deserted(&self) -> bool {
-        self.ledger.alive.load(Ordering::Acquire) == 0
+        self.ledger.is_deserted()
     }
 
     pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
@@ -188,15 +196,16 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
-        let Begin { request, left, .. } = begin;
+        let Begin { request, left, deadline, .. } = begin;
         // SAFETY: as in `assign`.
         let plan: &Plan = unsafe { self.plan_cell.plan() };
         self.pass += 1;
-        self.ledger.losses.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.ledger.mail().clear();
         let (pass, samples, places) = (self.pass, plan.samples, plan.places);
         let facts = PassFacts { pass, seed: request.seed, epoch: request.epoch, samples, places };
         // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
         unsafe { self.control.set_pass(facts) };
+        let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
         self.left = left.ok_or(NotBegun::TooMany)?;
         // In order, a slot that cannot be assigned yet must be the last one.
         let depth = self.places.len() as u64;
@@ -205,7 +214,24 @@ impl<P: Storage> ProcessRing<P> {
         self.ring.start_at(self.start);
         self.assign_all();
         self.call();
-        Ok(Begun { failures: Vec::new(), no_worker_left: self.is_deserted() })
+        Ok(Begun { failures, no_worker_left: self.is_deserted() })
+    }
+
+    /// Makes all workers run their `worker_init`, and returns the failures, by worker.
+    fn init(&self, seed: u64, deadline: &Until) -> Result<Vec<(usize, BoxError)>, NotBegun> {
+        let ledger = &self.ledger;
+        ledger.mail().call(self.pass);
+        self.control.call_for(self.pass, seed);
+        self.ring.call_workers();
+        let waits = |mail: &Mail| mail.awaits() && !self.ring.is_closed();
+        let mut mail = wait_while(ledger.mailbox(), ledger.mail(), deadline, waits);
+        match () {
+            () if self.ring.is_closed() => return Err(NotBegun::Closed),
+            () if mail.awaits() => return Err(NotBegun::Late),
+            () => {}
+        }
+        ledger.count(&mail);
+        Ok(mail.take_failures())
     }
 
     pub(crate) fn try_next(&mut self, cancel: &CancelFlag, slab: &mut Slab<P>) -> Next<P> {
@@ -236,8 +262,8 @@ impl<P: Storage> ProcessRing<P> {
         if cancel.is_stopped() {
             return Err(Nothing::Closed);
         }
-        if look != Look::Ready {
-            self.fail(slot, ticket, look);
+        if look != Look::Ready || self.control.is_noted(slot, ticket) {
+            self.read_mail(slot, ticket, look);
         }
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
         self.next += 1;
@@ -256,37 +282,28 @@ impl<P: Storage> ProcessRing<P> {
         Ok(Got { lease, task, rows })
     }
 
-    /// Notes in a batch why it failed.
+    /// Notes in a batch what workers have told of it.
     #[cold]
-    fn fail(&self, slot: usize, ticket: u64, look: Look) {
+    fn read_mail(&mut self, slot: usize, ticket: u64, look: Look) {
         let place = &self.places[slot];
         let work = place.cell.work();
-        let overwritten = || {
+        let mut mail = self.ledger.mail();
+        mail.collect();
+        let (failures, skipped, losses) = mail.take(ticket, place.first, place.rows);
+        if !mail.events.is_empty() {
+            self.bell.ring();
+        }
+        drop(mail);
+        let unknown = failures.is_empty() && losses.is_empty();
+        let lost = losses.into_iter().map(|loss| self.lost(place, loss));
+        failures.into_iter().chain(lost).for_each(|failure| work.fail(failure));
+        work.note(skipped);
+        if look == Look::Corrupt || look == Look::Failed && unknown {
             let cause = Cause::Error("a worker process wrote over the loader's memory".into());
-            Failure { position: place.first, index: 0, by: By::Consumer, cause }
-        };
+            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        }
         if look == Look::Corrupt {
-            work.fail(overwritten());
-            return self.close();
-        }
-        for (part, worker) in self.ring.failed(slot, ticket) {
-            let loss = {
-                let mut losses = self.ledger.losses.lock().unwrap_or_else(PoisonError::into_inner);
-                let at = losses.iter().position(|loss| (loss.ticket, loss.part) == (ticket, part));
-                at.map(|at| losses.swap_remove(at))
-            };
-            if let Some(loss) = loss {
-                work.fail(self.lost(place, loss));
-                continue;
-            }
-            let by = By::Worker(usize::from(worker).saturating_sub(1));
-            // SAFETY: the message exists.
-            if let Some(failure) = unsafe { Message::read(self.control.message(slot, part), ticket, by) } {
-                work.fail(failure);
-            }
-        }
-        if !work.has_errors() {
-            work.fail(overwritten());
+            self.close();
         }
     }
 

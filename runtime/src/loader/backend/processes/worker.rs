@@ -3,20 +3,24 @@
 use std::fmt;
 use std::sync::Arc;
 
+use core_affinity::CoreId;
 use slotline_core::ordered::{ClaimError, Delivery};
 use slotline_core::robust::{Claim, Owner, Ring};
-use slotline_core::wait::Never;
+use slotline_core::wait::{Never, Wait};
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, WorkerInfo};
 use crate::loader::backend::processes::control::{Control, SharedWaiter, SlotFacts, Words};
-use crate::loader::backend::processes::message::Message;
+use crate::loader::backend::processes::mail;
+use crate::loader::backend::processes::socket::Socket;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::caught;
+use crate::loader::error::warning::Warning;
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::{Engine, Task, rows_of};
+use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 use crate::sync::Instant;
@@ -24,10 +28,14 @@ use crate::sync::Instant;
 /// A process's view of the ring.
 pub(crate) type ProcessView = Ring<Words, SharedWaiter>;
 
+/// The number of the waiter for finished batches, and of the one for something to claim.
+const ITEMS: usize = 0;
+const SPACE: usize = 1;
+
 /// Returns a view of the ring in the shared memory.
 pub(crate) fn view(control: &Arc<Control>, delivery: Delivery) -> ProcessView {
     let waiter = |which| SharedWaiter(control.clone(), which);
-    Ring::new(Words(control.clone()), control.shape(), delivery, waiter(0), waiter(1))
+    Ring::new(Words(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
 
 /// Returns the name of a worker's claims.
@@ -37,8 +45,9 @@ pub(crate) fn owner(worker: usize) -> Owner {
 
 /// The work of a worker process.
 pub(crate) trait Life: Send + Sync {
-    /// Works as worker number `worker` until the ring is closed.
-    fn work(&self, worker: usize);
+    /// Works as worker number `worker` until the ring is closed. `replaces` says whether another process has ended as
+    /// this worker.
+    fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool);
 }
 
 /// Everything that a worker process needs, which it inherits when it is forked.
@@ -50,21 +59,30 @@ pub(crate) struct Crew<D: Dataset, C: Collate<D>> {
     pub(crate) part_rows: usize,
     pub(crate) payload_at: PayloadAt<C::Payload>,
     pub(crate) sizer: ClaimSizer,
+    /// The user's code that each worker runs before a pass.
+    pub(crate) init: Option<InitHook>,
+    /// The core of each worker, if workers are bound.
+    pub(crate) cores: Vec<CoreId>,
 }
 
 impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
-    fn work(&self, worker: usize) {
+    fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool) {
+        if let Some(&core) = self.cores.get(worker)
+            && !core_affinity::set_for_current(core)
+        {
+            let _ = socket.send(&Warning::NotBound { worker, core: core.id }.into());
+        }
         let ring = view(&self.control, self.delivery);
-        let mut desk = Desk {
+        let desk = Desk {
             owner: owner(worker),
             reader: self.engine.reader(Some(worker), self.sizer.clone()),
             plan: Plan::default(),
             pass: 0,
             cells: Vec::new(),
+            socket,
+            called: 0,
         };
-        while let Ok(claim) = self.claim(&ring, &mut desk) {
-            self.fill(claim, &mut desk);
-        }
+        self.load(&ring, desk, replaces);
     }
 }
 
@@ -77,23 +95,74 @@ struct Desk<P> {
     pass: u64,
     /// The memory of batches, by number.
     cells: Vec<Option<SlotState<P>>>,
+    socket: Arc<Socket>,
+    /// The last pass for which the worker has run the user's code.
+    called: u64,
 }
 
 impl<D: Dataset, C: Collate<D>> Crew<D, C> {
+    /// Claims and fills parts until the ring is closed.
+    fn load(&self, ring: &ProcessView, mut desk: Desk<C::Payload>, replaces: bool) {
+        let (mut init, mut is_first, mut is_ready) = (self.init.clone(), replaces, true);
+        loop {
+            let call = self.call();
+            if let (Some(init), Some((pass, seed))) = (&mut init, call)
+                && pass != desk.called
+            {
+                desk.called = pass;
+                let outcome = init.run(WorkerInfo::new(desk.reader.place, self.engine.workers(), seed));
+                is_ready = outcome.is_ok();
+                let _ = desk.socket.send(&mail::begun(pass, outcome));
+                // The loader asks all workers when a pass begins, and knows who is not ready. It does not ask one that
+                // comes later.
+                if is_first && !is_ready {
+                    return;
+                }
+            }
+            is_first = false;
+            match self.claim(ring, &mut desk, is_ready) {
+                Ok(claim) => self.fill(claim, &mut desk),
+                Err(ClaimError::Full) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Returns the pass for which workers run the user's code, and its seed, if there is any.
+    fn call(&self) -> Option<(u64, u64)> {
+        self.init.as_ref().map(|_| self.control.called()).filter(|&(pass, _)| pass > 0)
+    }
+
     /// Returns the next claim, and times the wait for it, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::Full`] if the worker must first run the user's code for another pass, or [`ClaimError::Closed`]. A
+    /// worker that is not ready claims nothing.
     fn claim<'r>(
         &self,
         ring: &'r ProcessView,
         desk: &mut Desk<C::Payload>,
+        is_ready: bool,
     ) -> Result<Claim<'r, Words, SharedWaiter>, ClaimError> {
         let parts = desk.reader.sizer.parts();
-        match ring.try_claim(desk.owner, parts) {
-            Err(ClaimError::Full) => {}
-            outcome => return outcome,
+        let mut outcome = Err(ClaimError::Full);
+        let mut try_claim = || {
+            // A waiter may call this once more; the claim must not be lost.
+            if let Err(ClaimError::Full) = outcome {
+                outcome = match is_ready {
+                    true => ring.try_claim(desk.owner, parts),
+                    false if ring.is_closed() => Err(ClaimError::Closed),
+                    false => Err(ClaimError::Full),
+                };
+            }
+            !matches!(outcome, Err(ClaimError::Full)) || self.call().is_some_and(|(pass, _)| pass != desk.called)
+        };
+        if !try_claim() {
+            let begun = Instant::now();
+            SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
+            self.engine.activities[desk.reader.place].counters.waited(begun.elapsed());
         }
-        let begun = Instant::now();
-        let outcome = ring.claim(desk.owner, parts, &Never);
-        self.engine.activities[desk.reader.place].counters.waited(begun.elapsed());
         outcome
     }
 
@@ -113,7 +182,9 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         }
         let work = desk.cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.0)(cell)));
         let (reader, plan) = (&mut desk.reader, &desk.plan);
-        let outcome = if reader.sizer.skips_timing() {
+        let outcome = if self.control.has_killers() {
+            caught(|| self.engine.fill_around(work, plan, task, rows.clone(), reader))
+        } else if reader.sizer.skips_timing() {
             caught(|| self.engine.fill::<false>(work, plan, task, rows.clone(), reader))
         } else {
             let activity = &*self.engine.activities[reader.place];
@@ -128,14 +199,21 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         if let Err(cause) = outcome {
             self.engine.spoil(work, task, rows, reader, cause);
         }
-        match work.take_failure() {
+        if !work.has_errors() {
+            return claim.publish();
+        }
+        let (ticket, mut errors) = (claim.ticket(), work.take_errors());
+        // If the loader is gone, so is everybody who could be told.
+        for bad in &errors.bad {
+            let _ = desk.socket.send(&mail::skipped(ticket, first, bad));
+        }
+        if !errors.bad.is_empty() {
+            self.control.note(claim.slot(), ticket);
+        }
+        match errors.failure.take() {
             None => claim.publish(),
             Some(failure) => {
-                // SAFETY: the part belongs to the claim.
-                unsafe {
-                    let message = self.control.message(claim.slot(), claim.parts().start);
-                    Message::write(message, claim.ticket(), &failure);
-                }
+                let _ = desk.socket.send(&mail::failed(ticket, first, &failure));
                 drop(claim);
             }
         }

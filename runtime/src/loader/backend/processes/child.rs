@@ -1,0 +1,153 @@
+//! Worker processes: forks one, tells it to end, and learns how it ended.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::loader::backend::processes::socket::Socket;
+
+/// How a worker process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Signal(i32),
+    Code(i32),
+    /// It was killed since a sample took longer than this.
+    Late(Duration),
+    /// Somebody else waited for the process.
+    Unknown,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(libc::SIGKILL) => {
+                f.write_str("was killed by signal 9 (SIGKILL), perhaps since memory ran out")
+            }
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Code(code) => write!(f, "ended with exit code {code}"),
+            Self::Late(limit) => write!(f, "was killed, since the sample took longer than {limit:?}"),
+            Self::Unknown => f.write_str("ended, and another part of the program took its exit status"),
+        }
+    }
+}
+
+/// The error of a sample whose worker process ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the process of worker {worker} {end}")]
+pub(crate) struct WorkerExit {
+    pub(crate) worker: usize,
+    pub(crate) end: End,
+}
+
+/// A worker process.
+#[derive(Debug)]
+pub(crate) struct Child(OwnedFd);
+
+impl Child {
+    /// Forks a process that runs `work` and then ends. Returns it with the loader's end of the socket between the two.
+    ///
+    /// The process is killed when the calling thread ends, and ignores SIGINT, which a terminal sends to the worker
+    /// processes of a program, too: the program decides.
+    pub(crate) fn start(work: impl FnOnce(Socket)) -> io::Result<(Self, Socket)> {
+        let (ours, theirs) = Socket::pair()?;
+        // SAFETY: asks for a number.
+        let parent = unsafe { libc::getpid() };
+        // SAFETY: the child has this thread only. It runs the loader's and the dataset's code and then ends, without
+        // returning; locks that other threads held at this moment stay locked in it, as the documentation of
+        // `Builder::processes` says.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: plain system calls. If the parent is gone already, its death is not signalled.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::signal(libc::SIGINT, libc::SIG_IGN);
+                    if libc::getppid() != parent {
+                        libc::_exit(1);
+                    }
+                }
+                drop(ours);
+                let outcome = catch_unwind(AssertUnwindSafe(|| work(theirs)));
+                // SAFETY: ends the process without running anything that belongs to the parent.
+                unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 101 }) }
+            }
+            -1 => Err(io::Error::last_os_error()),
+            pid => {
+                // SAFETY: makes a new descriptor of a child that was not waited for.
+                let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+                if fd < 0 {
+                    let error = io::Error::last_os_error();
+                    // SAFETY: as above.
+                    unsafe {
+                        libc::kill(pid, libc::SIGKILL);
+                        libc::waitpid(pid, std::ptr::null_mut(), 0);
+                    }
+                    return Err(error);
+                }
+                // SAFETY: the descriptor is new, and has no other owner.
+                let child = Self(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+                Ok((child, ours))
+            }
+        }
+    }
+
+    /// The descriptor that can be read once the process has ended.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.0.as_fd()
+    }
+
+    pub(crate) fn kill(&self) {
+        let (fd, info) = (self.0.as_raw_fd(), std::ptr::null::<()>());
+        // SAFETY: sends a signal to the process of the descriptor, if it still exists.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, info, 0) };
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ask(libc::WNOHANG | libc::WNOWAIT).is_some()
+    }
+
+    /// Waits until the process has ended, and returns how.
+    pub(crate) fn reap(&self) -> End {
+        self.ask(0).unwrap_or(End::Unknown)
+    }
+
+    /// Asks how the process ended; `None` if it has not, with `WNOHANG`.
+    fn ask(&self, flags: libc::c_int) -> Option<End> {
+        // SAFETY: a `siginfo_t` of zeros is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        loop {
+            let pidfd = self.0.as_raw_fd() as libc::id_t;
+            // SAFETY: asks about one child by its descriptor, and writes into a local variable.
+            if unsafe { libc::waitid(libc::P_PIDFD, pidfd, &raw mut info, libc::WEXITED | flags) } == 0 {
+                break;
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                // Somebody else has waited for it, so it has ended.
+                return Some(End::Unknown);
+            }
+        }
+        // SAFETY: `waitid` has filled in these fields, or left zeros.
+        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        match info.si_code {
+            _ if pid == 0 => None,
+            libc::CLD_EXITED => Some(End::Code(status)),
+            _ => Some(End::Signal(status)),
+        }
+    }
+}
+
+/// Waits until one of some descriptors can be read, for at most `limit`. Returns which of them can.
+pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
+    let poll_in = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<_> = fds.iter().map(poll_in).collect();
+    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
+    // SAFETY: the descriptors are open, and the array has this length.
+    if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) } < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted { Ok(vec![false; fds.len()]) } else { Err(error) };
+    }
+    Ok(polled.iter().map(|fd| fd.revents != 0).collect())
+}

@@ -1,0 +1,153 @@
+//! The `tracing` events of worker processes, which the loader's process emits for them.
+//!
+//! A worker process must not run the program's subscriber: it may wait for a thread that does not exist there, or write
+//! to a file beside its copy in the parent. So events are sent to the loader, and spans are dropped.
+
+use std::fmt::{self, Write};
+use std::sync::{Arc, OnceLock};
+
+use tracing::dispatcher::{self, Dispatch};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Level, Metadata, Subscriber};
+
+use crate::loader::backend::processes::mail::EVENT;
+use crate::loader::backend::processes::socket::{Message, NUMBERS, Socket};
+use crate::loader::error::warning::Warning;
+use crate::loader::spans;
+
+/// The levels, by their number in a message.
+const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+
+/// An event of a worker.
+#[derive(Debug)]
+pub(crate) struct Event {
+    level: Level,
+    /// Target, message and fields.
+    text: String,
+}
+
+impl From<Warning> for Message {
+    fn from(warning: Warning) -> Self {
+        // The number of `WARN`.
+        Self { kind: EVENT, numbers: [1, 0, 0, 0, 0, 0], text: warning.to_string() }
+    }
+}
+
+impl Event {
+    /// Returns the event of a message, if it is one.
+    pub(crate) fn received(numbers: [u64; NUMBERS], text: String) -> Option<Self> {
+        let level = *LEVELS.get(usize::try_from(numbers[0]).ok()?)?;
+        Some(Self { level, text })
+    }
+
+    /// Emits the event in this process.
+    pub(crate) fn emit(&self, worker: usize) {
+        let Self { level, text } = self;
+        spans::tell(|| match *level {
+            Level::ERROR => tracing::error!(target: "slotline::worker", worker, "{text}"),
+            Level::WARN => tracing::warn!(target: "slotline::worker", worker, "{text}"),
+            Level::INFO => tracing::info!(target: "slotline::worker", worker, "{text}"),
+            Level::DEBUG => tracing::debug!(target: "slotline::worker", worker, "{text}"),
+            _ => tracing::trace!(target: "slotline::worker", worker, "{text}"),
+        });
+    }
+}
+
+/// Sends the events of a worker process to the loader. Made before the fork, so that the process need not register it.
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    dispatch: Dispatch,
+    socket: Arc<OnceLock<Arc<Socket>>>,
+}
+
+impl Forwarder {
+    /// Makes a forwarder of the events that this thread's subscriber wants, if there is one.
+    pub(crate) fn new() -> Option<Self> {
+        if !dispatcher::has_been_set() {
+            return None;
+        }
+        let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
+        let socket = Arc::<OnceLock<_>>::default();
+        let dispatch = Dispatch::new(Forward { program, level, socket: socket.clone() });
+        Some(Self { dispatch, socket })
+    }
+
+    /// Sends the events of this thread while it runs `code`.
+    pub(crate) fn during(&self, socket: &Arc<Socket>, code: impl FnOnce()) {
+        // Only one worker runs in a process.
+        let _ = self.socket.set(socket.clone());
+        dispatcher::with_default(&self.dispatch, code);
+    }
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Forwarder")
+    }
+}
+
+struct Forward {
+    /// The program's subscriber, which is asked what it wants.
+    program: Dispatch,
+    level: LevelFilter,
+    socket: Arc<OnceLock<Arc<Socket>>>,
+}
+
+impl Subscriber for Forward {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        self.program.register_callsite(metadata)
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && self.program.enabled(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let Some(socket) = self.socket.get() else { return };
+        let metadata = event.metadata();
+        let level = LEVELS.iter().position(|level| level == metadata.level()).unwrap_or_default();
+        let mut words = Words(format!("{}:", metadata.target()));
+        event.record(&mut words);
+        let mut numbers = [0; NUMBERS];
+        numbers[0] = level as u64;
+        // If the loader is gone, so is everybody who could read it.
+        let _ = socket.send(&Message { kind: EVENT, numbers, text: words.0 });
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The text of an event.
+struct Words(String);
+
+impl Visit for Words {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let Self(words) = self;
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(words, " {value:?}"),
+            name => write!(words, " {name}={value:?}"),
+        };
+    }
+}

@@ -1,0 +1,245 @@
+//! What worker processes have told the loader besides batches, until it is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::BoxError;
+use crate::loader::backend::processes::child::End;
+use crate::loader::backend::processes::events::Event;
+use crate::loader::backend::processes::socket::{Message, Socket};
+use crate::loader::error::failure::{Cause, Failure, Skipped};
+use crate::loader::error::run::By;
+use crate::loader::metrics::activity::At;
+
+/// The kinds of messages.
+const FAILURE: u64 = 1;
+const SKIPPED: u64 = 2;
+const BEGUN: u64 = 3;
+pub(crate) const EVENT: u64 = 4;
+
+/// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
+const MOST_TOLD: usize = 1 << 20;
+
+/// An error of a worker process, with the text of its sources.
+#[derive(Debug)]
+struct RemoteError(String);
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RemoteError {}
+
+/// Returns the message of a failure at a row of a ticket.
+fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
+    let (panicked, text) = match &failure.cause {
+        Cause::Panic(message) => (1, message.clone()),
+        cause => (0, cause.with_sources()),
+    };
+    Message { kind, numbers: [ticket, row as u64, failure.index as u64, panicked, 0, 0], text }
+}
+
+/// Returns the message that a part of a ticket failed.
+pub(crate) fn failed(ticket: u64, first: usize, failure: &Failure) -> Message {
+    failure_at(FAILURE, ticket, failure.position - first, failure)
+}
+
+/// Returns the message that a sample of a ticket is bad.
+pub(crate) fn skipped(ticket: u64, first: usize, Skipped { failure, row }: &Skipped) -> Message {
+    let mut message = failure_at(SKIPPED, ticket, failure.position - first, failure);
+    message.numbers[4] = u64::from(row.is_some());
+    message
+}
+
+/// Returns the message that a worker has run its `worker_init` for a pass.
+pub(crate) fn begun(pass: u64, outcome: Result<(), BoxError>) -> Message {
+    let text = outcome.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
+    Message { kind: BEGUN, numbers: [pass, u64::from(outcome.is_ok()), 0, 0, 0, 0], text }
+}
+
+/// A failure or a bad sample, as a worker told it.
+#[derive(Debug)]
+struct Told {
+    worker: usize,
+    ticket: u64,
+    row: usize,
+    index: usize,
+    cause: Cause,
+    /// For a bad sample that was skipped, whether its row was left empty.
+    empty: Option<bool>,
+}
+
+/// A part that a worker left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    pub(crate) ticket: u64,
+    pub(crate) part: usize,
+    pub(crate) worker: usize,
+    pub(crate) end: End,
+    /// What it was reading.
+    pub(crate) at: Option<At>,
+}
+
+/// Whether a worker takes part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Active,
+    /// Its `worker_init` failed in this pass.
+    Idle,
+    Ended,
+}
+
+/// What is known of a worker.
+#[derive(Debug, Default)]
+struct Worker {
+    socket: Option<Arc<Socket>>,
+    state: State,
+    /// The last pass for which it has run its `worker_init`.
+    begun: u64,
+}
+
+/// The messages of all workers.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    workers: Vec<Worker>,
+    told: Vec<Told>,
+    losses: Vec<Loss>,
+    /// Events that nobody has emitted yet.
+    pub(crate) events: Vec<(usize, Event)>,
+    /// The pass that begins, and the workers that could not.
+    pass: u64,
+    failures: Vec<(usize, BoxError)>,
+}
+
+impl Mail {
+    pub(crate) fn new(workers: usize) -> Self {
+        let workers = (0..workers).map(|_| Worker::default()).collect();
+        Self { workers, told: Vec::new(), losses: Vec::new(), events: Vec::new(), pass: 0, failures: Vec::new() }
+    }
+
+    /// Connects a worker that was started.
+    pub(crate) fn connect(&mut self, worker: usize, socket: Socket) {
+        self.workers[worker] = Worker { socket: Some(Arc::new(socket)), ..Worker::default() };
+    }
+
+    /// The sockets of all workers that run.
+    pub(crate) fn sockets(&self) -> Vec<Arc<Socket>> {
+        self.workers.iter().filter_map(|worker| worker.socket.clone()).collect()
+    }
+
+    /// Receives all messages that were sent.
+    pub(crate) fn collect(&mut self) {
+        for worker in 0..self.workers.len() {
+            while let Some(message) = self.workers[worker].socket.as_ref().and_then(|socket| socket.receive(false)) {
+                self.receive(worker, message);
+            }
+        }
+    }
+
+    fn receive(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
+        let [ticket, row, index, panicked, empty, _] = numbers;
+        match kind {
+            FAILURE | SKIPPED if self.told.len() < MOST_TOLD => {
+                let cause = match panicked {
+                    0 => Cause::Error(RemoteError(text).into()),
+                    _ => Cause::Panic(text),
+                };
+                let empty = (kind == SKIPPED).then_some(empty != 0);
+                self.told.push(Told { worker, ticket, row: row as usize, index: index as usize, cause, empty });
+            }
+            BEGUN => {
+                let ([pass, ok, ..], of) = (numbers, &mut self.workers[worker]);
+                of.begun = pass;
+                if ok == 0 && pass == self.pass && of.state == State::Active {
+                    of.state = State::Idle;
+                    self.failures.push((worker, RemoteError(text).into()));
+                }
+            }
+            EVENT => self.events.extend(Event::received(numbers, text).map(|event| (worker, event))),
+            _ => {}
+        }
+    }
+
+    /// Begins a pass in which each worker runs its `worker_init`.
+    pub(crate) fn call(&mut self, pass: u64) {
+        (self.pass, self.failures) = (pass, Vec::new());
+        for worker in &mut self.workers {
+            if worker.state == State::Idle {
+                worker.state = State::Active;
+            }
+        }
+    }
+
+    /// Whether a worker has not yet run its `worker_init` for the pass.
+    pub(crate) fn awaits(&self) -> bool {
+        self.workers.iter().any(|worker| worker.state == State::Active && worker.begun != self.pass)
+    }
+
+    /// Takes the errors of workers that could not begin.
+    pub(crate) fn take_failures(&mut self) -> Vec<(usize, BoxError)> {
+        let mut failures = std::mem::take(&mut self.failures);
+        failures.sort_by_key(|&(worker, _)| worker);
+        failures
+    }
+
+    /// Why a worker could not begin, if it could not.
+    pub(crate) fn failure_of(&self, worker: usize) -> Option<String> {
+        let failure = self.failures.iter().find(|(of, _)| *of == worker);
+        failure.map(|(_, error)| format!("its worker_init failed: {error}"))
+    }
+
+    /// The number of workers that take part.
+    pub(crate) fn active(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.state == State::Active).count()
+    }
+
+    /// Disconnects a worker that has ended.
+    pub(crate) fn disconnect(&mut self, worker: usize) {
+        self.workers[worker].socket = None;
+    }
+
+    /// Records that a worker has ended and is not replaced.
+    pub(crate) fn ended(&mut self, worker: usize) {
+        self.workers[worker].state = State::Ended;
+    }
+
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        self.losses.push(loss);
+    }
+
+    /// Forgets what a worker that has ended told of a row, which is read again.
+    pub(crate) fn forget(&mut self, worker: usize, ticket: u64, is_row: impl Fn(usize) -> bool) {
+        self.told.retain(|told| told.worker != worker || told.ticket != ticket || !is_row(told.row));
+    }
+
+    /// Forgets everything about the batches of earlier passes.
+    pub(crate) fn clear(&mut self) {
+        self.told.clear();
+        self.losses.clear();
+    }
+
+    /// Takes what was told of a batch of `rows` rows that begins at position `first`: the failures, the bad samples in
+    /// the sequence in which each worker told them, and the parts that were lost.
+    pub(crate) fn take(&mut self, ticket: u64, first: usize, rows: usize) -> (Vec<Failure>, Vec<Skipped>, Vec<Loss>) {
+        let (mut failures, mut skipped) = (Vec::new(), Vec::<Skipped>::new());
+        // A worker that has gone mad may tell anything.
+        let told = self.told.extract_if(.., |told| told.ticket == ticket).filter(|told| told.row < rows.max(1));
+        for Told { worker, row, index, cause, empty, .. } in told {
+            let failure = Failure { position: first + row, index, by: By::Worker(worker), cause };
+            match empty {
+                None => failures.push(failure),
+                Some(empty) => {
+                    let row = Some(row).filter(|_| empty);
+                    if row.is_none() || skipped.iter().all(|bad| bad.row != row) {
+                        skipped.push(Skipped { failure, row });
+                    }
+                }
+            }
+        }
+        let losses = self.losses.extract_if(.., |loss| loss.ticket == ticket).collect();
+        (failures, skipped, losses)
+    }
+}
