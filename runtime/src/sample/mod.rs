@@ -59,6 +59,8 @@ mod packed;
 mod ragged;
 mod row;
 mod rows;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+mod sound;
 mod spill;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Workers that are processes.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
+mod options;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -253,7 +254,6 @@ fn options_without_meaning_for_processes_are_refused() {
     refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
     refused(builder().round_robin(true).processes().build().unwrap_err(), "round_robin");
     refused(builder().help(true).processes().build().unwrap_err(), "help");
-    refused(builder().sampler_iter(|| 0..4).processes().build().unwrap_err(), "an iterator as sampler");
 }
 
 #[test]

@@ -33,6 +33,7 @@ use crate::loader::error::run::Error;
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::Origin;
 use crate::loader::order::passes::Orders;
+use crate::loader::order::plan::Feed;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
@@ -132,7 +133,6 @@ impl<D: Dataset> ProcessBuilder<D> {
         }
         let with = "processes";
         for (given, option, hint) in [
-            (matches!(draw.from, Origin::Feed(_)), "an iterator as sampler", "use a sampler, or threads"),
             (options.memory.is_some(), "memory", "processes need memory that they share; drop one of the two"),
             (options.help == Some(true), "help", "use threads, or drop help"),
             (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
@@ -170,7 +170,9 @@ impl<D: Dataset> ProcessBuilder<D> {
                 fields: &|| fields_of(&this.dataset),
                 rows,
                 slots: &mut |batch| {
-                    options.settle_below_limit(batch.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
+                    // A user's iterator is not asked for more than torch would ask it for.
+                    let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
+                    options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
                     options.slots()?;
                     Ok(pow2(options.ahead()) + hold)
                 },
@@ -188,6 +190,8 @@ impl<D: Dataset> ProcessBuilder<D> {
         let parts = rows.div_ceil(part_rows).next_power_of_two();
         let sizer = if this.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
         let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
+        let layout = |region: &Region| region.layout().can_be_unsound();
+        let can_be_unsound = made.payloads.first().and_then(Storage::region).is_some_and(layout);
         let block = Block::of(&made.payloads);
         let memory_ceiling = made.bytes.saturating_add((budget.overhead)(this.options.size(rows), slots));
         let mut warnings = made.warnings;
@@ -203,7 +207,9 @@ impl<D: Dataset> ProcessBuilder<D> {
         let (single, on_held) = (draw.batching.single, this.options.on_held);
         let (slab, cells) = Slab::new(made.payloads, (depth, hold), single, made.more, on_held, Waiter::new(strategy));
         let on_error = this.options.on_error;
-        let engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, None);
+        let is_fed = matches!(draw.from, Origin::Feed(_));
+        let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
+        let engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, feed);
         let mut engine = engine.on_error(on_error);
         let killers = control.clone();
         engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));
@@ -253,7 +259,7 @@ impl<D: Dataset> ProcessBuilder<D> {
             Err(_) => unreachable!("the keeper reports"),
         }
         let batching = draw.batching;
-        let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0 }).collect();
+        let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0, refused: None }).collect();
         let released = slab.released().clone();
         let orders = Orders { len: move || engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
         let end = ProcessRing {
@@ -277,6 +283,7 @@ impl<D: Dataset> ProcessBuilder<D> {
             pass: 0,
             uncalled: 0,
             has_init,
+            can_be_unsound,
         };
         let parts = Parts {
             backend: Backend::Processes(Box::new(end)),

@@ -143,6 +143,17 @@ impl Region {
         unsafe { Row::new(&self.layout, self.start.as_ptr(), row) }.leave_empty();
     }
 
+    /// Whether the first `rows` rows can be read, whatever was written there.
+    ///
+    /// # Safety
+    ///
+    /// No thread may write the batch during the call, and there must be so many rows.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) unsafe fn is_sound(&self, rows: usize) -> bool {
+        // SAFETY: the caller upholds the contract; only loaders whose workers are threads have spills.
+        unsafe { self.layout.is_sound(self.start.as_ptr(), rows) }
+    }
+
     /// Writes a sample into its row.
     #[inline(always)] // See `MapJob::next`.
     pub(crate) fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {

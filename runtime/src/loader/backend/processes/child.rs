@@ -6,8 +6,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::loader::backend::processes::socket::Socket;
-
 /// How a worker process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -46,12 +44,11 @@ pub(crate) struct WorkerExit {
 pub(crate) struct Child(OwnedFd);
 
 impl Child {
-    /// Forks a process that runs `work` and then ends. Returns it with the loader's end of the socket between the two.
+    /// Forks a process that runs `work` and then ends.
     ///
     /// The process is killed when the calling thread ends, and ignores SIGINT, which a terminal sends to the worker
     /// processes of a program, too: the program decides.
-    pub(crate) fn start(work: impl FnOnce(Socket)) -> io::Result<(Self, Socket)> {
-        let (ours, theirs) = Socket::pair()?;
+    pub(crate) fn start(work: impl FnOnce()) -> io::Result<Self> {
         // SAFETY: asks for a number.
         let parent = unsafe { libc::getpid() };
         // SAFETY: the child has this thread only. It runs the loader's and the dataset's code and then ends, without
@@ -67,8 +64,7 @@ impl Child {
                         libc::_exit(1);
                     }
                 }
-                drop(ours);
-                let outcome = catch_unwind(AssertUnwindSafe(|| work(theirs)));
+                let outcome = catch_unwind(AssertUnwindSafe(work));
                 // SAFETY: ends the process without running anything that belongs to the parent.
                 unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 101 }) }
             }
@@ -86,8 +82,7 @@ impl Child {
                     return Err(error);
                 }
                 // SAFETY: the descriptor is new, and has no other owner.
-                let child = Self(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-                Ok((child, ours))
+                Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
+use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::deaths::Deaths;
@@ -178,15 +179,17 @@ impl Keeper {
     }
 
     fn start(&self, worker: usize, replaces: bool) -> io::Result<Running> {
-        let (child, socket) = Child::start(|socket| {
-            let socket = Arc::new(socket);
+        let (ours, theirs) = Socket::pair()?;
+        // Before the process can send anything.
+        self.ledger.mail().connect(worker, ours);
+        let child = Child::start(|| {
+            let socket = Arc::new(theirs);
             let work = || self.life.work(worker, socket.clone(), replaces);
             match &self.forwarder {
                 Some(forwarder) => forwarder.during(&socket, work),
                 None => work(),
             }
         })?;
-        self.ledger.mail().connect(worker, socket);
         Ok(Running { worker, child, sight: Sight::default(), late: false })
     }
 

@@ -34,10 +34,11 @@ use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::slot_size;
+use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::run::By;
-use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::order::plan::{Drawn, Indices, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
@@ -77,6 +78,8 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) uncalled: usize,
     /// Whether workers run the user's `worker_init`.
     pub(crate) has_init: bool,
+    /// Whether batches can have contents that must not be read.
+    pub(crate) can_be_unsound: bool,
 }
 
 /// A slot's memory, and the batch that it is for.
@@ -85,6 +88,8 @@ pub(crate) struct Place<P> {
     pub(crate) task: usize,
     pub(crate) first: usize,
     pub(crate) rows: usize,
+    /// Why there is no batch, if the user's iterator of indices gave none.
+    pub(crate) refused: Option<Cause>,
 }
 
 impl<P: Storage> ProcessRing<P> {
@@ -108,6 +113,9 @@ impl<P: Storage> ProcessRing<P> {
                 return;
             }
             if self.ticket(slot).is_none() && self.empty != Some(slot) {
+                if self.has_ended(slot) {
+                    return;
+                }
                 self.assign(slot);
             } else if self.in_order {
                 return;
@@ -116,19 +124,45 @@ impl<P: Storage> ProcessRing<P> {
         }
     }
 
+    /// Whether the user's iterator of indices has no batch for the next ticket, which is to be assigned to a slot.
+    #[inline]
+    fn has_ended(&mut self, slot: usize) -> bool {
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
+        let Some(feed) = (unsafe { &self.plan_cell.plan().feed }) else { return false };
+        if let Drawn::End = feed.list(slot, (self.to_assign - self.start) as usize).outcome {
+            self.left = 0;
+        }
+        self.left == 0
+    }
+
     /// Assigns the next ticket of the pass to a slot.
     fn assign(&mut self, slot: usize) {
         let ticket = self.to_assign;
         self.to_assign += 1;
-        self.left -= 1;
+        self.left = self.left.saturating_sub(1);
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         let plan: &Plan = unsafe { self.plan_cell.plan() };
-        let task = plan.tickets.task((ticket - self.start) as usize);
-        let first = task * self.stride;
-        let rows = self.rows.min(plan.positions - first);
-        let indices = Indices::from(&plan.order, first);
+        let number = (ticket - self.start) as usize;
+        let list = plan.feed.as_ref().map(|feed| feed.list(slot, number));
         let place = &mut self.places[slot];
-        (place.task, place.first, place.rows) = (task, first, rows);
+        let indices = match &list {
+            None => {
+                let task = plan.tickets.task(number);
+                let first = task * self.stride;
+                (place.task, place.first, place.rows) = (task, first, self.rows.min(plan.positions - first));
+                Indices::from(&plan.order, first)
+            }
+            Some(list) => {
+                (place.task, place.first, place.rows) = (list.number, list.first, list.indices.len());
+                place.refused = match &list.outcome {
+                    Drawn::Batch | Drawn::End => None,
+                    Drawn::Failed(message) => Some(Cause::Sampler(message.clone())),
+                    Drawn::TooLong(len) => Some(Cause::LongBatch(*len, self.rows)),
+                };
+                Indices::List(&list.indices)
+            }
+        };
+        let Place { task, first, rows, .. } = *place;
         let region = place.cell.work().payload.region().expect("samples are stacked");
         let cell = region.number(slot_size(region.layout().size));
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
@@ -188,7 +222,7 @@ impl<P: Storage> ProcessRing<P> {
             self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
             pass.discarded += 1;
         }
-        pass.discarded += std::mem::take(&mut self.left);
+        pass.discarded = pass.discarded.saturating_add(std::mem::take(&mut self.left));
         if self.ring.is_closed() {
             return Err(NotBegun::Closed);
         }
@@ -206,7 +240,8 @@ impl<P: Storage> ProcessRing<P> {
         // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
         unsafe { self.control.set_pass(facts) };
         let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
-        self.left = left.ok_or(NotBegun::TooMany)?;
+        // Tickets are never used up, and a user's iterator ends by itself.
+        self.left = left.unwrap_or(usize::MAX);
         // In order, a slot that cannot be assigned yet must be the last one.
         let depth = self.places.len() as u64;
         self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
@@ -240,6 +275,7 @@ impl<P: Storage> ProcessRing<P> {
                 return Err(Nothing::Closed);
             }
             if !slab.refill(&mut self.places[slot].cell) {
+                self.has_ended(slot);
                 return Err(if self.has_more() { Nothing::Held } else { Nothing::End });
             }
             self.empty = None;
@@ -265,6 +301,7 @@ impl<P: Storage> ProcessRing<P> {
         if look != Look::Ready || self.control.is_noted(slot, ticket) {
             self.read_mail(slot, ticket, look);
         }
+        self.check(slot);
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
         self.next += 1;
         let Place { cell, task, rows, .. } = &mut self.places[slot];
@@ -280,6 +317,20 @@ impl<P: Storage> ProcessRing<P> {
             self.call();
         }
         Ok(Got { lease, task, rows })
+    }
+
+    /// Fails a finished batch that must not be read.
+    #[inline]
+    fn check(&mut self, slot: usize) {
+        let place = &mut self.places[slot];
+        if let Some(cause) = place.refused.take() {
+            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        }
+        // SAFETY: all parts are finished, so no worker writes to the batch; it has this many rows.
+        let is_sound = |region: &Region| unsafe { region.is_sound(place.rows) };
+        if self.can_be_unsound && !place.cell.work().payload.region().is_none_or(is_sound) {
+            place.cell.work().fail(overwritten(place.first));
+        }
     }
 
     /// Notes in a batch what workers have told of it.
@@ -299,8 +350,7 @@ impl<P: Storage> ProcessRing<P> {
         failures.into_iter().chain(lost).for_each(|failure| work.fail(failure));
         work.note(skipped);
         if look == Look::Corrupt || look == Look::Failed && unknown {
-            let cause = Cause::Error("a worker process wrote over the loader's memory".into());
-            work.fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+            work.fail(overwritten(place.first));
         }
         if look == Look::Corrupt {
             self.close();
@@ -314,7 +364,11 @@ impl<P: Storage> ProcessRing<P> {
         let at = at.filter(|at| at.task == place.task && at.row < place.rows);
         let row = at.map_or(begin, |at| at.row);
         let position = place.first + row;
-        let index = if place.rows > 0 { Indices::from(&plan.order, place.first).at(row) } else { 0 };
+        let index = match &plan.feed {
+            Some(_) => at.map_or(0, |at| at.index),
+            None if place.rows > 0 => Indices::from(&plan.order, place.first).at(row),
+            None => 0,
+        };
         let (by, cause) = (By::Worker(worker), Cause::Error(WorkerExit { worker, end }.into()));
         Failure { position, index, by, cause }
     }
@@ -395,6 +449,12 @@ impl<P: Storage> ProcessRing<P> {
     pub(crate) fn shared(&self) -> Option<&Arc<Cell<P>>> {
         self.empty.map(|slot| &self.places[slot].cell)
     }
+}
+
+/// The failure of a batch that begins at a position, after a worker has gone mad.
+fn overwritten(position: usize) -> Failure {
+    let cause = Cause::Error("a worker process wrote over the loader's memory".into());
+    Failure { position, index: 0, by: By::Consumer, cause }
 }
 
 impl<P> fmt::Debug for ProcessRing<P> {

@@ -1,0 +1,104 @@
+//! Checks rows that another process wrote.
+
+use crate::dtype::DType;
+use crate::sample::layout::{Column, Kind, Layout};
+
+impl Layout {
+    /// Whether rows of this layout can have contents that must not be read.
+    pub(crate) fn can_be_unsound(&self) -> bool {
+        self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
+    }
+
+    /// Whether the first `rows` rows of a slot can be read, whatever bytes were written there: the ends of rows are
+    /// within the slot, and `bool`s are 0 or 1.
+    ///
+    /// # Safety
+    ///
+    /// `slot` must be the start of a slot with this layout and at least this many rows, and without spills. Nobody may
+    /// write it during the call.
+    pub(crate) unsafe fn is_sound(&self, slot: *const u8, rows: usize) -> bool {
+        debug_assert!(rows <= self.rows);
+        // SAFETY: the caller upholds the contract.
+        self.columns.iter().all(|column| unsafe { self.is_column_sound(column, slot, rows) })
+    }
+
+    /// # Safety
+    ///
+    /// As for [`is_sound`](Self::is_sound).
+    unsafe fn is_column_sound(&self, column: &Column, slot: *const u8, rows: usize) -> bool {
+        // SAFETY: a column that is not fixed has an i64 for each row there, and a packed one another one before them.
+        let ends = |count| unsafe { std::slice::from_raw_parts(slot.add(column.ends).cast::<i64>(), count) };
+        let elements = match column.field.kind {
+            Kind::Fixed => rows * column.elements,
+            Kind::Padded => {
+                let is_length = |&length: &i64| usize::try_from(length).is_ok_and(|length| length <= column.elements);
+                if !ends(rows).iter().all(is_length) {
+                    return false;
+                }
+                rows * column.elements
+            }
+            Kind::Packed => {
+                let (ends, room) = (ends(rows + 1), column.field.shape.rows() * self.rows);
+                let total = usize::try_from(ends[rows]).ok().filter(|&total| total <= room);
+                match total {
+                    Some(total) if ends[0] == 0 && ends.is_sorted() => total * column.field.shape.row_elements(),
+                    _ => return false,
+                }
+            }
+        };
+        // SAFETY: the column has this many elements there, of one byte.
+        let bytes = || unsafe { std::slice::from_raw_parts(slot.add(column.offset), elements) };
+        column.field.dtype != DType::Bool || bytes().iter().all(|&byte| byte <= 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Fields;
+
+    #[test]
+    fn only_rows_that_can_be_read_are_sound() {
+        let mut fields = Fields::new();
+        fields.fixed(DType::Bool, &[3]);
+        fields.ragged(DType::U16, 5);
+        fields.packed(DType::Bool, &[2], 4);
+        let layout = Layout::new(fields, 3).unwrap();
+        assert!(layout.can_be_unsound());
+        let mut slot = vec![0_u64; layout.size.div_ceil(8)];
+        let [bools, ragged, packed] = &layout.columns[..] else { panic!() };
+        let mut check = |at: usize, bytes: &[u8], rows: usize| {
+            // SAFETY: the bytes are in the slot, which nobody else uses.
+            unsafe {
+                let slot = slot.as_mut_ptr().cast::<u8>();
+                let before = std::slice::from_raw_parts(slot.add(at), bytes.len()).to_vec();
+                slot.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                let sound = layout.is_sound(slot, rows);
+                slot.add(at).copy_from_nonoverlapping(before.as_ptr(), before.len());
+                sound
+            }
+        };
+        let words = |words: &[i64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        for rows in 0..=3 {
+            assert!(check(0, &[], rows));
+        }
+        assert!(check(bools.offset, &[1; 9], 3) && check(bools.offset + 6, &[2], 2));
+        assert!(!check(bools.offset + 6, &[2], 3));
+        assert!(check(ragged.ends, &words(&[5, 0, 1]), 3) && check(ragged.ends, &words(&[0, 0, 6]), 2));
+        assert!(!check(ragged.ends, &words(&[5, 0, 6]), 3) && !check(ragged.ends, &words(&[-1]), 1));
+        assert!(check(packed.ends, &words(&[0, 4, 4, 12]), 3) && check(packed.ends, &words(&[0, 12, 3]), 1));
+        for ends in [[1, 4, 4, 12], [0, 4, 3, 12], [0, 4, 4, 13], [0, 4, 4, i64::MAX], [0, -1, 4, 4], [0, 0, 0, -1]] {
+            assert!(!check(packed.ends, &words(&ends), 3), "{ends:?}");
+        }
+        let mut all = words(&[0, 0, 0, 2]);
+        assert!(check(packed.ends, &all, 3));
+        // The items are before the ends.
+        let mut items = vec![0; packed.ends - packed.offset];
+        items[3] = 2;
+        items.append(&mut all);
+        assert!(!check(packed.offset, &items, 3));
+        items[3] = 0;
+        items[4] = 2;
+        assert!(check(packed.offset, &items, 3));
+    }
+}

@@ -1,0 +1,309 @@
+//! Options that mean the same for threads and processes.
+
+use std::time::{Duration, Instant};
+
+use slotline::loader::{Affinity, BadSample, Budget, OnError};
+use slotline::sample::{Packed, Ragged};
+use slotline::{Error, Loader, worker_info};
+
+use crate::die;
+use crate::support::{LONG, chain, dawdling, from_fn, items};
+
+/// Returns what a batch or an error says, without the thread or the process that made it.
+fn told<S>(batch: Result<slotline::Batch<S>, Error>) -> String {
+    match batch {
+        Ok(batch) => format!(
+            "{} {:?} {:?}",
+            batch.task(),
+            batch.indices(),
+            (0..batch.columns().len()).map(|i| batch.columns().get(i)).collect::<Vec<_>>()
+        ),
+        Err(error) => {
+            let text = chain(&error);
+            ["in worker 0", "in worker 1", "in the consumer's thread"]
+                .iter()
+                .fold(text, |text, by| text.replace(by, "somewhere"))
+        }
+    }
+}
+
+/// Checks that processes give the batches and errors of threads in some passes, and count the same. Returns their
+/// loader.
+macro_rules! both {
+    ($builder:expr) => {{
+        let mut threads = $builder.num_workers(2).help(false).build().unwrap();
+        let mut processes = $builder.num_workers(2).processes().build().unwrap();
+        for _ in 0..3 {
+            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
+            let got: Vec<String> = processes.epoch().unwrap().map(told).collect();
+            assert_eq!(got, expected);
+        }
+        let (expected, got) = (threads.stats(), processes.stats());
+        assert_eq!((got.batches, got.samples), (expected.batches, expected.samples));
+        assert_eq!((got.bad_samples, &got.bad_indices), (expected.bad_samples, &expected.bad_indices));
+        processes
+    }};
+}
+
+#[test]
+fn bad_samples_are_passed_over() {
+    let dataset = || {
+        items(200, |index, cx| match index % 23 {
+            5 => Err(format!("sample {index} is torn").into()),
+            6 => panic!("{index}!"),
+            _ => dawdling(index, cx),
+        })
+    };
+    for on_error in
+        [OnError::Skip(Budget::Share(0.5)), OnError::Replace(Budget::Samples(90)), OnError::Skip(Budget::Samples(3))]
+    {
+        let builder = || Loader::builder(dataset()).batch_size(7).shuffle(true).seed(4).on_error(on_error);
+        let loader = both!(builder());
+        let torn = |bad: &BadSample| bad.message.contains(&format!("sample {} is torn", bad.index));
+        assert!(
+            loader.stats().bad_causes.iter().all(|bad| torn(bad) == (bad.index % 23 == 5)),
+            "{:?}",
+            loader.stats().bad_causes
+        );
+    }
+    // With all samples of a batch bad, and with one part only.
+    let odd = || from_fn(40, |index, _| if index / 8 % 2 == 1 { Err("odd".into()) } else { Ok(index as i64) });
+    both!(Loader::builder(odd()).batch_size(8).on_error(OnError::Skip(Budget::Samples(100))));
+    both!(Loader::builder(odd()).batch_size(8).part_size(8).on_error(OnError::Skip(Budget::Samples(100))));
+    const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
+    let words = || {
+        from_fn(60, |index, _| match index % 7 {
+            3 => Err("no words".into()),
+            _ => Ok((Packed::new(&NUMBERS[..index % 5], 5), Ragged::new(&NUMBERS[..index % 4], 4), index % 2 == 0)),
+        })
+    };
+    both!(Loader::builder(words()).batch_size(6).on_error(OnError::Skip(Budget::Samples(100))));
+}
+
+#[test]
+fn a_long_text_comes_whole() {
+    let text = "long ".repeat(4000);
+    let told = text.clone();
+    let dataset = from_fn(5, move |index, _| if index > 0 { Err(told.clone().into()) } else { Ok(0_i64) });
+    let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).processes().build().unwrap();
+    let errors: Vec<Error> = loader.epoch().unwrap().filter_map(|batch| batch.err()).collect();
+    assert!(errors.len() == 3 && errors.iter().all(|error| chain(error).contains(&text)));
+}
+
+#[test]
+fn a_sample_that_kills_its_worker_is_passed_over() {
+    for on_error in [OnError::Skip(Budget::Samples(50)), OnError::Replace(Budget::Samples(50))] {
+        let parent = std::process::id();
+        let deadly = move |deadly: bool| {
+            from_fn(90, move |index, _| match index % 31 {
+                17 if deadly && std::process::id() != parent => {
+                    die();
+                    unreachable!()
+                }
+                17 => Err("deadly".into()),
+                _ => Ok(index as i64),
+            })
+        };
+        let builder = |kills| Loader::builder(deadly(kills)).batch_size(8).shuffle(true).seed(11).on_error(on_error);
+        let mut threads = builder(false).num_workers(2).help(false).build().unwrap();
+        let mut processes = builder(true).num_workers(2).processes().restart_workers(3).build().unwrap();
+        for _ in 0..2 {
+            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
+            assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+        }
+        assert_eq!(processes.stats().bad_indices, threads.stats().bad_indices);
+        let bad = processes.stats().bad_causes;
+        assert!(bad.iter().all(|bad| bad.message.contains("was killed by signal 9")), "{bad:?}");
+    }
+}
+
+#[test]
+fn without_replacements_the_other_worker_goes_on() {
+    let dataset = from_fn(60, |index, _| {
+        if index == 21 {
+            die();
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(5).num_workers(2).on_error(OnError::Skip(Budget::Samples(1)));
+    let mut loader = builder.processes().build().unwrap();
+    for _ in 0..3 {
+        let got: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
+        assert_eq!(got, (0..60).filter(|&index| index != 21).collect::<Vec<i64>>());
+    }
+    assert_eq!(loader.stats().bad_indices, [21]);
+}
+
+#[test]
+fn a_sample_that_takes_too_long_is_reported_or_passed_over() {
+    let dataset = || {
+        from_fn(40, |index, _| {
+            if index == 13 {
+                std::thread::sleep(LONG * 10);
+            }
+            Ok(index as i64)
+        })
+    };
+    let limit = Duration::from_millis(300);
+    let builder = || Loader::builder(dataset()).batch_size(5).num_workers(2);
+    let begun = Instant::now();
+    let mut loader = builder().processes().sample_timeout(limit).build().unwrap();
+    for _ in 0..3 {
+        let all: Vec<_> = loader.epoch().unwrap().collect();
+        assert_eq!(all.iter().filter(|batch| batch.is_ok()).count(), 7);
+        assert!(matches!(&all[2], Err(Error::Sample { index: 13, task: 2, .. })), "{:?}", all[2]);
+        let text = chain(all[2].as_ref().unwrap_err());
+        assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
+    }
+    let mut loader =
+        builder().on_error(OnError::Skip(Budget::Samples(1))).processes().sample_timeout(limit).build().unwrap();
+    for _ in 0..3 {
+        let got: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
+        assert_eq!(got, (0..40).filter(|&index| index != 13).collect::<Vec<i64>>());
+    }
+    assert!(begun.elapsed() < LONG);
+}
+
+#[test]
+fn iterators_as_samplers_are_the_same() {
+    let numbers = || from_fn(50, |index, _| Ok(index as i64));
+    both!(Loader::builder(numbers()).batch_size(4).sampler_iter(|| (0..50).rev().step_by(3)));
+    both!(Loader::builder(numbers()).batch_size(4).drop_last(true).sampler_iter(|| 0..50));
+    both!(Loader::builder(numbers()).batch_size(4).sampler_iter(|| 0..0));
+    let lists = || (0..9).map(|len| (len..2 * len).collect::<Vec<usize>>());
+    both!(Loader::builder(numbers()).batch_sampler_iter(8, lists));
+    // A list that is too long, and an iterator that panics.
+    both!(Loader::builder(numbers()).batch_sampler_iter(4, lists));
+    let breaks = || (0..50).map(|index| if index == 21 { panic!("twenty-one") } else { index });
+    both!(Loader::builder(numbers()).batch_size(4).sampler_iter(breaks));
+    // The last batch is kept, so there is no memory for another one.
+    let builder = Loader::builder(numbers()).batch_size(25).num_workers(1).sampler_iter(|| 0..50);
+    let mut loader = builder.prefetch_factor(1).on_held(slotline::loader::OnHeld::Fail).processes().build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    let kept: Vec<_> = pass.by_ref().take(2).map(|batch| batch.unwrap()).collect();
+    assert!(pass.next().is_none(), "{} kept", kept.len());
+    // In order of arrival.
+    let builder = Loader::builder(numbers()).batch_size(4).sampler_iter(|| (0..50).rev());
+    let mut loader = builder.num_workers(2).in_order(false).processes().build().unwrap();
+    for _ in 0..3 {
+        let mut got: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
+        got.sort_unstable();
+        assert_eq!(got, (0..50).collect::<Vec<i64>>());
+    }
+}
+
+#[test]
+fn worker_init_runs_in_each_process_before_each_pass() {
+    static SEEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let dataset = || {
+        from_fn(30, |_, _| {
+            let Some(info) = worker_info() else { return Ok((0, 0, 0, 0)) };
+            let seen = SEEN.load(std::sync::atomic::Ordering::Relaxed);
+            Ok((seen, info.id() as i64, info.num_workers() as i64, i64::from(std::process::id())))
+        })
+    };
+    for (persistent, expected) in [(false, [1, 2, 3]), (true, [1, 1, 1])] {
+        let builder = Loader::builder(dataset()).batch_size(3).num_workers(2).persistent_workers(persistent);
+        let builder = builder.worker_init(|info| {
+            assert_eq!(worker_info().unwrap().id(), info.id());
+            SEEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        });
+        let mut loader = builder.processes().build().unwrap();
+        for expected in expected {
+            for batch in loader.epoch().unwrap() {
+                let batch = batch.unwrap();
+                let (seen, id, workers, process) = batch.tensors();
+                assert!(seen.as_slice().iter().all(|&seen| seen == expected), "{seen:?}");
+                assert!(id.as_slice().iter().all(|id| (0..2).contains(id)));
+                assert!(workers.as_slice().iter().all(|&workers| workers == 2));
+                assert!(process.as_slice().iter().all(|&process| process != i64::from(std::process::id())));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
+    let builder = |fails: fn(usize) -> bool| {
+        let numbers = from_fn(30, |index, _| Ok(index as i64));
+        Loader::builder(numbers).batch_size(4).num_workers(3).worker_init(move |info| match fails(info.id()) {
+            true if info.id() == 2 => panic!("two"),
+            true => Err(format!("no {}", info.id()).into()),
+            false => Ok(()),
+        })
+    };
+    let mut loader = builder(|id| id > 0).processes().build().unwrap();
+    for _ in 0..3 {
+        let mut pass = loader.epoch().unwrap();
+        for (worker, text) in [(1, "no 1"), (2, "two")] {
+            let error = pass.next().unwrap().unwrap_err();
+            assert!(matches!(error, Error::WorkerInit { worker: of, .. } if of == worker), "{error:?}");
+            assert!(chain(&error).contains(text), "{}", chain(&error));
+        }
+        assert_eq!(pass.map(|batch| batch.unwrap().len()).sum::<usize>(), 30);
+    }
+    let mut threads = builder(|_| true).build().unwrap();
+    let mut processes = builder(|_| true).processes().build().unwrap();
+    for _ in 0..2 {
+        let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
+        assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_replacement_runs_worker_init_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inits, file) = (folder.path().join("inits"), folder.path().join("died"));
+    let counted = inits.clone();
+    let dataset = from_fn(60, move |index, _| {
+        if index == 31 && std::fs::File::create_new(&file).is_ok() {
+            die();
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(4).num_workers(2).worker_init(move |_| {
+        use std::io::Write;
+        std::fs::File::options().append(true).create(true).open(&counted)?.write_all(b".")?;
+        Ok(())
+    });
+    let mut loader = builder.processes().restart_workers(1).build().unwrap();
+    for passes in 1..=2 {
+        let got: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
+        assert_eq!(got, (0..60).collect::<Vec<i64>>());
+        assert_eq!(std::fs::read(&inits).unwrap().len(), 2 * passes + 1);
+    }
+}
+
+#[test]
+fn workers_run_on_the_cores_of_their_affinity() {
+    let dataset = from_fn(40, |_, _| {
+        std::thread::sleep(Duration::from_micros(200));
+        // SAFETY: asks for a number.
+        Ok((worker_info().map_or(0, |info| info.id() as i64), i64::from(unsafe { libc::sched_getcpu() })))
+    });
+    let cores = core_affinity::get_core_ids().unwrap();
+    let builder = Loader::builder(dataset).batch_size(4).num_workers(2).affinity(Affinity::Spread);
+    let mut loader = builder.processes().build().unwrap();
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        let (id, core) = batch.tensors();
+        for (&id, &core) in id.as_slice().iter().zip(core.as_slice()) {
+            assert_eq!(core, cores[id as usize % cores.len()].id as i64);
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_is_for_the_program() {
+    let parent = std::process::id();
+    let dataset = from_fn(20, move |index, _| {
+        if std::process::id() != parent {
+            // SAFETY: sends a signal to this process.
+            unsafe { libc::raise(libc::SIGINT) };
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 20);
+}
