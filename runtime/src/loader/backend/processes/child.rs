@@ -17,13 +17,28 @@ pub(crate) enum End {
     Unknown,
 }
 
+/// The names of signals that end a process.
+const SIGNALS: [(i32, &str); 8] = [
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGSYS, "SIGSYS"),
+    (libc::SIGTERM, "SIGTERM"),
+];
+
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signal(libc::SIGKILL) => {
                 f.write_str("was killed by signal 9 (SIGKILL), perhaps since memory ran out")
             }
-            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Signal(signal) => {
+                let name = SIGNALS.iter().find(|(number, _)| number == signal).map(|(_, name)| format!(" ({name})"));
+                write!(f, "was killed by signal {signal}{}", name.unwrap_or_default())
+            }
             Self::Code(code) => write!(f, "ended with exit code {code}"),
             Self::Late(limit) => write!(f, "was killed, since the sample took longer than {limit:?}"),
             Self::Unknown => f.write_str("ended, and another part of the program took its exit status"),
