@@ -59,7 +59,7 @@ impl Demo {
         self.options.shuffle = true;
         let mut screen = Screen::new(&self.report);
         let (train, test) = split().map_err(anyhow::Error::from_boxed)?;
-        let mut train = self.options.builder(train, &DEFAULTS).build().context("cannot build the loader")?;
+        let mut train = self.options.build(train, &DEFAULTS)?;
         let mut test = Loader::builder(test).batch_size(64).build().context("cannot build the loader for tests")?;
         let mut net = Net::new(self.options.seed().unwrap_or(SEED));
         screen.line("1797 handwritten digits: 1438 to train on, 359 to test with (a random split with seed 0)")?;
@@ -102,7 +102,7 @@ impl Demo {
             100.0 * accuracy
         ))?;
         screen.line(format_args!("sha256 of the weights: {weights_digest}"))?;
-        screen.line("the same seed gives the same weights for any --num-workers, --prefetch-factor or --part-size")?;
+        screen.line("the same seed gives the same weights for any --num-workers, --worker-kind, --prefetch-factor or --part-size")?;
         let summary = meter.summary(train.memory_ceiling());
         screen.finish(&Report { summary, accuracy, loss, weights_digest, epochs })
     }

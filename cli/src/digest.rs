@@ -11,8 +11,8 @@ Whether to compute digests of the delivered samples [default: with --json]
 
 order_digest is the SHA-256 of all indices in the order of delivery, as little-endian i64. data_digest is the SHA-256 of \
 all bytes in the order of delivery: batch by batch, field by field, in this machine's byte order. Both are the same for \
-any number of workers, prefetch_factor or part_size; data_digest depends on the batch size if there is more than one \
-field. The digests are computed in the loop as a part of its step, and their time is measured with it: to measure the \
+any number and kind of workers, prefetch_factor or part_size; data_digest depends on the batch size if there is more \
+than one field. The digests are computed in the loop as a part of its step, and their time is measured with it: to measure the \
 loader alone, pass --digest=false";
 
 /// The digests of everything delivered so far.

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "trace")]
+use anyhow::bail;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -17,6 +19,8 @@ use slotline::source::Source;
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::files::{check_apart, check_not_source};
 use crate::meter::{Meter, Tally};
+#[cfg(feature = "trace")]
+use crate::options::WorkerKind;
 use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
 use crate::stream::{Step, stream};
@@ -51,8 +55,13 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Checks that all files to write are different, and that none of them is a file of the source.
-    pub(crate) fn check_files(&self) -> Result<()> {
+    /// Checks that all files to write are different, that none of them is a file of the source, and that a trace will show
+    /// the workers.
+    pub(crate) fn check_flags(&self) -> Result<()> {
+        #[cfg(feature = "trace")]
+        if self.trace.is_some() && self.options.worker_kind == WorkerKind::Process {
+            bail!("--trace does not see what worker processes do; use --worker-kind thread, or drop --trace");
+        }
         let mut files = self.checkpoint.files();
         files.extend(self.stats.clone().map(|path| ("--stats", path)));
         #[cfg(feature = "trace")]
@@ -63,11 +72,11 @@ impl Feed {
 
     pub(crate) fn run(self) -> Result<()> {
         let mut screen = Screen::new(&self.report);
-        // SAFETY: the help text requires that the files do not change while the program runs, and `check_files` has checked
+        // SAFETY: the help text requires that the files do not change while the program runs, and `check_flags` has checked
         // that this program does not write to them.
         let arrays = unsafe { self.source.map()? };
         screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
-        let mut loader = self.options.builder(arrays, &TORCH).build().context("cannot build the loader")?;
+        let mut loader = self.options.build(arrays, &TORCH)?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
         let stats_file = self.stats.map(StatsFile::open).transpose()?;
         let mut meter = Meter::new(self.report.digest());

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 impl Command {
     fn run(self) -> Result<()> {
         if let Self::Feed(feed) = &self {
-            feed.check_files()?;
+            feed.check_flags()?;
         }
         let warnings = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false);
         let log = tracing_subscriber::registry().with(warnings.with_filter(LevelFilter::WARN));

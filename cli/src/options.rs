@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use slotline::dataset::Dataset;
-use slotline::loader::{Affinity, Builder};
+use slotline::loader::{Affinity, BatchOf, Builder};
 use slotline::{Loader, WaitStrategy};
 
 /// The `--help` text of SOURCE.
@@ -37,9 +38,17 @@ pub(crate) struct LoaderOptions {
     #[arg(long)]
     pub(crate) shuffle: bool,
 
-    /// Number of worker threads; with 0 the loop's thread loads everything [default: 2 for demo, otherwise 0]
+    /// Number of workers; with 0 the loop's thread loads everything [default: 2 for demo, otherwise 0]
     #[arg(long, value_name = "N")]
     num_workers: Option<usize>,
+
+    /// Whether workers are threads or processes
+    #[arg(long, value_enum, default_value_t = WorkerKind::Thread)]
+    pub(crate) worker_kind: WorkerKind,
+
+    /// How many times, in all, a worker process that ended is replaced; needs --worker-kind process
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    restart_workers: usize,
 
     /// Batches loaded ahead per worker [default: 2, or more if they are small]
     #[arg(long, value_name = "N")]
@@ -73,7 +82,7 @@ pub(crate) struct LoaderOptions {
     #[arg(long, value_name = "N")]
     part_size: Option<usize>,
 
-    /// Keep the loop's thread from loading samples while it waits for a batch
+    /// Keep the loop's thread from loading samples while it waits for a batch, as worker processes always do
     #[arg(long)]
     no_helping: bool,
 
@@ -109,9 +118,37 @@ enum Wait {
     Spin,
 }
 
+/// What workers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkerKind {
+    /// Threads of the program
+    Thread,
+    /// Processes, forked when the loader is built (on Linux): a crash ends one of them and not the program
+    Process,
+}
+
 impl LoaderOptions {
+    /// Builds a loader with these options.
+    pub(crate) fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
+        let builder = self.builder(dataset, defaults);
+        match self.worker_kind {
+            WorkerKind::Thread if self.restart_workers > 0 => {
+                bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it")
+            }
+            WorkerKind::Thread => builder.build().context("cannot build the loader"),
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            WorkerKind::Process => builder
+                .processes()
+                .restart_workers(self.restart_workers)
+                .build()
+                .context("cannot build the loader with --worker-kind process"),
+            #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
+            WorkerKind::Process => bail!("--worker-kind process needs Linux; use --worker-kind thread"),
+        }
+    }
+
     /// Returns a loader builder with these options.
-    pub(crate) fn builder<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Builder<D> {
+    fn builder<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Builder<D> {
         let mut builder = Loader::builder(dataset)
             .batch_size(self.batch_size)
             .shuffle(self.shuffle)
@@ -121,7 +158,7 @@ impl LoaderOptions {
             .timeout(self.timeout.unwrap_or_default())
             .pin_memory(self.pin_memory)
             .watchdog(self.watchdog.unwrap_or_default())
-            .help(!self.no_helping)
+            .help(!self.no_helping && self.worker_kind == WorkerKind::Thread)
             .affinity(self.affinity.clone())
             .wait_strategy(match self.wait {
                 Wait::Park => WaitStrategy::Park,

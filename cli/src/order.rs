@@ -1,6 +1,6 @@
 //! `slotline order`: prints the indices of each batch, as the loader delivers them.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use slotline::dataset::{Dataset, from_fn};
 use slotline::loader::{Batch, Pass};
@@ -42,7 +42,7 @@ impl Order {
 
     fn print<D: Dataset>(&self, dataset: D) -> Result<()> {
         let mut screen = Screen::streaming(&self.report);
-        let mut loader = self.options.builder(dataset, &TORCH).build().context("cannot build the loader")?;
+        let mut loader = self.options.build(dataset, &TORCH)?;
         let mut meter = Meter::new(self.report.digest());
         let epochs = self.options.epochs(&TORCH);
         stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut Print)?;

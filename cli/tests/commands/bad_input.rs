@@ -28,6 +28,7 @@ fn wrong_command_lines_are_usage_errors() {
     fails("feed digits --timeout soon", 2, &["--timeout", "soon"]);
     fails("feed digits --affinity everywhere", 2, &["--affinity", "everywhere"]);
     fails("feed digits --wait sleep", 2, &["--wait", "sleep", "park"]);
+    fails("feed digits --worker-kind fibre", 2, &["--worker-kind", "fibre", "thread, process"]);
     fails("feed digits --in-order maybe", 2, &["--in-order", "maybe"]);
     fails("order digits --len 5", 2, &["--len"]);
     fails("demo digits", 2, &["digits"]);
@@ -45,6 +46,7 @@ fn invalid_loader_options_are_errors() {
     fails("feed digits --num-workers 1 --affinity 99999", 1, &["99999"]);
     fails("feed digits --memory-limit 1000", 1, &["memory_limit", "1000"]);
     fails("order --len 0 --shuffle", 1, &["cannot build the loader"]);
+    fails("demo --restart-workers 1", 1, &["--restart-workers", "add --worker-kind process"]);
 }
 
 #[test]

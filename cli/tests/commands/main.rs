@@ -5,5 +5,7 @@ mod program;
 
 mod bad_input;
 mod interrupted;
+#[cfg(target_os = "linux")]
+mod processes;
 mod reports;
 mod sameness;
