@@ -335,8 +335,11 @@ typedef struct {
   size_t struct_size;
   // The number of samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
   int64_t batch_size;
-  // The number of worker threads (0: the thread that asks for batches loads them).
+  // The number of workers (0: the thread that asks for batches loads them).
   size_t num_workers;
+  // How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
+  // so nobody can tell from the batches. Needs `processes`.
+  size_t restart_workers;
   // The number of batches to prefetch per worker (0: 2, or more if batches are small).
   size_t prefetch_factor;
   // The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
@@ -367,6 +370,20 @@ typedef struct {
   uint8_t persistent_workers;
   // Whether workers make batches in turn, as torch's do (no: any free worker loads).
   uint8_t round_robin;
+  // Whether workers are processes (no: threads), for datasets by index. Only on Linux.
+  //
+  // A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
+  // `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass.
+  //
+  // `slotline_loader_new` forks the workers, and a replacement is forked later. A worker has a copy of the program's memory
+  // as it was at that moment, and only one thread, which runs the callbacks. What a callback changes in memory is not seen by
+  // the program or by other workers; a lock that another thread of the program held stays locked. So make the loader before
+  // you start other threads, unless their locks do not matter to the callbacks. Open files are shared, with their positions.
+  // In a worker, a callback must not use, stop or free the loader. Drop functions run only in the program.
+  //
+  // The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
+  // callback 2 s after its loader was freed is killed.
+  uint8_t processes;
   // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
   // `in_order` is off or there is a `worker_init`. With a timeout it never loads.
   int32_t help;
@@ -594,6 +611,9 @@ typedef struct {
 
 // A CUDA device or its driver failed.
 #define SLOTLINE_DEVICE 14
+
+// The last worker process ended, or a worker ended because of a bug in slotline. Nothing more comes from the loader.
+#define SLOTLINE_WORKER_DIED 15
 
 #ifdef __cplusplus
 extern "C" {
@@ -1287,14 +1307,14 @@ int64_t slotline_error_worker(const slotline_error *error);
 // The same as for `slotline_error_code`; the error must not be used afterwards.
 void slotline_error_free(slotline_error *error);
 
-// Makes a loader, with its threads and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
+// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
 // user pointers of `worker_init` and `collate`, even if this function fails. On failure `*out` is NULL. Can be called from any
 // thread.
 //
 // # Errors
 //
 // `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value. `SLOTLINE_BUILD`:
-// options that exclude each other, or memory or threads that are not available.
+// options that exclude each other, or memory, threads or processes that are not available.
 //
 // # Safety
 //
@@ -1310,7 +1330,8 @@ slotline_status slotline_loader_new(const slotline_dataset *dataset,
 // # Errors
 //
 // `SLOTLINE_INVALID`: `loader` is NULL or in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
-// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass.
+// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass. `SLOTLINE_WORKER_DIED`: the
+// workers have ended.
 //
 // # Safety
 //
@@ -1326,7 +1347,7 @@ slotline_status slotline_loader_epoch(slotline_loader *loader,
 // `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
 // `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
 // `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
-// ended.
+// ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
 //
 // # Safety
 //

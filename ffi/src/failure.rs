@@ -104,6 +104,7 @@ fn about(error: &Error) -> Failure {
         Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
         Error::Stopped | Error::Forked => of(SLOTLINE_STOPPED),
         Error::State(_) => of(SLOTLINE_STATE),
+        Error::WorkerDied { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_DIED) },
         Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
         _ => of(SLOTLINE_PANIC),
     }

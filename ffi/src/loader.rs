@@ -47,21 +47,23 @@ pub(crate) unsafe fn build<M: Memory>(
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         let data = &check::reference(dataset, "dataset")?.0;
+        options.check_workers(data, memory.is_some())?;
         // A macro, because each builder has a different type.
         macro_rules! build {
-            ($builder:expr) => {{
-                let (builder, collator) = options.apply(owned, data, $builder)?;
-                match (collator, memory) {
-                    (Some(collator), _) => HostLoader::Collated(builder.collate(collator.function()).build()?),
-                    (None, Some(memory)) => HostLoader::Stacked(builder.memory(memory).build()?.untyped()),
-                    (None, None) => HostLoader::Stacked(builder.build()?.untyped()),
+            ($data:expr, $builder:ident => $stack:expr) => {{
+                let ($builder, collator) = options.apply(owned, data, $data)?;
+                if let Some(collator) = collator {
+                    HostLoader::Collated($builder.collate(collator.function()).build()?)
+                } else {
+                    let $builder = if let Some(memory) = memory { $builder.memory(memory) } else { $builder };
+                    HostLoader::Stacked($stack?.untyped())
                 }
             }};
         }
         Ok(match data {
-            Data::Arrays(arrays) => build!(Loader::builder(arrays.clone())),
-            Data::Map(map) => build!(Loader::builder(map.clone())),
-            Data::Stream(stream) => build!(Loader::iterable(stream.clone())),
+            Data::Arrays(arrays) => build!(Loader::builder(arrays.clone()), builder => options.build(builder)),
+            Data::Map(map) => build!(Loader::builder(map.clone()), builder => options.build(builder)),
+            Data::Stream(stream) => build!(Loader::iterable(stream.clone()), builder => builder.build()),
         })
     }
 }
@@ -79,14 +81,14 @@ pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_
     unsafe { versioned::read(options, "options", slotline_options::own) }
 }
 
-/// Makes a loader, with its threads and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
+/// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
 /// user pointers of `worker_init` and `collate`, even if this function fails. On failure `*out` is NULL. Can be called from any
 /// thread.
 ///
 /// # Errors
 ///
 /// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value. `SLOTLINE_BUILD`:
-/// options that exclude each other, or memory or threads that are not available.
+/// options that exclude each other, or memory, threads or processes that are not available.
 ///
 /// # Safety
 ///
@@ -117,7 +119,8 @@ pub unsafe extern "C" fn slotline_loader_new(
 /// # Errors
 ///
 /// `SLOTLINE_INVALID`: `loader` is NULL or in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
-/// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass.
+/// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass. `SLOTLINE_WORKER_DIED`: the
+/// workers have ended.
 ///
 /// # Safety
 ///
@@ -144,7 +147,7 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 /// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
 /// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
 /// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
-/// ended.
+/// ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
 ///
 /// # Safety
 ///

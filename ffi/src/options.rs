@@ -5,9 +5,10 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::WaitStrategy;
-use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld, Overflow};
+use slotline::dataset::Dataset;
+use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, OnError, OnHeld, Overflow};
 use slotline::sampler::SequentialSampler;
+use slotline::{Loader, WaitStrategy};
 
 use crate::batch_sampler::slotline_batch_sampler;
 use crate::boundary::guarded;
@@ -59,6 +60,9 @@ pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
 /// Asking for the next batch returns `SLOTLINE_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
+/// Whether workers can be processes.
+const PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
+
 /// The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 ///
 /// `slotline_loader_new` takes ownership of the user pointers of `worker_init` and `collate`, even if it fails. Options with a
@@ -72,8 +76,11 @@ pub struct slotline_options {
     pub struct_size: usize,
     /// The number of samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
     pub batch_size: i64,
-    /// The number of worker threads (0: the thread that asks for batches loads them).
+    /// The number of workers (0: the thread that asks for batches loads them).
     pub num_workers: usize,
+    /// How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
+    /// so nobody can tell from the batches. Needs `processes`.
+    pub restart_workers: usize,
     /// The number of batches to prefetch per worker (0: 2, or more if batches are small).
     pub prefetch_factor: usize,
     /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
@@ -104,6 +111,20 @@ pub struct slotline_options {
     pub persistent_workers: u8,
     /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
     pub round_robin: u8,
+    /// Whether workers are processes (no: threads), for datasets by index. Only on Linux.
+    ///
+    /// A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
+    /// `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass.
+    ///
+    /// `slotline_loader_new` forks the workers, and a replacement is forked later. A worker has a copy of the program's memory
+    /// as it was at that moment, and only one thread, which runs the callbacks. What a callback changes in memory is not seen by
+    /// the program or by other workers; a lock that another thread of the program held stays locked. So make the loader before
+    /// you start other threads, unless their locks do not matter to the callbacks. Open files are shared, with their positions.
+    /// In a worker, a callback must not use, stop or free the loader. Drop functions run only in the program.
+    ///
+    /// The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
+    /// callback 2 s after its loader was freed is killed.
+    pub processes: u8,
     /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
     /// `in_order` is off or there is a `worker_init`. With a timeout it never loads.
     pub help: i32,
@@ -165,6 +186,7 @@ unsafe impl Versioned for slotline_options {
             struct_size: size_of::<Self>(),
             batch_size: 1,
             num_workers: 0,
+            restart_workers: 0,
             prefetch_factor: 0,
             hold: 1,
             part_size: 0,
@@ -179,6 +201,7 @@ unsafe impl Versioned for slotline_options {
             pin_memory: 0,
             persistent_workers: 0,
             round_robin: 0,
+            processes: 0,
             help: SLOTLINE_HELP_AUTO,
             wait_strategy: SLOTLINE_WAIT_PARK,
             affinity: SLOTLINE_AFFINITY_OFF,
@@ -318,6 +341,37 @@ impl slotline_options {
             help @ (0 | 1) => Ok(builder.help(help == 1)),
             help => Err(invalid_value("help", help)),
         }
+    }
+
+    /// Checks that workers of this kind can load the dataset, with memory for a `device` or without.
+    pub(crate) fn check_workers(&self, data: &Data, device: bool) -> Result<(), Failure> {
+        let (processes, threads) = (self.processes != 0, self.processes == 0);
+        for (given, first, second, hint) in [
+            (
+                threads && self.restart_workers > 0,
+                "restart_workers",
+                "threads",
+                "set processes, or drop restart_workers",
+            ),
+            (processes && !PROCESSES, "processes", "this system", "use threads, or Linux"),
+            (processes && matches!(data, Data::Stream(_)), "processes", "an iterable dataset", "use threads"),
+            (processes && self.collate.is_some(), "processes", "collate", "use threads, or drop collate"),
+            (processes && device, "processes", "a device", "use threads"),
+        ] {
+            if given {
+                return Err(BuildError::Clash { first, second, hint }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds a loader that stacks samples, with workers of the chosen kind.
+    pub(crate) fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
+        #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+        if self.processes != 0 {
+            return builder.processes().restart_workers(self.restart_workers).build();
+        }
+        builder.build()
     }
 
     fn wait_strategy(&self) -> Result<WaitStrategy, Failure> {

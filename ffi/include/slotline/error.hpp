@@ -29,6 +29,7 @@ enum class code : std::int32_t {
   state = SLOTLINE_STATE,
   stopped = SLOTLINE_STOPPED,
   device = SLOTLINE_DEVICE,
+  worker_died = SLOTLINE_WORKER_DIED,
 };
 
 /// A call that failed. what() contains the whole chain of causes.

@@ -73,8 +73,14 @@ class options {
   }
   /// No batching: a pass returns single samples, whose tensors lack the first dimension.
   options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
-  /// The number of worker threads (0: the thread that asks for batches loads them).
-  options& num_workers(std::size_t threads) { return set(raw_.num_workers, threads); }
+  /// The number of workers (0: the thread that asks for batches loads them).
+  options& num_workers(std::size_t workers) { return set(raw_.num_workers, workers); }
+  /// Whether workers are processes (no: threads), for datasets by index. Only on Linux. A crash then ends one worker and
+  /// not the program. The dataset runs in a copy of the program's memory as it was when the loader was made, with only one
+  /// thread: see `slotline_options`.
+  options& processes(bool on = true) { return set(raw_.processes, on); }
+  /// How many times, in all, a worker process that ended is replaced by a new one (0). Needs processes().
+  options& restart_workers(std::size_t times) { return set(raw_.restart_workers, times); }
   /// The number of batches to prefetch per worker (2, or more if batches are small).
   options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, nonzero("prefetch_factor", batches)); }
   /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from

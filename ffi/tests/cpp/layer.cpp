@@ -472,6 +472,29 @@ void an_array_that_was_moved_from_is_refused() {
   CHECK(slotline::dataset::of({copy}).size() == 8);
 }
 
+#ifdef __linux__
+void a_crash_ends_a_worker_process_and_not_the_program() {
+  const Options options = Options().batch_size(2).num_workers(2).processes();
+  const numbers crashing{1000, [](std::size_t index, slotline::sample&) {
+                           if (index == 5) std::abort();
+                         }};
+  slotline::loader sound(numbers{}, options), loader(crashing, options);
+  CHECK((batches_of(sound) == Batches{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}}));
+  slotline::pass pass = loader.epoch();
+  std::size_t samples = 0;
+  const auto read_rest = [&] { for (auto& batch : pass) samples += batch.size(); };
+  const slotline::error crash = thrown(read_rest);
+  CHECK(crash.code() == slotline::code::sample && crash.index() == 5 && crash.task() == 2 && crash.worker() >= 0);
+  CHECK(has(crash.what(), "signal 6"));
+  read_rest();
+  CHECK(samples == 8);
+
+  slotline::loader replaced(crashing, Options(options).restart_workers(3));
+  CHECK(thrown([&] { batches_of(replaced); }).index() == 5);
+  CHECK(thrown([&] { slotline::loader(numbers{}, Options().restart_workers(1)); }).code() == slotline::code::build);
+}
+#endif
+
 int main() {
   fields_are_typed_spans_with_shapes();
   a_datasets_exception_takes_the_place_of_its_batch();
@@ -488,5 +511,8 @@ int main() {
   an_array_that_was_moved_from_is_refused();
   worker_init_runs_or_reports_an_error();
   any_thread_can_stop_a_loader();
+#ifdef __linux__
+  a_crash_ends_a_worker_process_and_not_the_program();
+#endif
   std::puts("ok");
 }

@@ -330,8 +330,10 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     build(&|options| options.batch_size = 0, "batch_size is 0");
     build(&|options| options.timeout_ms = 5, "timeout and num_workers = 0 exclude each other");
     build(&|options| (options.on_error, options.bad_share) = (1, 2.0), "the maximum share of bad samples is 2");
+    build(&|options| options.restart_workers = 1, "restart_workers and threads exclude each other; set processes");
+    build(&|options| (options.processes, options.num_workers) = (1, 1), "processes and ");
     assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));
-    assert_eq!(drops.count(), 2 * 12);
+    assert_eq!(drops.count(), 2 * 14);
 }
 
 #[test]

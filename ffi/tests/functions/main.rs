@@ -6,6 +6,8 @@ mod support;
 mod collating;
 mod dlpack;
 mod map_datasets;
+#[cfg(all(target_os = "linux", not(delays)))]
+mod processes;
 mod resuming;
 mod samplers;
 mod stream_datasets;

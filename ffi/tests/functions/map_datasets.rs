@@ -20,14 +20,14 @@ use crate::support::{Batch, Digits, Loader, call, options};
 static ZERO: i32 = 0;
 
 /// Returns the elements of a field.
-fn elements<T: Copy>(batch: &Batch, i: usize) -> Vec<T> {
+pub(crate) fn elements<T: Copy>(batch: &Batch, i: usize) -> Vec<T> {
     let tensor = batch.field(i);
     // SAFETY: the tensor has `bytes` bytes of this type.
     unsafe { slice::from_raw_parts(tensor.data.cast::<T>(), tensor.bytes / size_of::<T>()) }.to_vec()
 }
 
 /// Writes a picture in place, a padded list of numbers, a packed list, and a flag.
-unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+pub(crate) unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let numbers: Vec<i16> = (0..index as i16 % 4).collect();
     let words: Vec<f64> = (0..index % 3).map(|i| i as f64).collect();
     let mut bytes = 0;
@@ -49,7 +49,7 @@ unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample: *mut slotl
     0
 }
 
-fn mixed() -> Vec<slotline_field> {
+pub(crate) fn mixed() -> Vec<slotline_field> {
     vec![
         field(c"picture", SLOTLINE_F32, SLOTLINE_FIXED, &[2, 3]),
         field(c"numbers", SLOTLINE_I16, SLOTLINE_RAGGED, &[3]),

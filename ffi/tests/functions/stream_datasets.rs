@@ -237,7 +237,7 @@ fn a_stream_that_fails_to_open_reports_why() {
 }
 
 #[test]
-fn a_stream_rejects_samplers() {
+fn a_stream_rejects_samplers_and_worker_processes() {
     use slotline_ffi::batch_sampler::*;
     use slotline_ffi::sampler::*;
     let fields = fields();
@@ -255,6 +255,7 @@ fn a_stream_rejects_samplers() {
         let message = refused(&|options| options.batch_sampler = batches);
         assert!(message.contains("an iterable dataset and batch_sampler exclude"), "{message}");
         assert!(refused(&|options| options.shuffle = 1).contains("an iterable dataset and shuffle exclude"));
+        assert!(refused(&|options| (options.processes, options.num_workers) = (1, 1)).contains("processes and "));
         slotline_sampler_free(sampler);
         slotline_batch_sampler_free(batches);
     }
