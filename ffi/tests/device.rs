@@ -430,6 +430,14 @@ unsafe extern "C" fn count(user: *mut c_void) {
 }
 
 #[test]
+fn device_loaders_refuse_worker_processes() {
+    let _fake = Fake::load().session(Options::default());
+    let processes = slotline_options { processes: 1, ..shuffled(1) };
+    let (status, message) = DeviceLoader::new(&processes, &on_device(|_| ())).err().unwrap();
+    assert_eq!((status, message.contains("processes and ")), (SLOTLINE_BUILD, true), "{message}");
+}
+
+#[test]
 fn device_loaders_refuse_collate_and_drop_its_user_pointer() {
     let _fake = Fake::load().session(Options::default());
     let dropped = AtomicUsize::new(0);
