@@ -89,9 +89,23 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     ///
     /// If there is no such slot.
     pub fn failed(&self, slot: usize, ticket: u64) -> impl Iterator<Item = (usize, u16)> {
+        self.owned_parts(slot, ticket, FAILED)
+    }
+
+    /// Returns the parts of a slot that are claimed and not finished, with the number of the worker that has each of
+    /// them.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    pub fn claimed(&self, slot: usize, ticket: u64) -> impl Iterator<Item = (usize, u16)> {
+        self.owned_parts(slot, ticket, CLAIMED)
+    }
+
+    fn owned_parts(&self, slot: usize, ticket: u64, status: u64) -> impl Iterator<Item = (usize, u16)> {
         let words = self.parts(slot).iter().map(|word| word.load(Ordering::Acquire)).enumerate();
-        let failed = words.filter(move |&(_, word)| position_of(word) == ticket && status_of(word) == FAILED);
-        failed.map(|(part, word)| (part, owner_of(word)))
+        let found = words.filter(move |&(_, word)| position_of(word) == ticket && status_of(word) == status);
+        found.map(|(part, word)| (part, owner_of(word)))
     }
 
     /// Whether [`look`](Self::look) would find something other than [`Look::Pending`].
@@ -154,6 +168,21 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                 Err(now) => hint = now,
             }
         }
+    }
+
+    /// Makes workers look for free parts of all tickets that are assigned, and wakes both sides. This has an effect only
+    /// if a process wrote over the words. `assigned` returns every slot that is assigned to a ticket, with that ticket.
+    /// Any thread may call this at any time.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    pub fn remind(&self, assigned: impl IntoIterator<Item = (usize, u64)>) {
+        let is_free = |&(slot, ticket): &(usize, u64)| {
+            self.parts(slot).iter().any(|word| word.load(Ordering::Relaxed) == unowned(ticket, FREE))
+        };
+        let free = assigned.into_iter().filter(is_free).map(|(_, ticket)| ticket);
+        drop(Freed { ring: self, lowest: free.min() });
     }
 
     /// Frees or fails what a worker left claimed, and wakes both sides. Returns the number of its parts.

@@ -103,7 +103,11 @@ pub struct MadeSlots<P> {
 }
 
 /// Makes the payload with a number, as a forked process sees it.
-pub(crate) struct PayloadAt<P>(pub(crate) Box<dyn Fn(usize) -> P + Send + Sync>);
+pub(crate) struct PayloadAt<P> {
+    pub(crate) make: Box<dyn Fn(usize) -> P + Send + Sync>,
+    /// How many there are.
+    pub(crate) count: usize,
+}
 
 impl<P> fmt::Debug for PayloadAt<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,11 +191,13 @@ impl<D: Loadable> MakeSlots<D> for Stack {
         let payloads = payloads.collect();
         let payload_at = request.forked.then(|| {
             let (arena, layout) = (arena.clone(), layout.clone());
-            PayloadAt(Box::new(move |number: usize| {
-                assert!((number + 1) * batch <= arena.len());
+            let count = arena.len() / batch;
+            let make = Box::new(move |number: usize| {
+                assert!(number < count);
                 // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
                 unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
-            }) as Box<dyn Fn(usize) -> Region + Send + Sync>)
+            });
+            PayloadAt { make, count }
         });
         let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
         let make = move || {

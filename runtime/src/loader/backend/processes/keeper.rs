@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use slotline_core::robust::Recovery;
+use slotline_core::robust::{Owner, Recovery};
 
 use crate::loader::backend::processes::NONE;
 use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
@@ -41,6 +41,8 @@ impl Drop for Abandoned<'_> {
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often the keeper looks for traces of a worker that wrote over the words of the ring.
+const PULSE: Duration = Duration::from_secs(1);
 /// How often the keeper looks within the time limit of a sample.
 const LOOKS: u32 = 8;
 
@@ -161,15 +163,19 @@ impl Keeper {
         }
         let _ = started.send(Ok(()));
         let _guard = Abandoned(&self);
-        let pause = self.sample_timeout.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
+        let pause = self.sample_timeout.map_or(PULSE, |limit| (limit / LOOKS).clamp(Duration::from_millis(1), PULSE));
+        let (mut pulse, mut suspects) = (Instant::now(), Vec::new());
         while !self.ring.is_closed() {
-            for at in self.wait(&running, pause).into_iter().rev() {
+            for at in self.wait(&running, Some(pause)).into_iter().rev() {
                 let ended = running.swap_remove(at);
                 if !self.ring.is_closed() {
                     running.extend(self.bury(&ended));
                 }
             }
             self.kill_late(&mut running);
+            if pulse.elapsed() >= PULSE {
+                (pulse, suspects) = (Instant::now(), self.check(&running, &suspects));
+            }
         }
         self.end(running);
     }
@@ -236,6 +242,35 @@ impl Keeper {
         }
     }
 
+    /// The slots that are assigned, and their tickets.
+    fn assigned(&self) -> impl Iterator<Item = (usize, u64)> {
+        let assigned = self.ledger.assigned.iter().map(|ticket| ticket.load(Ordering::Acquire)).enumerate();
+        assigned.filter(|&(_, ticket)| ticket != NONE)
+    }
+
+    /// Fails parts that nobody has, and kills workers that do nothing with parts that were `suspects` before. Returns
+    /// the new suspects. Without a worker that wrote over the words, there are none, or only for a moment.
+    fn check(&self, running: &[Running], suspects: &[(u64, usize, u16)]) -> Vec<(u64, usize, u16)> {
+        self.ring.remind(self.assigned());
+        let claims = self
+            .assigned()
+            .flat_map(|(slot, ticket)| self.ring.claimed(slot, ticket).map(move |(part, owner)| (ticket, part, owner)));
+        let mut suspected = Vec::new();
+        for claim @ (.., number) in claims.collect::<Vec<_>>() {
+            let Some(at) = running.iter().find(|at| owner(at.worker) == Owner::new(number)) else {
+                self.ring.recover(Owner::new(number), self.assigned(), |_, _| Recovery::Fail);
+                continue;
+            };
+            if self.activities[at.worker].task().is_none() {
+                if suspects.contains(&claim) {
+                    at.child.kill();
+                }
+                suspected.push(claim);
+            }
+        }
+        suspected
+    }
+
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
     fn bury(&self, Running { worker, child, late, .. }: &Running) -> Option<Running> {
         let worker = *worker;
@@ -262,9 +297,7 @@ impl Keeper {
             None => replaced || self.passes_over && others,
         };
         // What the worker had claimed was assigned before.
-        let assigned = self.ledger.assigned.iter().map(|ticket| ticket.load(Ordering::Acquire)).enumerate();
-        let assigned = assigned.filter(|&(_, ticket)| ticket != NONE);
-        self.ring.recover(owner(worker), assigned, |ticket, part| {
+        self.ring.recover(owner(worker), self.assigned(), |ticket, part| {
             let mut mail = self.ledger.mail();
             if redo {
                 mail.forget(worker, ticket, |row| row / self.part_rows == part);

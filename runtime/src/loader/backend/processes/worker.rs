@@ -177,10 +177,11 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         let SlotFacts { task: number, first, cell, .. } = slot;
         let task = Task { number, first, indices: Indices::U64(indices) };
         let rows = rows_of(claim.parts(), self.part_rows, slot.rows);
+        assert!(cell < self.payload_at.count, "the loader's memory was written over");
         if desk.cells.len() <= cell {
             desk.cells.resize_with(cell + 1, || None);
         }
-        let work = desk.cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.0)(cell)));
+        let work = desk.cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.make)(cell)));
         let (reader, plan) = (&mut desk.reader, &desk.plan);
         let outcome = if self.control.has_killers() {
             caught(|| self.engine.fill_around(work, plan, task, rows.clone(), reader))
