@@ -26,6 +26,8 @@ pub enum Section {
     W6,
     /// Some slow samples among fast ones.
     W7,
+    /// The death of a worker process.
+    Deaths,
     /// The rings without a loader.
     Rings,
     /// The cost depending on the dataset's size.
@@ -42,7 +44,7 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Rings | Self::Size | Self::Workers)
+        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
     }
 }
 

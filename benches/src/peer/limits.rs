@@ -1,8 +1,11 @@
 //! The limits of the machine: plain loops without a loader, into memory that is reused.
 
 use std::hint::black_box;
+use std::io;
 use std::sync::Barrier;
 use std::time::Instant;
+
+use anyhow::ensure;
 
 use super::order;
 use crate::record::Kind;
@@ -89,6 +92,29 @@ pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> 
         }
     };
     Entry::new(name, Kind::Limit, Ok(loops(Source::len(&photos), batch_size, threads, false, memory, body)))
+}
+
+/// Kills a process that holds the same memory as this one, and waits until it has ended.
+pub fn death(name: &str) -> Entry {
+    let contender = || {
+        // SAFETY: the child only waits for the signal.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        ensure!(child > 0, "cannot fork: {}", io::Error::last_os_error());
+        let start = Instant::now();
+        // SAFETY: nobody has waited for the child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        Ok(Pass { batches: 1.0, seconds: start.elapsed().as_secs_f64() })
+    };
+    Entry::new(name, Kind::Limit, Ok(contender))
 }
 
 /// Prefetches the first four cache lines of a row. The CPU's prefetcher continues from there.

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
+use slotline::Loader;
 use slotline::dataset::Dataset;
-use slotline::loader::BatchOf;
-use slotline::loader::Builder;
+use slotline::loader::{BatchOf, Builder, Output};
 
 use crate::protocol::{self, Answer, Request};
 use crate::record::Kind;
@@ -26,19 +26,55 @@ pub fn variant(what: &str, contender: Result<impl Contender + 'static>) -> Entry
     Entry::new(format!("slotline, {what}"), Kind::Variant, contender)
 }
 
+/// What loads the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crew {
+    /// Threads, and the thread that takes the batches.
+    Default,
+    /// Threads alone.
+    Alone,
+    /// Processes, which are replaced if they die.
+    Processes,
+}
+
+impl Crew {
+    /// Builds a loader.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the loader cannot be built.
+    pub fn build<D: Dataset>(self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>> {
+        match self {
+            Self::Default => Ok(builder.build()?),
+            Self::Alone => Ok(builder.help(false).build()?),
+            #[cfg(target_os = "linux")]
+            Self::Processes => Ok(builder.processes().restart_workers(usize::MAX).build()?),
+            #[cfg(not(target_os = "linux"))]
+            Self::Processes => bail!("worker processes need Linux"),
+        }
+    }
+}
+
+/// Returns slotline's entries without the help of the loop's thread and with processes. There are none without workers.
+pub fn variants<C: Contender + 'static>(workers: usize, make: impl Fn(Crew) -> Result<C>) -> Vec<Entry> {
+    if workers == 0 {
+        return Vec::new();
+    }
+    vec![variant("workers alone", make(Crew::Alone)), variant("processes", make(Crew::Processes))]
+}
+
 /// Returns a contender whose loader has run one pass, in which `verify` checked every byte. A pass has `batches` batches, and
 /// the results of `check` for them add up to `total`.
 ///
 /// # Errors
 ///
-/// Returns an error if the loader cannot be built, or if that pass fails.
-pub fn contender<D: Dataset>(
-    builder: Builder<D>,
+/// Returns an error if that pass fails.
+pub fn contender<B: Output>(
+    mut loader: Loader<B>,
     (batches, total): (f64, u64),
-    check: impl Fn(&BatchOf<D>) -> u64,
-    verify: impl Fn(&BatchOf<D>) -> Result<()>,
+    check: impl Fn(&B::Item) -> u64,
+    verify: impl Fn(&B::Item) -> Result<()>,
 ) -> Result<impl Contender> {
-    let mut loader = builder.build()?;
     for batch in loader.epoch()? {
         verify(&batch?)?;
     }
@@ -79,9 +115,13 @@ pub fn serve() -> Result<()> {
 fn requested(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
     let plan = |batch_size| Plan::new(batch_size, request.workers);
     Ok(match request.workload.as_str() {
-        "w1" => (Box::new(w1::ours(&plan(1))?), NUMBERS.total()),
-        "w2" => (Box::new(w2::ours(Images::small(), &plan(w2::BATCH).shuffled())?), Images::small().total()),
-        "w3" => (Box::new(w2::ours(Images::large(), &plan(w3::BATCH).shuffled())?), Images::large().total()),
+        "w1" => (Box::new(w1::ours(&plan(1), Crew::Default)?), NUMBERS.total()),
+        "w2" => {
+            (Box::new(w2::ours(Images::small(), &plan(w2::BATCH).shuffled(), Crew::Default)?), Images::small().total())
+        }
+        "w3" => {
+            (Box::new(w2::ours(Images::large(), &plan(w3::BATCH).shuffled(), Crew::Default)?), Images::large().total())
+        }
         "w4" => {
             let crops = Crops::open(&request.data)?;
             (Box::new(w4::ours(crops, &plan(w4::BATCH))?), crops.total())

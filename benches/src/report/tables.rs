@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::sheet::{Column, Sheet, median, over};
+use super::targets::{ALONE, OURS, PROCESSES};
 use crate::peer::ours::USER_BUILD;
 use crate::record::{Kind, Section, Time, Unit};
 use crate::stats::Spread;
@@ -72,6 +73,34 @@ pub fn user_build(sheet: &Sheet) -> Result<String> {
         }
     }
     let head = "| | the workspace's profile | cargo's default | ratio | |\n|---|---|---|---|---|\n";
+    Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
+}
+
+/// Renders a table that compares worker processes with slotline's threads and with torch, where these were measured.
+pub fn processes(sheet: &Sheet) -> Result<String> {
+    let mut rows = String::new();
+    for section in sheet.sections() {
+        for column in sheet.columns(section) {
+            let Some(processes) = sheet.of(section, &column, PROCESSES) else { continue };
+            let others = [ALONE, OURS, "torch"].map(|peer| sheet.of(section, &column, peer));
+            // A section without threads has nothing to compare.
+            if others[1].is_none() {
+                continue;
+            }
+            let (name, unit) = (section.name().to_uppercase(), processes.unit);
+            write!(rows, "| {name}, {} | {} |", heading(&column), short(median(processes)))?;
+            for other in others {
+                write!(rows, " {} |", other.map_or_else(|| "–".into(), |other| short(median(other))))?;
+            }
+            for other in others {
+                let ratio = other.and_then(|other| over(processes, &[other]));
+                write!(rows, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
+            }
+            writeln!(rows, " {unit} |")?;
+        }
+    }
+    let head = "| | processes | threads alone | threads | torch | ÷ threads alone | ÷ threads | ÷ torch | |\n\
+                |---|---|---|---|---|---|---|---|---|\n";
     Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
 }
 

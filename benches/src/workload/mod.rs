@@ -5,6 +5,7 @@
 //! [`Entry`](crate::rounds::Entry)s, a [`Section`] with its name and its line in [`run`], and its targets in
 //! `report/targets.rs`.
 
+pub mod deaths;
 pub mod images;
 #[cfg(feature = "jpeg")]
 pub mod photos;
@@ -131,6 +132,10 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W5 => w5::run(setup, recorder),
         Section::W6 => w6::run(setup, recorder),
         Section::W7 => w7::run(setup, recorder),
+        Section::Deaths => {
+            deaths::run(recorder);
+            Ok(())
+        }
         Section::Rings => {
             rings(recorder);
             Ok(())

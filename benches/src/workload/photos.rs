@@ -83,7 +83,8 @@ impl Photos {
         ours::contender(
             Loader::builder(Files { files: self.files, pipeline })
                 .batch_size(plan.batch_size)
-                .num_workers(plan.workers),
+                .num_workers(plan.workers)
+                .build()?,
             (plan.batches(Source::len(&self)), self.total()),
             |batch| sum(batch.tensors().1.as_slice()),
             move |batch| {

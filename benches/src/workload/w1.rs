@@ -5,7 +5,8 @@ use slotline::Loader;
 use slotline::dataset::from_fn;
 
 use super::{Plan, Setup, Source, WORKERS};
-use crate::peer::{external, ours, rust_peers};
+use crate::peer::ours::{self, Crew};
+use crate::peer::{external, rust_peers};
 use crate::record::Unit;
 use crate::rounds::{Contender, Entry, Heat, Recorder};
 
@@ -62,9 +63,9 @@ pub fn sum_below(end: u64) -> u64 {
 /// # Errors
 ///
 /// Returns an error if its loader fails.
-pub fn ours(plan: &Plan) -> Result<impl Contender + use<>> {
+pub fn ours(plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
     ours::contender(
-        Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(plan.workers),
+        crew.build(Loader::builder(from_fn(NUMBERS.count, |index, _| Ok(index as i64))).num_workers(plan.workers))?,
         (plan.batches(NUMBERS.count), NUMBERS.total()),
         |batch| batch.tensors().as_slice()[0] as u64,
         |batch| NUMBERS.verify(&batch.tensors().as_slice().to_vec()),
@@ -74,7 +75,7 @@ pub fn ours(plan: &Plan) -> Result<impl Contender + use<>> {
 /// Returns entries for slotline and the peers written in Rust.
 pub fn entries(workers: usize) -> Vec<Entry> {
     let plan = Plan::new(1, workers);
-    let mut entries = vec![ours::entry(ours(&plan))];
+    let mut entries = vec![ours::entry(ours(&plan, Crew::Default))];
     entries.extend(rust_peers(&NUMBERS, &plan));
     entries
 }
@@ -87,6 +88,7 @@ pub fn entries(workers: usize) -> Vec<Entry> {
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     for workers in WORKERS {
         let mut entries = entries(workers);
+        entries.extend(ours::variants(workers, |crew| ours(&Plan::new(1, workers), crew)));
         entries.extend(external::entries(setup, "w1", workers, |batches| (batches as f64, Some(sum_below(batches)))));
         recorder.heat(Heat { case: String::new(), workers, unit: Unit::MicrosPerBatch, entries });
     }

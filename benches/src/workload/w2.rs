@@ -5,7 +5,8 @@ use slotline::Loader;
 
 use super::images::{Images, sum};
 use super::{Plan, Setup, Source, WORKERS};
-use crate::peer::{external, limits, ours, rust_peers};
+use crate::peer::ours::{self, Crew};
+use crate::peer::{external, limits, rust_peers};
 use crate::record::Unit;
 use crate::rounds::{Contender, Entry, Heat, Recorder};
 
@@ -22,9 +23,11 @@ pub fn entries(workers: usize) -> Vec<Entry> {
 /// # Errors
 ///
 /// Returns an error if its loader fails.
-pub fn ours(images: Images, plan: &Plan) -> Result<impl Contender + use<>> {
+pub fn ours(images: Images, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
+    let builder =
+        Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers);
     ours::contender(
-        Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers),
+        crew.build(builder)?,
         (plan.batches(images.len()), images.total()),
         |batch| sum(batch.tensors().1.as_slice()),
         move |batch| {
@@ -36,7 +39,7 @@ pub fn ours(images: Images, plan: &Plan) -> Result<impl Contender + use<>> {
 
 /// Returns entries for slotline and the peers written in Rust, for any images.
 pub(super) fn image_entries(images: Images, plan: &Plan) -> Vec<Entry> {
-    let mut entries = vec![ours::entry(ours(images, plan))];
+    let mut entries = vec![ours::entry(ours(images, plan, Crew::Default))];
     entries.extend(rust_peers(&images, plan));
     entries
 }
@@ -59,7 +62,9 @@ pub(super) fn expected(images: Images, batch_size: usize) -> impl Fn(u64) -> (f6
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let images = Images::small();
     for workers in WORKERS {
-        let mut entries = entries(workers);
+        let plan = Plan::new(BATCH, workers).shuffled();
+        let mut entries = image_entries(images, &plan);
+        entries.extend(ours::variants(workers, |crew| ours(images, &plan, crew)));
         entries.extend(external::entries(setup, "w2", workers, expected(images, BATCH)));
         entries.extend([
             limits::gather(images, BATCH, 1, None, "plain loop"),

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::images::Images;
 use super::{Plan, Setup, WORKERS, w2};
-use crate::peer::{external, limits};
+use crate::peer::{external, limits, ours};
 use crate::record::Unit;
 use crate::rounds::{Heat, Recorder};
 
@@ -21,6 +21,7 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     for workers in WORKERS {
         let plan = Plan::new(BATCH, workers).shuffled();
         let mut entries = w2::image_entries(images, &plan);
+        entries.extend(ours::variants(workers, |crew| w2::ours(images, &plan, crew)));
         entries.extend(external::entries(setup, "w3", workers, w2::expected(images, BATCH)));
         entries.extend([
             limits::gather(images, BATCH, 1, None, "memcpy on one thread"),

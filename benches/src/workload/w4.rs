@@ -19,7 +19,7 @@ pub const BATCH: usize = 16;
 /// Returns an error if its loader fails.
 pub fn ours(crops: Crops, plan: &Plan) -> Result<impl Contender + use<>> {
     ours::contender(
-        Loader::builder(crops).batch_size(plan.batch_size).num_workers(plan.workers),
+        Loader::builder(crops).batch_size(plan.batch_size).num_workers(plan.workers).build()?,
         (plan.batches(Source::len(&crops)), crops.total()),
         |batch| sum(batch.tensors().0.as_slice()),
         |batch| {

@@ -8,7 +8,8 @@ use slotline::Loader;
 use super::images::Images;
 use super::w3::BATCH;
 use super::{Plan, Setup, Source};
-use crate::peer::{channel, dataloader_rs, external, ours};
+use crate::peer::ours::{self, Crew};
+use crate::peer::{channel, dataloader_rs, external};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Entry, Heat, Pass, Recorder};
 
@@ -22,15 +23,18 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let plan = Plan::new(BATCH, workers).shuffled();
     let builder =
         move || Loader::builder(images.dataset()).batch_size(BATCH).shuffle(true).seed(42).num_workers(workers);
-    let mut entries = vec![
-        ours::entry(Ok(move || {
+    let ours = |crew: Crew| {
+        Ok(move || {
             let make = || {
-                let mut loader = builder().build()?;
+                let mut loader = crew.build(builder())?;
                 let batch = loader.epoch()?.next().context("no batch")??;
                 Ok((loader, batch))
             };
             first(make, |(_, batch)| images.compare(batch.tensors().0.as_slice(), batch.tensors().1.as_slice()))
-        })),
+        })
+    };
+    let mut entries = vec![
+        ours::entry(ours(Crew::Default)),
         Entry::new(
             "dataloader-rs",
             Kind::Peer,
@@ -42,6 +46,7 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
         let contender = move || first(|| channel::first(&images, &plan, queue), |(_, batch)| images.verify(batch));
         entries.push(Entry::new(queue.name(), Kind::Peer, Ok(contender)));
     }
+    entries.extend(ours::variants(workers, ours));
     entries.extend(external::entries(setup, "w6", workers, |_| (1.0, None)));
     fresh_pages(true);
     recorder.heat(Heat { case: String::new(), workers, unit: Unit::MillisPerPass, entries });

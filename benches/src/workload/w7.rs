@@ -95,7 +95,7 @@ fn loader(plan: &Plan, help: Option<bool>) -> Result<impl Contender + 'static> {
         builder = builder.help(help);
     }
     ours::contender(
-        builder,
+        builder.build()?,
         (plan.batches(COUNT), Sleepy.total()),
         |batch| batch.tensors().as_slice().iter().sum::<i64>() as u64,
         |batch| NUMBERS.verify(&batch.tensors().as_slice().to_vec()),

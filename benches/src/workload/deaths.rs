@@ -1,0 +1,88 @@
+//! Deaths: the time from the death of a worker process to the batch that it was reading, with the images of W3.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use slotline::dataset::{Context, Dataset};
+use slotline::{BoxError, Loader};
+
+use super::Source;
+use super::images::{ImageSet, Images, sum};
+use super::w3::BATCH;
+use crate::peer::limits;
+use crate::peer::ours::{self, Crew};
+use crate::record::Unit;
+use crate::rounds::{Contender, Heat, Pass, Recorder};
+
+/// The number of workers.
+const WORKERS: usize = 2;
+/// The image that kills its worker.
+const FATAL: usize = 1000;
+
+/// Images, of which one kills the process that reads it, once in each pass.
+struct Deadly {
+    images: Arc<ImageSet>,
+    start: Instant,
+    /// The time of the death in nanoseconds since the start. Empty before the death.
+    death: Arc<File>,
+}
+
+impl Dataset for Deadly {
+    type Sample<'a> = <ImageSet as Dataset>::Sample<'a>;
+
+    fn len(&self) -> usize {
+        Dataset::len(&self.images)
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        if index == FATAL && self.death.metadata()?.len() == 0 {
+            let nanos = self.start.elapsed().as_nanos() as u64;
+            self.death.write_all_at(&nanos.to_le_bytes(), 0)?;
+            // SAFETY: ends this process, which is a worker.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+        Dataset::get(&self.images, index, cx)
+    }
+
+    fn prefetch(&self, index: usize) {
+        self.images.prefetch(index);
+    }
+}
+
+/// Runs the heat of this section.
+pub fn run(recorder: &mut Recorder) {
+    let entries =
+        vec![ours::variant("processes", contender(Images::large())), limits::death("until an idle process has ended")];
+    recorder.heat(Heat { case: String::new(), workers: WORKERS, unit: Unit::MillisPerPass, entries });
+}
+
+fn contender(images: Images) -> Result<impl Contender> {
+    let (start, death) = (Instant::now(), Arc::new(tempfile::tempfile()?));
+    let dataset = Deadly { images: images.dataset(), start, death: death.clone() };
+    let mut loader = Crew::Processes.build(Loader::builder(dataset).batch_size(BATCH).num_workers(WORKERS))?;
+    let mut pass = move |verify: bool| {
+        death.set_len(0)?;
+        let (mut total, mut came) = (0, Duration::ZERO);
+        for batch in loader.epoch()? {
+            let batch = batch?;
+            let (pixels, labels) = batch.tensors();
+            if labels.as_slice().contains(&(FATAL as i64)) {
+                came = start.elapsed();
+            }
+            total += sum(labels.as_slice());
+            if verify {
+                images.compare(pixels.as_slice(), labels.as_slice())?;
+            }
+        }
+        ensure!(total == images.total(), "the check sum is {total}, not {}", images.total());
+        let mut died = [0; 8];
+        death.read_exact_at(&mut died, 0).context("no worker died")?;
+        let died = Duration::from_nanos(u64::from_le_bytes(died));
+        Ok(Pass { batches: 1.0, seconds: came.saturating_sub(died).as_secs_f64() })
+    };
+    pass(true)?;
+    Ok(move || pass(false))
+}
