@@ -14,6 +14,7 @@
 //! | call | the pass for which workers run their `worker_init` | the loader |
 //! | killers | samples that ended a worker, and are not read again | the loader |
 
+use std::cell::OnceCell;
 use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,13 +26,14 @@ use slotline_core::robust::{Shape, Word};
 use slotline_core::wait::{Deadline, Park, Wait};
 
 use crate::arena::{Memory, Pages};
+use crate::loader::backend::processes::PULSE;
 use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
 use crate::sampler::Places;
-use crate::wait::WaitStrategy;
 use crate::wait::futex::SharedFutex;
+use crate::wait::{Until, WaitStrategy};
 
 /// What samples of a pass depend on besides their index.
 #[derive(Clone, Copy, Debug)]
@@ -341,6 +343,18 @@ impl std::ops::Deref for Words {
 /// A waiter's words.
 type SharedPark = Park<SharedFutex>;
 
+/// A deadline, or the end of a sleep if that comes first.
+struct Nap<'d, D> {
+    deadline: &'d D,
+    end: OnceCell<Until>,
+}
+
+impl<D: Deadline> Deadline for Nap<'_, D> {
+    fn remaining(&self) -> Duration {
+        self.end.get_or_init(|| Until::after(Some(PULSE))).remaining().min(self.deadline.remaining())
+    }
+}
+
 /// One of the two waiters.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWaiter(pub(crate) Arc<Control>, pub(crate) usize);
@@ -354,8 +368,14 @@ impl SharedWaiter {
 }
 
 impl Wait for SharedWaiter {
-    fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
-        self.0.strategy.wait_until(self.park(), deadline, ready)
+    fn wait_until(&self, deadline: &impl Deadline, mut ready: impl FnMut() -> bool) -> bool {
+        // A process that wrote over the waiter's words may have made it forget this sleeper.
+        while !self.0.strategy.wait_until(self.park(), &Nap { deadline, end: OnceCell::new() }, &mut ready) {
+            if deadline.remaining().is_zero() {
+                return false;
+            }
+        }
+        true
     }
 
     #[inline]

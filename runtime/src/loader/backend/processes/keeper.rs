@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Owner, Recovery};
 
-use crate::loader::backend::processes::NONE;
 use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
+use crate::loader::backend::processes::{NONE, PULSE};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::watchdog::Sight;
@@ -41,8 +41,6 @@ impl Drop for Abandoned<'_> {
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often the keeper looks for traces of a worker that wrote over the words of the ring.
-const PULSE: Duration = Duration::from_secs(1);
 /// How often the keeper looks within the time limit of a sample.
 const LOOKS: u32 = 8;
 

@@ -20,6 +20,7 @@ pub(crate) mod worker;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use slotline_core::robust::Look;
 use slotline_core::wait::Wait;
@@ -45,6 +46,9 @@ use crate::loader::worker::cancel::{CancelFlag, Stopper};
 use crate::placed::Placed;
 use crate::sync::wait_while;
 use crate::wait::{Until, Waiter};
+
+/// How often processes look for traces of one that wrote over the shared words. Everything else is told at once.
+const PULSE: Duration = Duration::from_secs(1);
 
 /// The ticket of a slot that is not assigned.
 pub(crate) const NONE: u64 = u64::MAX;
