@@ -243,7 +243,7 @@ fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Opti
 }
 
 /// Maps memory for batches of `batch` bytes that forked processes share, with address space for more of them, touches
-/// the first `len` bytes, and locks those if asked to. Returns a warning if they could not be locked.
+/// the first batch, and locks the first `len` bytes if asked to. Returns a warning if they could not be locked.
 fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Option<Warning>), BuildError> {
     let map = |reserve: usize| {
         let all = len.checked_add(reserve).filter(|&all| all <= isize::MAX as usize);
@@ -259,7 +259,8 @@ fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Opt
             Err(source) => return Err(BuildError::Map { bytes: len, source }),
         }
     };
-    pages.touch(len);
+    // Workers touch the rest as they write it, side by side; the system gives each process its own view of a page anyway.
+    pages.touch(batch);
     let refused = if lock { pages.lock_first(len).err() } else { None };
     Ok((Arc::new(pages), refused.map(|reason| not_locked(len, &reason))))
 }
