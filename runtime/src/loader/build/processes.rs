@@ -16,13 +16,14 @@ use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::MemoryBudget;
 use crate::loader::builder::options::Workload;
-use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
-use crate::loader::collate::batch::BatchOf;
+use crate::loader::collate::allocate::{MakeSlots, SlotRequest};
 use crate::loader::collate::block::Block;
+use crate::loader::collate::in_place::Share;
 use crate::loader::collate::overflow::{Overflow, Spills};
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::{Cell, Slab};
+use crate::loader::collate::stack::Stack;
+use crate::loader::collate::{Collate, Fill, Storage};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
@@ -52,13 +53,13 @@ fn pow2(slots: usize) -> usize {
 
 /// The options of a loader whose workers are processes: see [`Builder::processes`].
 #[derive(Debug)]
-pub struct ProcessBuilder<D> {
-    builder: Builder<D>,
+pub struct ProcessBuilder<D, C = Stack> {
+    builder: Builder<D, C>,
     restarts: usize,
     sample_timeout: Option<Duration>,
 }
 
-impl<D: Dataset> Builder<D> {
+impl<D, C> Builder<D, C> {
     /// Makes the workers processes instead of threads (on Linux).
     ///
     /// Code that crashes then ends one worker and not the program, and code that is not thread-safe or holds a global
@@ -87,12 +88,12 @@ impl<D: Dataset> Builder<D> {
     /// assert_eq!(sums, [14, 126, 145]);
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
-    pub fn processes(self) -> ProcessBuilder<D> {
+    pub fn processes(self) -> ProcessBuilder<D, C> {
         ProcessBuilder { builder: self, restarts: 0, sample_timeout: None }
     }
 }
 
-impl<D: Dataset> ProcessBuilder<D> {
+impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
     /// then read again, so nobody can tell from the batches. The default is 0.
     ///
@@ -119,7 +120,7 @@ impl<D: Dataset> ProcessBuilder<D> {
     /// # Errors
     ///
     /// See [`BuildError`].
-    pub fn build(self) -> Result<Loader<BatchOf<D>>, BuildError> {
+    pub fn build(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
         let Self { builder: mut this, restarts, sample_timeout } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
@@ -163,33 +164,34 @@ impl<D: Dataset> ProcessBuilder<D> {
         };
         let spills = Spills::new(options.on_overflow);
         let pin_memory = options.pin_memory;
-        let mut stack = this.collate;
-        let made = MakeSlots::<D>::make_slots(
-            &mut stack,
-            SlotRequest {
-                fields: &|| fields_of(&this.dataset),
-                rows,
-                slots: &mut |batch| {
-                    // A user's iterator is not asked for more than torch would ask it for.
-                    let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
-                    options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
-                    options.slots()?;
-                    Ok(pow2(options.ahead()) + hold)
-                },
-                reserved: order,
-                pin_memory,
-                memory: None,
-                spilling: spills.allowed,
-                touchers: 0,
-                forked: true,
+        let mut shared = this.collate.share();
+        let single = draw.batching.single;
+        let fields = C::fields(&shared, &this.dataset, rows, single)?;
+        let made = shared.make_slots(SlotRequest {
+            fields: &|| Ok(fields.clone()),
+            rows,
+            slots: &mut |batch| {
+                // A user's iterator is not asked for more than torch would ask it for.
+                let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
+                options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
+                options.slots()?;
+                Ok(pow2(options.ahead()) + hold)
             },
-        )?;
+            reserved: order,
+            pin_memory,
+            memory: None,
+            spilling: spills.allowed,
+            touchers: 0,
+            forked: true,
+        })?;
         let (slots, depth) = (made.payloads.len(), made.payloads.len() - hold);
         let most = if made.shared && bulk == 0 { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
         let part_rows = this.options.part_size.unwrap_or(1).max(rows.div_ceil(most));
         let parts = rows.div_ceil(part_rows).next_power_of_two();
         let sizer = if this.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
-        let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
+        // The results of a collate function are weighed.
+        let weighed = made.payloads.first().filter(|_| <C::Shared as Fill<D>>::STACKS);
+        let sample_bytes = weighed.map_or(Some(0), Storage::sample_bytes);
         let layout = |region: &Region| region.layout().can_be_unsound();
         let can_be_unsound = made.payloads.first().and_then(Storage::region).is_some_and(layout);
         let block = Block::of(&made.payloads);
@@ -204,12 +206,14 @@ impl<D: Dataset> ProcessBuilder<D> {
         let bell = Arc::new(Bell::new().map_err(map)?);
         let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
         let ring = Arc::new(view(&control, delivery));
-        let (single, on_held) = (draw.batching.single, this.options.on_held);
-        let (slab, cells) = Slab::new(made.payloads, (depth, hold), single, made.more, on_held, Waiter::new(strategy));
+        let is_whole = !<C::Shared as Fill<D>>::STACKS;
+        let on_held = this.options.on_held;
+        let (slab, cells) =
+            Slab::new(made.payloads, (depth, hold), single || is_whole, made.more, on_held, Waiter::new(strategy));
         let on_error = this.options.on_error;
         let is_fed = matches!(draw.from, Origin::Feed(_));
         let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
-        let engine = Engine::new(this.dataset, stack, rows, draw.batching, bulk, workers, feed);
+        let engine = Engine::new(this.dataset, shared, rows, draw.batching, bulk, workers, feed);
         let mut engine = engine.on_error(on_error);
         let killers = control.clone();
         engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));

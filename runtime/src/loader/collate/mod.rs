@@ -3,6 +3,8 @@
 pub(crate) mod allocate;
 pub(crate) mod batch;
 pub(crate) mod block;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod on_held;
 pub(crate) mod overflow;

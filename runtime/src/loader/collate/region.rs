@@ -147,9 +147,11 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// No thread may write the batch during the call, and there must be so many rows.
+    /// No thread may write the batch during the call.
     #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
     pub(crate) unsafe fn is_sound(&self, rows: usize) -> bool {
+        // A collate function makes one row of any number of samples.
+        let rows = rows.min(self.layout.rows);
         // SAFETY: the caller upholds the contract; only loaders whose workers are threads have spills.
         unsafe { self.layout.is_sound(self.start.as_ptr(), rows) }
     }
@@ -158,9 +160,20 @@ impl Region {
     #[inline(always)] // See `MapJob::next`.
     pub(crate) fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {
         // SAFETY: the row belongs to the claim behind the job (see `Job`).
-        let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), read.row) };
-        row.set_index(read.index as i64);
-        read.sample.write(&mut row)?;
+        unsafe { self.write_row(read.row, read.index, read.sample) }
+    }
+
+    /// Writes a sample into a row.
+    ///
+    /// # Safety
+    ///
+    /// The row must exist and belong to the caller's claim.
+    #[inline(always)] // As `write`.
+    pub(crate) unsafe fn write_row(&self, row: usize, index: usize, sample: impl Sample) -> Result<(), BoxError> {
+        // SAFETY: the caller upholds the contract.
+        let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), row) };
+        row.set_index(index as i64);
+        sample.write(&mut row)?;
         Ok(row.finish()?)
     }
 }
@@ -169,6 +182,10 @@ impl Storage for Region {
     fn discard(&self) {}
 
     unsafe fn close_up(&self, empty: &[usize], rows: usize) {
+        if rows > self.layout.rows {
+            // A collate function has made one row of the good samples.
+            return;
+        }
         // SAFETY: the caller upholds the contract of `Storage::close_up`: exclusive access, and rows that are written
         // or empty.
         unsafe { close_up(&self.layout, self.start.as_ptr(), empty, rows) };

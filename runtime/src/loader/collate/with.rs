@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 
 /// A user's function from the samples of a batch to a `T`.
 pub struct With<F, T> {
-    collate: F,
+    pub(crate) collate: F,
     /// Pins a batch, with `pin_memory`.
     pub(crate) pin: Option<Pin<T>>,
 }
