@@ -122,6 +122,14 @@ impl Device {
         move |bytes| Ok(Pinned::registered(&device, bytes)?)
     }
 
+    /// Works like [`pinned`](Self::pinned), with memory that processes share which are forked from this one: for
+    /// [worker processes](slotline::loader::Builder::processes), which write batches into it. The processes must not
+    /// use the device, nor anything else of CUDA.
+    pub fn pinned_shared(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
+        let device = self.clone();
+        move |bytes| Ok(Pinned::shared(&device, bytes)?)
+    }
+
     /// Keeps the primary context forever: releasing it would wait for work that may never end, and free the memory in
     /// use by it.
     pub(crate) fn keep(&self) {

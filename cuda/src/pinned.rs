@@ -57,6 +57,14 @@ pub enum PageSize {
     Small,
 }
 
+/// Which pages to map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Own(PageSize),
+    /// Shared with processes that are forked.
+    Shared,
+}
+
 /// Page-locked host memory, for the batches of a loader or any other use. Every device can copy from it and to it.
 ///
 /// Dropping it releases the memory without waiting for copies: memory that is still being copied must not be dropped.
@@ -102,18 +110,23 @@ impl Pinned {
     ///
     /// Returns the errors of [`registered`](Self::registered).
     pub fn registered_on(device: &Device, bytes: usize, pages: PageSize) -> Result<Self, Error> {
-        Self::registered_in_pieces(device, bytes, pages, PIECE)
+        Self::registered_in_pieces(device, bytes, Kind::Own(pages), PIECE)
     }
 
-    pub(crate) fn registered_in_pieces(
-        device: &Device,
-        bytes: usize,
-        size: PageSize,
-        piece: usize,
-    ) -> Result<Self, Error> {
+    /// Like [`registered`](Self::registered), with memory that processes share which are forked from this one. There,
+    /// it can be read and written, but belongs to nobody: dropping it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`registered`](Self::registered).
+    pub fn shared(device: &Device, bytes: usize) -> Result<Self, Error> {
+        Self::registered_in_pieces(device, bytes, Kind::Shared, PIECE)
+    }
+
+    pub(crate) fn registered_in_pieces(device: &Device, bytes: usize, kind: Kind, piece: usize) -> Result<Self, Error> {
         let mut aside = Vec::new();
         loop {
-            let pages = map(device, bytes, size).map_err(|source| Error::HostMemory { bytes, source })?;
+            let pages = map(device, bytes, kind).map_err(|source| Error::HostMemory { bytes, source })?;
             // The pages are dropped only when no part of them is registered; a panic in between leaks them.
             let pages = ManuallyDrop::new(pages);
             let error = match register(device, &pages, piece) {
@@ -215,6 +228,10 @@ unsafe impl Memory for Pinned {
     fn len(&self) -> usize {
         self.len
     }
+
+    fn is_shared(&self) -> bool {
+        matches!(&self.origin, Origin::Registered { pages, .. } if pages.is_shared())
+    }
 }
 
 impl fmt::Debug for Pinned {
@@ -244,24 +261,24 @@ fn lose(bytes: usize, error: &DriverError) {
 }
 
 /// Maps new pages near the device and populates them.
-fn map(device: &Device, bytes: usize, size: PageSize) -> std::io::Result<Pages> {
+fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
     // The system may promise more memory than it has, and kill the process when the memory is touched.
     if available_memory().is_some_and(|available| bytes as u64 > available) {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
-    let mut pages = Pages::new(bytes)?;
+    let mut pages = if kind == Kind::Shared { Pages::shared(bytes)? } else { Pages::new(bytes)? };
     #[cfg(target_os = "linux")]
-    if size == PageSize::Small {
+    if kind == Kind::Own(PageSize::Small) {
         // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
     // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device would continue to read
     // pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
-    // SAFETY: this function owns the pages, and a child does not need them: it cannot use the driver.
-    unsafe {
-        libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK)
-    };
+    if kind != Kind::Shared {
+        // SAFETY: this function owns the pages, and a child does not need them: it cannot use the driver.
+        unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
+    }
     if let Some(node) = device.numa_node() {
         // The call can fail, for example in a container without the permission. Remote pages are slower, but work as
         // well.

@@ -7,12 +7,13 @@ use slotline_cuda_fake::{Fake, Live, Options, Session};
 
 use crate::event::Event;
 use crate::memory::DeviceMemory;
+use crate::pinned::Kind;
 use crate::{Device, DeviceLoader, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
 
 /// Makes most of the crate's driver calls.
 fn life() -> Result<(), Error> {
     let device = Device::new(0)?;
-    let registered = Pinned::registered_in_pieces(&device, 3 * ALIGN, PageSize::Huge, 4 * ALIGN)?;
+    let registered = Pinned::registered_in_pieces(&device, 3 * ALIGN, Kind::Own(PageSize::Huge), 4 * ALIGN)?;
     let allocated = Pinned::allocated(&device, ALIGN)?;
     let memory = DeviceMemory::new(&device, 1000)?;
     let (owned, default) = (Stream::new(&device)?, Stream::legacy_default(&device));
@@ -109,7 +110,7 @@ fn every_leak_after_a_sticky_error_is_counted() {
 fn all_pieces_of_registered_memory_are_unregistered() {
     let fake = session();
     let device = Device::new(0).unwrap();
-    let make = || Pinned::registered_in_pieces(&device, 5 * ALIGN, PageSize::Huge, 2 * ALIGN);
+    let make = || Pinned::registered_in_pieces(&device, 5 * ALIGN, Kind::Own(PageSize::Huge), 2 * ALIGN);
     let memory = make().unwrap();
     assert_eq!((fake.count("cuMemHostRegister_v2"), fake.live().registered_bytes), (3, 5 * ALIGN));
     drop(memory);
@@ -141,7 +142,8 @@ fn a_batch_that_spans_two_pieces_is_copied_completely() {
     let device = Device::new(0).unwrap();
     let dataset = from_fn(40, |index, _| Ok([index as u32; 1500]));
     let locking = device.clone();
-    let in_pieces = move |bytes| Ok(Pinned::registered_in_pieces(&locking, bytes, PageSize::Small, 2 * ALIGN)?);
+    let in_pieces =
+        move |bytes| Ok(Pinned::registered_in_pieces(&locking, bytes, Kind::Own(PageSize::Small), 2 * ALIGN)?);
     let host = Loader::builder(dataset).batch_size(4).hold(2).memory(in_pieces).build().unwrap();
     let mut loader = DeviceLoader::new(host, &device).unwrap();
     for batch in loader.epoch().unwrap() {

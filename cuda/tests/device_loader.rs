@@ -28,6 +28,12 @@ fn device_batches_match_host_batches_for_all_loaders() {
             let builder = Loader::iterable(Things(50)).batch_size(8).num_workers(workers);
             let iterable = builder.memory(device.pinned()).build().unwrap();
             check_stream(&mut DeviceLoader::with_slots(iterable, &device, slots).unwrap(), &stream, 50);
+            #[cfg(target_os = "linux")]
+            if workers > 0 {
+                let builder = Loader::builder(Things(50)).batch_size(8).shuffle(true).seed(7).num_workers(workers);
+                let processes = builder.hold(slots).memory(device.pinned_shared()).processes().build().unwrap();
+                check_passes(&mut DeviceLoader::with_slots(processes, &device, slots).unwrap(), &stream, 50, 3);
+            }
             assert_eq!(fake.violations(), Vec::<String>::new());
         }
     }

@@ -29,6 +29,12 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether processes that are forked from this one read and write the same memory. Workers that are
+    /// [processes](crate::loader::Builder::processes) need that.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// The alignment of an arena, and of every slot in it that is at least this large: one page.
@@ -64,13 +70,12 @@ impl Pages {
 
     /// Works like [`new`](Self::new), with pages that processes share which are forked from this one. Pages that are
     /// never used take no memory.
-    pub(crate) fn shared(len: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The system's error, if it refuses the mapping.
+    pub fn shared(len: usize) -> io::Result<Self> {
         Self::map(len, true)
-    }
-
-    /// Whether processes that are forked from this one share the pages.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared
     }
 
     fn map(len: usize, shared: bool) -> io::Result<Self> {
@@ -151,7 +156,7 @@ impl Pages {
     }
 }
 
-// SAFETY: the pages are mapped readable and writable, zeroed by the system, aligned, private and owned.
+// SAFETY: the pages are mapped readable and writable, zeroed by the system, aligned and owned.
 unsafe impl Memory for Pages {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -159,6 +164,10 @@ unsafe impl Memory for Pages {
 
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use slotline::Error;
 use slotline::Loader;
+use slotline::arena::Pages;
 use slotline::sample::Packed;
 
 use crate::support::{Got, LONG, Run, chain, dawdling, from_fn, items};
@@ -27,7 +28,11 @@ fn processes_give_the_batches_of_a_plain_loop() {
         [(1, 8, false, true), (2, 8, true, true), (3, 1, false, false), (2, 200, false, true)]
     {
         let run = Run { batch_size, drop_last, shuffle, ..RUN };
-        let mut loader = run.over(items(run.len, dawdling)).num_workers(workers).processes().build().unwrap();
+        let mut builder = run.over(items(run.len, dawdling)).num_workers(workers);
+        if workers == 3 {
+            builder = builder.memory(|bytes| Ok(Pages::shared(bytes)?));
+        }
+        let mut loader = builder.processes().build().unwrap();
         for expected in run.expected(3) {
             let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
             assert_eq!(got, expected, "{workers} workers");
@@ -250,9 +255,10 @@ fn statistics_count_what_processes_read() {
 fn options_without_meaning_for_processes_are_refused() {
     let builder = || Loader::builder(from_fn(4, |index, _| Ok(index as i64))).num_workers(1);
     let refused =
-        |error: slotline::loader::BuildError, option: &str| assert!(error.to_string().contains(option), "{error}");
+        |error: slotline::loader::BuildError, option: &str| assert!(chain(&error).contains(option), "{error}");
     refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
     refused(builder().round_robin(true).processes().build().unwrap_err(), "round_robin");
+    refused(builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build().unwrap_err(), "Pages::shared");
     refused(builder().help(true).processes().build().unwrap_err(), "help");
 }
 

@@ -134,7 +134,6 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         }
         let with = "processes";
         for (given, option, hint) in [
-            (options.memory.is_some(), "memory", "processes need memory that they share; drop one of the two"),
             (options.help == Some(true), "help", "use threads, or drop help"),
             (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
             (options.round_robin, "round_robin", "use threads, or drop round_robin"),
@@ -163,7 +162,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             },
         };
         let spills = Spills::new(options.on_overflow);
-        let pin_memory = options.pin_memory;
+        let (pin_memory, memory) = (options.pin_memory, options.memory.take());
         let mut shared = this.collate.share();
         let single = draw.batching.single;
         let fields = C::fields(&shared, &this.dataset, rows, single)?;
@@ -179,7 +178,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             },
             reserved: order,
             pin_memory,
-            memory: None,
+            memory,
             spilling: spills.allowed,
             touchers: 0,
             forked: true,

@@ -182,6 +182,10 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 (pages as Owned, untouched)
             }
         };
+        if request.forked && !arena.is_shared() {
+            let source = "workers that are processes need memory that they share, such as Pages::shared".into();
+            return Err(BuildError::Allocate { bytes: len, source });
+        }
         let bytes = if request.forked { len } else { arena.len() };
         let shared = !layout.is_sequential();
         let payloads = (0..slots).map(|slot| {

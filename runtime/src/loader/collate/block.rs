@@ -44,7 +44,7 @@ impl Block {
 /// fork.
 pub(crate) fn is_given(memory: &dyn Memory) -> bool {
     let memory: &dyn Any = memory;
-    memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Pages::is_shared)
+    memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)
 }
 
 impl fmt::Debug for Block {
