@@ -1,0 +1,44 @@
+//! Events of worker processes, which the program's subscriber gets. In a program of its own, since the subscriber is
+//! that of the process.
+#![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+
+mod support;
+#[path = "support/warnings.rs"]
+mod warnings;
+
+use std::time::{Duration, Instant};
+
+use slotline::Loader;
+
+use crate::support::{LONG, from_fn};
+use crate::warnings::Warnings;
+
+#[test]
+fn events_of_worker_processes_come_to_the_programs_subscriber() {
+    let subscriber = Warnings::default();
+    tracing::subscriber::set_global_default(subscriber.clone()).unwrap();
+    let parent = std::process::id();
+    let dataset = from_fn(40, move |index, _| {
+        if std::process::id() != parent && index % 10 == 3 {
+            tracing::warn!(index, "rusty");
+            tracing::info!("not wanted");
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
+    drop(subscriber.take());
+    assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 40);
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    while told.len() < 4 {
+        assert!(begun.elapsed() < LONG, "{told:?}");
+        told.extend(subscriber.take());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for index in [3, 13, 23, 33] {
+        let event = format!("worker_events: rusty index={index} worker=");
+        assert_eq!(told.iter().filter(|told| told.contains(&event)).count(), 1, "{told:?}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+    drop(loader);
+    assert_eq!(subscriber.take(), Vec::<String>::new());
+}
