@@ -56,6 +56,9 @@
 //! | a loader dropped | the same, and the threads end. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is left behind with the memory it can touch; dropping takes at most [`GRACE`] in all |
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends later |
 //! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a separate ring: [`Error::WorkerDied`], then and from every `epoch` |
+//! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) it is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that it was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
+//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is reported, left out or replaced as above |
+//! | a worker process that writes over memory at random | batches with other contents, errors, or [`Error::Stopped`]; the program does not crash |
 //! | packed samples that do not fit into their batch | [`Error::Sample`] for the first sample without room, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | it counts as a batch that is kept forever |
 //!
