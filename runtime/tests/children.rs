@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,21 +192,27 @@ fn workers_end_with_a_program_that_is_killed() {
         println!("\nready");
         return pass.for_each(drop);
     }
-    let mut program = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "workers_end_with_a_program_that_is_killed", "--nocapture"])
-        .env("SLOTLINE_TO_BE_KILLED", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-    assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
-    let workers = children(program.id());
-    assert_eq!(workers.len(), 3);
-    program.kill().unwrap();
-    program.wait().unwrap();
-    let killed = Instant::now();
-    while workers.iter().any(|&worker| parent_of(worker).is_some()) {
-        assert!(killed.elapsed() < Duration::from_secs(1), "{workers:?}");
-        std::thread::sleep(Duration::from_millis(5));
+    // Killed, and interrupted as by a terminal, which sends the signal to all processes.
+    for (signal, to_all) in [(libc::SIGKILL, false), (libc::SIGINT, true)] {
+        let mut program = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "workers_end_with_a_program_that_is_killed", "--nocapture"])
+            .env("SLOTLINE_TO_BE_KILLED", "1")
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
+        let workers = children(program.id());
+        assert_eq!(workers.len(), 3);
+        let id = program.id() as i32;
+        // SAFETY: sends a signal to the program, or to its group, which is its own.
+        assert_eq!(unsafe { libc::kill(if to_all { -id } else { id }, signal) }, 0);
+        assert_eq!(program.wait().unwrap().signal(), Some(signal));
+        let killed = Instant::now();
+        while workers.iter().any(|&worker| parent_of(worker).is_some()) {
+            assert!(killed.elapsed() < Duration::from_secs(1), "{workers:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
