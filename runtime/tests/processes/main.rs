@@ -249,6 +249,27 @@ fn statistics_count_what_processes_read() {
     let stats = loader.stats();
     assert_eq!((stats.batches, stats.samples, stats.workers.len()), (13, 103, 2));
     assert_eq!(stats.workers.iter().map(|worker| worker.samples).sum::<u64>(), 103);
+    assert_eq!((stats.consumer.process, stats.consumer.process_memory), (None, None));
+    assert!(stats.workers.iter().all(|worker| worker.process.is_some_and(|process| process != std::process::id())));
+}
+
+#[test]
+fn statistics_show_how_the_memory_of_a_worker_grows() {
+    const GROWTH: u64 = 24 << 20;
+    let kept = std::sync::Mutex::new(Vec::new());
+    let parent = std::process::id();
+    let dataset = from_fn(8, move |index, _| {
+        if std::process::id() != parent {
+            kept.lock().unwrap().push(vec![index as u8 + 1; GROWTH as usize / 8]);
+        }
+        Ok(index as i64)
+    });
+    let mut loader = Loader::builder(dataset).num_workers(1).processes().build().unwrap();
+    let memory = |loader: &Loader<_>| loader.stats().workers[0].process_memory.unwrap();
+    let before = memory(&loader);
+    loader.epoch().unwrap().for_each(|batch: Result<slotline::Batch<i64>, _>| drop(batch.unwrap()));
+    let grown = memory(&loader) - before;
+    assert!((GROWTH..2 * GROWTH).contains(&grown), "{grown}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::loader::metrics::counters::Counters;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU32;
 
 /// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(crate) struct Activity {
     pub(crate) index: AtomicUsize,
     /// The row of the batch for which it reads that index.
     pub(crate) row: AtomicUsize,
+    /// The process that the thread is in, if it is a worker process; otherwise 0.
+    process: AtomicU32,
     pub(crate) counters: Counters,
 }
 
@@ -25,6 +28,17 @@ impl Activity {
     #[inline]
     pub(crate) fn end(&self) {
         self.task.store(0, Ordering::Relaxed);
+    }
+
+    /// Records the worker's process, or that it has ended.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn set_process(&self, process: Option<u32>) {
+        self.process.store(process.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The worker's process, if it is one that runs.
+    pub(crate) fn process(&self) -> Option<u32> {
+        Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
     /// The batch that the thread fills.

@@ -114,6 +114,11 @@ pub struct WorkerStats {
     /// How long it left batches to the consumer, which made them faster than they could have been passed between cores.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
+    /// The number of its process, if it is a [process](crate::loader::Builder::processes) that runs.
+    pub process: Option<u32>,
+    /// The memory of that process in bytes, as far as the system reports it, without batches and mapped files. At first it
+    /// is what the process has in common with the program; it grows by what the dataset's code allocates.
+    pub process_memory: Option<u64>,
 }
 
 /// A slow sample, or a group of samples with a slow one.
@@ -178,8 +183,17 @@ impl WorkerStats {
             writing: busy.saturating_sub(drawing + reading),
             waiting: counters.waiting(),
             resting: counters.resting(),
+            process: activity.process(),
+            process_memory: activity.process().and_then(process_memory),
         }
     }
+}
+
+/// Returns the memory of a process that is not of a file and not shared on purpose.
+fn process_memory(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(feature = "serde")]

@@ -56,7 +56,11 @@ pub(crate) struct WorkerExit {
 
 /// A worker process.
 #[derive(Debug)]
-pub(crate) struct Child(OwnedFd);
+pub(crate) struct Child {
+    pidfd: OwnedFd,
+    /// The process's number.
+    pub(crate) id: u32,
+}
 
 impl Child {
     /// Forks a process that runs `work` and then ends.
@@ -97,7 +101,7 @@ impl Child {
                     return Err(error);
                 }
                 // SAFETY: the descriptor is new, and has no other owner.
-                Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+                Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, id: pid as u32 })
             }
         }
     }
@@ -105,11 +109,11 @@ impl Child {
     /// The descriptor that can be read once the process has ended.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
-        self.0.as_fd()
+        self.pidfd.as_fd()
     }
 
     pub(crate) fn kill(&self) {
-        let (fd, info) = (self.0.as_raw_fd(), std::ptr::null::<()>());
+        let (fd, info) = (self.pidfd.as_raw_fd(), std::ptr::null::<()>());
         // SAFETY: sends a signal to the process of the descriptor, if it still exists.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, info, 0) };
     }
@@ -129,7 +133,7 @@ impl Child {
         // SAFETY: a `siginfo_t` of zeros is valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         loop {
-            let pidfd = self.0.as_raw_fd() as libc::id_t;
+            let pidfd = self.pidfd.as_raw_fd() as libc::id_t;
             // SAFETY: asks about one child by its descriptor, and writes into a local variable.
             if unsafe { libc::waitid(libc::P_PIDFD, pidfd, &raw mut info, libc::WEXITED | flags) } == 0 {
                 break;

@@ -194,6 +194,7 @@ impl Keeper {
                 None => work(),
             }
         })?;
+        self.activities[worker].set_process(Some(child.id));
         Ok(Running { worker, child, sight: Sight::default(), late: false })
     }
 
@@ -282,6 +283,7 @@ impl Keeper {
         activity.counters.slowest.mend();
         let at = activity.at();
         activity.end();
+        activity.set_process(None);
         let is_late = matches!(end, End::Late(_));
         let restarts = &self.ledger.restarts;
         let replaced =
