@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Memory that batches are written into. By default a loader allocates [`Pages`];
@@ -35,6 +36,12 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// Returns the file that the memory is a mapping of, if processes can map it, too. It begins where the memory does,
+    /// and is not shorter. Workers that are [started by a command](crate::loader::ProcessBuilder::spawn) need that.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// The alignment of an arena, and of every slot in it that is at least this large: one page.
@@ -50,7 +57,8 @@ pub struct Pages {
     /// The whole mapping. It starts earlier than `start` if that had to be aligned to a huge page.
     mapped: (NonNull<libc::c_void>, usize),
     locked: bool,
-    shared: bool,
+    /// The file of pages that processes share.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: `Pages` is a plain value that owns its memory.
@@ -65,27 +73,42 @@ impl Pages {
     ///
     /// The system's error, if it refuses the mapping.
     pub fn new(len: usize) -> io::Result<Self> {
-        Self::map(len, false)
+        Self::map(len, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
-    /// Works like [`new`](Self::new), with pages that processes share which are forked from this one. Pages that are
-    /// never used take no memory.
+    /// Works like [`new`](Self::new), with pages that processes share which are forked from this one, or have the
+    /// [file](Memory::file). Nobody can change the file's size. Pages that are never used take no memory.
     ///
     /// # Errors
     ///
     /// The system's error, if it refuses the mapping.
     pub fn shared(len: usize) -> io::Result<Self> {
-        Self::map(len, true)
+        let size = len.max(1).checked_next_multiple_of(ALIGN).filter(|&size| size <= isize::MAX as usize);
+        Self::of_file(system::shared_file(size.ok_or(io::ErrorKind::OutOfMemory)?)?)
     }
 
-    fn map(len: usize, shared: bool) -> io::Result<Self> {
+    /// Maps the file of [shared](Self::shared) pages.
+    pub(crate) fn of_file(file: OwnedFd) -> io::Result<Self> {
+        let file = std::fs::File::from(file);
+        let mut pages = Self::map(file.metadata()?.len() as usize, libc::PROT_NONE, libc::MAP_NORESERVE)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: this replaces pages that nobody uses by those of the file, whose size cannot change.
+        let mapped =
+            unsafe { libc::mmap(pages.start.as_ptr().cast(), pages.len, protection, flags, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        pages.file = Some(file.into());
+        pages.prefer_huge();
+        Ok(pages)
+    }
+
+    fn map(len: usize, protection: libc::c_int, flags: libc::c_int) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::OutOfMemory, "more bytes than can be addressed");
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
         let spare = if len >= HUGE { HUGE } else { 0 };
         let size = len.checked_add(spare).filter(|&size| size <= isize::MAX as usize).ok_or_else(too_large)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags =
-            libc::MAP_ANONYMOUS | if shared { libc::MAP_SHARED | libc::MAP_NORESERVE } else { libc::MAP_PRIVATE };
+        let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | flags;
         // SAFETY: a new mapping at an address that the system chooses touches no existing memory.
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
@@ -96,13 +119,18 @@ impl Pages {
         let skip = if spare > 0 { first.as_ptr().align_offset(HUGE) } else { 0 };
         // SAFETY: the skip is less than the spare bytes.
         let start = unsafe { first.add(skip) };
+        let pages = Self { start, len, mapped: (mapped, size), locked: false, file: None };
+        pages.prefer_huge();
+        Ok(pages)
+    }
+
+    /// Asks for huge pages. Without them the system uses small ones.
+    fn prefer_huge(&self) {
         #[cfg(target_os = "linux")]
-        if len >= HUGE {
-            // SAFETY: this only gives advice about pages that this value owns; without huge pages the system uses small
-            // ones.
-            unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        if self.len >= HUGE {
+            // SAFETY: this only gives advice about pages that this value owns.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
         }
-        Ok(Self { start, len, mapped: (mapped, size), locked: false, shared })
     }
 
     /// Allocates the pages of the first `bytes` bytes now, or all pages if the system cannot populate pages while other
@@ -167,7 +195,11 @@ unsafe impl Memory for Pages {
     }
 
     fn is_shared(&self) -> bool {
-        self.shared
+        self.file.is_some()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 }
 
@@ -239,10 +271,41 @@ impl Drop for Heap {
 
 #[cfg(target_os = "linux")]
 mod system {
+    use std::io;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
     /// Needs Linux 5.14 or later.
     pub(super) fn populate(start: *mut u8, len: usize) -> bool {
         // SAFETY: the advice changes no contents at any address.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
+    }
+
+    /// Makes a file in memory, without a name, of `len` zeros.
+    pub(super) fn shared_file(len: usize) -> io::Result<OwnedFd> {
+        // SAFETY: the call fills in the struct that it is given.
+        let limit = super::limit(|limit| unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, limit) });
+        // A larger file is a signal that ends the process.
+        if limit.is_some_and(|limit| len as u64 > limit) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        // Linux before 6.3 does not know the last flag, and some systems demand it.
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let make = |flags| {
+            // SAFETY: makes a new descriptor.
+            match unsafe { libc::memfd_create(c"slotline".as_ptr(), flags) } {
+                -1 => Err(io::Error::last_os_error()),
+                // SAFETY: the descriptor is new, and has no other owner.
+                fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            }
+        };
+        let file = make(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| make(flags))?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: these calls change a file that nobody else has.
+        let made = unsafe {
+            libc::ftruncate(file.as_raw_fd(), len as libc::off_t) == 0
+                && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
+        };
+        if made { Ok(file) } else { Err(io::Error::last_os_error()) }
     }
 }
 
@@ -251,14 +314,22 @@ mod system {
     pub(super) fn populate(_start: *mut u8, _len: usize) -> bool {
         false
     }
+
+    pub(super) fn shared_file(_len: usize) -> std::io::Result<std::os::fd::OwnedFd> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Returns the number of bytes that this process may lock into memory; `None` if there is no limit.
 pub(crate) fn lock_limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call fills in the struct that it is given.
-    let asked = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    limit(|limit| unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, limit) })
+}
+
+/// Returns the limit that the system tells; `None` if there is none.
+fn limit(ask: impl FnOnce(&mut libc::rlimit) -> libc::c_int) -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    (ask(&mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Returns the number of bytes that this process can allocate without swapping, if the system reports it: the available
@@ -314,9 +385,29 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_file_of_shared_pages_is_seen_elsewhere_and_keeps_its_size() {
+        for len in [1, ALIGN, HUGE + 1] {
+            let one = Pages::shared(len).unwrap();
+            let file = std::fs::File::from(one.file().unwrap().try_clone_to_owned().unwrap());
+            for size in [0, 2 * one.len() as u64] {
+                assert_eq!(file.set_len(size).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+            }
+            let other = Pages::of_file(file.into()).unwrap();
+            assert_eq!((one.len(), other.len()), (len.next_multiple_of(ALIGN), one.len()));
+            // SAFETY: only this test uses the pages.
+            unsafe {
+                one.start().add(len - 1).write(7);
+                assert_eq!(other.start().add(len - 1).read(), 7);
+            }
+        }
+    }
+
     #[test]
     fn absurd_sizes_are_refused() {
         assert!(Pages::new(usize::MAX).is_err());
+        assert!(Pages::shared(usize::MAX).is_err());
         assert!(Pages::new(isize::MAX as usize).is_err());
     }
 
