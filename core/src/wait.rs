@@ -154,6 +154,7 @@ pub type Word = AtomicU32;
 /// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses no wake-ups (see the
 /// [module's proof](self)).
 #[derive(Default)]
+#[repr(C)] // It may lie in memory that processes share.
 pub struct Park<F> {
     epoch: Word,
     sleepers: AtomicU32,

@@ -198,6 +198,7 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 /// Maps the positions of one replica's pass to the pass of all replicas: position `p` is at `first + p × step`,
 /// wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)] // Processes share it.
 pub struct Places {
     /// The place of position 0.
     pub first: u64,

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 /// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
 #[derive(Debug, Default)]
+#[repr(C)] // Processes share it.
 pub(crate) struct Activity {
     /// The batch that it fills, plus 1; 0 if it fills none.
     task: AtomicUsize,

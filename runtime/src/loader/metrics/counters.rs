@@ -18,6 +18,7 @@ pub(crate) const MANY: u64 = 1024;
 
 /// One thread's counters. Times are in nanoseconds.
 #[derive(Debug, Default)]
+#[repr(C)] // Processes share it.
 pub(crate) struct Counters {
     /// Samples that the thread has started.
     samples: AtomicU64,
@@ -154,14 +155,19 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 /// after the read, reads again. In a forked process the reader does not repeat: the only writer may have been lost in
 /// the middle of a change.
 #[derive(Debug, Default)]
+#[repr(C)] // Processes share it.
 pub(crate) struct Slowest {
     process: Process,
     version: AtomicUsize,
     /// Index, number of samples, and time, which is 0 for an unused entry.
-    entries: [(AtomicUsize, AtomicU64, AtomicU64); SLOWEST],
+    entries: [Entry; SLOWEST],
     /// The least of the times.
     least: AtomicU64,
 }
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Entry(AtomicUsize, AtomicU64, AtomicU64);
 
 impl Slowest {
     /// Keeps a sample if it is one of the slowest, or a group of `samples` samples that ends with `index`. Only the
@@ -183,7 +189,7 @@ impl Slowest {
 
     #[cold]
     fn keep(&self, index: usize, samples: u64, time: u64) {
-        let times = || self.entries.iter().map(|(_, _, time)| time.load(Ordering::Relaxed));
+        let times = || self.entries.iter().map(|Entry(_, _, time)| time.load(Ordering::Relaxed));
         let known = self.entries.iter().zip(times()).position(|(entry, time)| {
             let same = entry.0.load(Ordering::Relaxed) == index && entry.1.load(Ordering::Relaxed) == samples;
             time > 0 && same // Usually from another pass.
@@ -213,7 +219,7 @@ impl Slowest {
             let entries: Vec<_> = self
                 .entries
                 .iter()
-                .map(|(index, samples, time)| {
+                .map(|Entry(index, samples, time)| {
                     let [samples, time] = [samples, time].map(|figure| figure.load(Ordering::Relaxed));
                     (index.load(Ordering::Relaxed), samples, Duration::from_nanos(time))
                 })

@@ -37,6 +37,7 @@ use crate::wait::{Until, WaitStrategy};
 
 /// What samples of a pass depend on besides their index.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct PassFacts {
     /// Counts the passes, to see whether one is new.
     pub(crate) pass: u64,
@@ -48,6 +49,7 @@ pub(crate) struct PassFacts {
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct SlotFacts {
     /// The batch's number.
     pub(crate) task: usize,
