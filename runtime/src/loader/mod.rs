@@ -136,6 +136,8 @@ mod order;
 mod spans;
 mod worker;
 
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub use self::backend::processes::attach::work_if_spawned;
 pub use self::bad_samples::{Budget, OnError};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::processes::ProcessBuilder;

@@ -1,5 +1,7 @@
 //! Builds a loader whose workers are processes from its options.
 
+use std::cell::RefCell;
+use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -8,9 +10,12 @@ use slotline_core::robust::{Shape, Word};
 
 use crate::dataset::Dataset;
 use crate::loader::backend::Backend;
+use crate::loader::backend::processes::attach::is_unborn;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
-use crate::loader::backend::processes::worker::{Crew, view};
+use crate::loader::backend::processes::letter::{Facts, Letter, number_of, words};
+use crate::loader::backend::processes::spawn::Spawn;
+use crate::loader::backend::processes::worker::{Crew, connect, view};
 use crate::loader::backend::processes::{Place, ProcessRing};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
@@ -57,6 +62,7 @@ pub struct ProcessBuilder<D, C = Stack> {
     builder: Builder<D, C>,
     restarts: usize,
     sample_timeout: Option<Duration>,
+    spawn: Option<(Command, Vec<u8>)>,
 }
 
 impl<D, C> Builder<D, C> {
@@ -89,7 +95,55 @@ impl<D, C> Builder<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn processes(self) -> ProcessBuilder<D, C> {
-        ProcessBuilder { builder: self, restarts: 0, sample_timeout: None }
+        ProcessBuilder { builder: self, restarts: 0, sample_timeout: None, spawn: None }
+    }
+}
+
+impl<D: Dataset> ProcessBuilder<D> {
+    /// Starts each worker by this command, instead of forking it.
+    ///
+    /// The program of the command calls [`work_if_spawned`](crate::loader::work_if_spawned) first in its `main`, which
+    /// makes the dataset of the worker. `setup` is what it is told: any bytes. Usually the command is the program itself, from
+    /// [`current_exe`](std::env::current_exe).
+    ///
+    /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be built while other
+    /// threads run, and after CUDA or Python have started. It starts as fast as its own program, whatever the size of
+    /// this one. It shares only the batches, and must be built with the same version of slotline.
+    ///
+    /// If the program of the command ends without that call, or its dataset differs from this one in length or fields,
+    /// the error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced then,
+    /// whatever [`restart_workers`](Self::restart_workers) is. A program that neither ends nor makes that call is waited for;
+    /// [`timeout`](Builder::timeout) limits that. It is killed when the loader is dropped, but may survive a program that
+    /// is killed, as it is not a worker yet.
+    ///
+    /// The standard input of the command is replaced. Its events of `tracing` are its own. Collate functions and
+    /// [`worker_init`](Builder::worker_init) are not available.
+    ///
+    /// ```
+    /// use std::process::Command;
+    ///
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::work_if_spawned;
+    /// use slotline::{BoxError, Dataset, Loader};
+    ///
+    /// fn multiples(of: i64) -> impl Dataset<Sample<'static> = i64> {
+    ///     from_fn(10, move |index, _| Ok(index as i64 * of))
+    /// }
+    ///
+    /// fn main() -> Result<(), BoxError> {
+    ///     work_if_spawned(|setup| Ok(multiples(std::str::from_utf8(setup)?.parse()?)));
+    ///
+    ///     let this = Command::new(std::env::current_exe()?);
+    ///     let builder = Loader::builder(multiples(3)).batch_size(5).num_workers(2);
+    ///     let mut loader = builder.processes().spawn(this, "3").build()?;
+    ///     let sums: Vec<i64> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().iter().sum())).collect::<Result<_, slotline::Error>>()?;
+    ///     assert_eq!(sums, [30, 105]);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn spawn(mut self, command: Command, setup: impl Into<Vec<u8>>) -> Self {
+        self.spawn = Some((command, setup.into()));
+        self
     }
 }
 
@@ -121,7 +175,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     ///
     /// See [`BuildError`].
     pub fn build(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
-        let Self { builder: mut this, restarts, sample_timeout } = self;
+        let Self { builder: mut this, restarts, sample_timeout, spawn } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
         let options = &mut this.options;
@@ -141,6 +195,12 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             if given {
                 return clash(with, option, hint);
             }
+        }
+        if spawn.is_some() && options.worker_init.is_some() {
+            return clash("spawn", "worker_init", "run that code in the main function of the command");
+        }
+        if spawn.is_some() && is_unborn() {
+            return Err(BuildError::Unborn);
         }
         let (workers, in_order) = (options.num_workers, options.in_order);
         let rows = draw.rows(len);
@@ -213,10 +273,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let is_fed = matches!(draw.from, Origin::Feed(_));
         let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
         let engine = Engine::new(this.dataset, shared, rows, draw.batching, bulk, workers, feed);
-        let mut engine = engine.on_error(on_error);
-        let killers = control.clone();
-        engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));
-        (engine.cancel, engine.activities) = (control.cancel(), control.activities());
+        let engine = connect(engine.on_error(on_error), &control);
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let plan_cell = engine.plan_cell.clone();
         let stride = engine.stride;
@@ -228,6 +285,31 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let init = init.map(|init| InitHook::new(init, this.options.persistent_workers));
         let has_init = init.is_some();
         let cores = worker_cores(&this.options.affinity, workers, &mut warnings)?;
+        let program = spawn.as_ref().map(|(command, _)| command.get_program().to_string_lossy().into_owned());
+        let spawn = spawn.map(|(command, setup)| {
+            let facts = Facts {
+                len,
+                depth,
+                parts,
+                workers,
+                rows,
+                stride,
+                is_single: usize::from(single),
+                bulk,
+                in_order: usize::from(in_order),
+                part_rows,
+                is_fixed: usize::from(this.options.part_size.is_some()),
+                on_error: number_of(on_error),
+                strategy: strategy as usize,
+            };
+            let letter = Letter { facts, fields: words(&fields), setup };
+            let cores = cores.iter().map(|core| core.id).collect();
+            let memory = block.as_ref().and_then(|block| block.memory().file());
+            let source = "workers that a command starts need memory that is a file, such as Pages::shared";
+            let memory = memory.ok_or_else(|| BuildError::Allocate { bytes: made.bytes, source: source.into() })?;
+            Spawn::new(command, &letter, &control, memory, cores).map_err(map)
+        });
+        let spawn = spawn.transpose()?.map(RefCell::new);
         let crew = Crew {
             engine: engine.clone(),
             control: control.clone(),
@@ -240,6 +322,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         };
         let keeper = Keeper {
             life: Arc::new(crew),
+            spawn,
             control: control.clone(),
             ring: ring.clone(),
             ledger: ledger.clone(),
@@ -258,7 +341,12 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let pool = WorkerPool::start(lives, &[], &mut warnings, || {})?.of_workers(workers);
         match outcome.recv() {
             Ok(Ok(())) => {}
-            Ok(Err((worker, source))) => return Err(BuildError::Thread { worker, source }),
+            Ok(Err((worker, source))) => {
+                return Err(match program {
+                    Some(program) => BuildError::Command { worker, program, source },
+                    None => BuildError::Thread { worker, source },
+                });
+            }
             Err(_) => unreachable!("the keeper reports"),
         }
         let batching = draw.batching;

@@ -109,6 +109,20 @@ pub(crate) struct PayloadAt<P> {
     pub(crate) count: usize,
 }
 
+impl PayloadAt<Region> {
+    /// Divides the memory that processes share.
+    pub(crate) fn new(arena: Owned, layout: Arc<Layout>) -> Self {
+        let batch = slot_size(layout.size);
+        let count = arena.len() / batch;
+        let make = Box::new(move |number: usize| {
+            assert!(number < count);
+            // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
+            unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
+        });
+        Self { make, count }
+    }
+}
+
 impl<P> fmt::Debug for PayloadAt<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PayloadAt")
@@ -193,16 +207,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
         });
         let payloads = payloads.collect();
-        let payload_at = request.forked.then(|| {
-            let (arena, layout) = (arena.clone(), layout.clone());
-            let count = arena.len() / batch;
-            let make = Box::new(move |number: usize| {
-                assert!(number < count);
-                // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
-                unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
-            });
-            PayloadAt { make, count }
-        });
+        let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
         let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
         let make = move || {
             if let Some(arena) = &forked {

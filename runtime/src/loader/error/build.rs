@@ -128,6 +128,21 @@ pub enum BuildError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be started.
+    #[error("worker {worker} could not be started by {program}")]
+    Command {
+        /// The worker's number.
+        worker: usize,
+        /// The command's program.
+        program: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// This process was started as a worker, or by one, and is about to start workers by a command.
+    #[error(
+        "this process was started as a worker, but does not work; call loader::work_if_spawned first in main (or, if a worker has started this program, remove SLOTLINE_WORKER from its environment)"
+    )]
+    Unborn,
     /// The watchdog's thread could not be started.
     #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog")]
     Watchdog {

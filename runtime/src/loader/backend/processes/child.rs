@@ -88,22 +88,25 @@ impl Child {
                 unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 101 }) }
             }
             -1 => Err(io::Error::last_os_error()),
-            pid => {
-                // SAFETY: makes a new descriptor of a child that was not waited for.
-                let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-                if fd < 0 {
-                    let error = io::Error::last_os_error();
-                    // SAFETY: as above.
-                    unsafe {
-                        libc::kill(pid, libc::SIGKILL);
-                        libc::waitpid(pid, std::ptr::null_mut(), 0);
-                    }
-                    return Err(error);
-                }
-                // SAFETY: the descriptor is new, and has no other owner.
-                Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, id: pid as u32 })
-            }
+            pid => Self::of(pid),
         }
+    }
+
+    /// Looks after a child of this process that was not waited for.
+    pub(crate) fn of(pid: libc::pid_t) -> io::Result<Self> {
+        // SAFETY: makes a new descriptor of a child that was not waited for.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let error = io::Error::last_os_error();
+            // SAFETY: as above.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), 0);
+            }
+            return Err(error);
+        }
+        // SAFETY: the descriptor is new, and has no other owner.
+        Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, id: pid as u32 })
     }
 
     /// The descriptor that can be read once the process has ended.

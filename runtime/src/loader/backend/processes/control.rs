@@ -1,6 +1,7 @@
 //! The memory that a loader and its worker processes share, except for the batches.
 //!
-//! One mapping, which the processes inherit at the same address when they are forked. It contains no pointers.
+//! One mapping, which the processes inherit when they are forked, or make for themselves. It contains no pointers, and
+//! the layout of its types is that of C.
 //!
 //! | block | contents | written by |
 //! |---|---|---|
@@ -16,6 +17,7 @@
 
 use std::cell::OnceCell;
 use std::mem::{align_of, size_of};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +27,7 @@ use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Shape, Word};
 use slotline_core::wait::{Deadline, Park, Wait};
 
-use crate::arena::{Memory, Pages};
+use crate::arena::{ALIGN, Memory, Pages};
 use crate::loader::backend::processes::PULSE;
 use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
@@ -59,6 +61,18 @@ pub(crate) struct SlotFacts {
     /// The number of the memory that it is written into.
     pub(crate) cell: usize,
 }
+
+/// The sizes of what lies in the shared memory.
+pub(crate) const SIZES: [usize; 8] = [
+    size_of::<usize>(),
+    size_of::<CachePadded<SharedPark>>(),
+    size_of::<CancelFlag>(),
+    size_of::<CachePadded<Activity>>(),
+    size_of::<PassFacts>(),
+    size_of::<CachePadded<SlotFacts>>(),
+    size_of::<Call>(),
+    size_of::<Killers>(),
+];
 
 /// The shared memory, and where its blocks are.
 #[derive(Debug)]
@@ -145,6 +159,30 @@ impl Control {
             control.at::<PassFacts>(at.pass).write(facts);
         }
         Ok(control)
+    }
+
+    /// Maps the memory that the loader's process has made, for the same arguments, in a worker that was not forked from
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, if it refuses, or an error if the memory has another size.
+    pub(crate) fn attach(
+        file: OwnedFd,
+        shape: Shape,
+        workers: usize,
+        rows: usize,
+        strategy: WaitStrategy,
+    ) -> std::io::Result<Self> {
+        let (pages, at) = (Pages::of_file(file)?, Offsets::new(shape, workers, rows));
+        let at = at.filter(|at| at.end.next_multiple_of(ALIGN) == pages.len());
+        let at = at.ok_or_else(|| std::io::Error::other("its memory has another layout"))?;
+        Ok(Self { pages, shape, workers, rows, strategy, at })
+    }
+
+    /// The file of the memory.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.pages.file()
     }
 
     fn at<T>(&self, offset: usize) -> NonNull<T> {

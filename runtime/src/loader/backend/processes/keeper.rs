@@ -1,9 +1,10 @@
 //! The thread that starts the worker processes, and notices when one ends.
 //!
-//! All workers are forked by this thread, and killed when it ends (`PR_SET_PDEATHSIG` is about the thread that forked):
+//! All workers are started by this thread, and killed when it ends (`PR_SET_PDEATHSIG` is about the thread that did it):
 //! so none is left when the process of the loader dies. A process has ended when its pidfd says so; then none of its
 //! threads executes another instruction, and what it had claimed can be given to others.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -19,6 +20,7 @@ use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::socket::Socket;
+use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
 use crate::loader::backend::processes::{NONE, PULSE};
 use crate::loader::metrics::activity::Activity;
@@ -127,6 +129,8 @@ struct Running {
 /// The state of the thread.
 pub(crate) struct Keeper {
     pub(crate) life: Arc<dyn Life>,
+    /// Starts workers by a command, instead of forks that live this life.
+    pub(crate) spawn: Option<RefCell<Spawn>>,
     pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
@@ -184,16 +188,24 @@ impl Keeper {
 
     fn start(&self, worker: usize, replaces: bool) -> io::Result<Running> {
         let (ours, theirs) = Socket::pair()?;
-        // Before the process can send anything.
-        self.ledger.mail().connect(worker, ours);
-        let child = Child::start(|| {
-            let socket = Arc::new(theirs);
-            let work = || self.life.work(worker, socket.clone(), replaces);
-            match &self.forwarder {
-                Some(forwarder) => forwarder.during(&socket, work),
-                None => work(),
+        let child = match &self.spawn {
+            Some(spawn) => {
+                let child = spawn.borrow_mut().start(worker, &ours, theirs);
+                self.ledger.mail().connect(worker, ours, true);
+                child?
             }
-        })?;
+            None => {
+                self.ledger.mail().connect(worker, ours, false);
+                Child::start(|| {
+                    let socket = Arc::new(theirs);
+                    let work = || self.life.work(worker, socket.clone(), replaces);
+                    match &self.forwarder {
+                        Some(forwarder) => forwarder.during(&socket, work),
+                        None => work(),
+                    }
+                })?
+            }
+        };
         self.activities[worker].set_process(Some(child.id));
         Ok(Running { worker, child, sight: Sight::default(), late: false })
     }
@@ -286,8 +298,10 @@ impl Keeper {
         activity.set_process(None);
         let is_late = matches!(end, End::Late(_));
         let restarts = &self.ledger.restarts;
-        let replaced =
-            is_late || restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let refusal = self.ledger.mail().refusal_of(worker, end);
+        let replaced = is_late
+            || refusal.is_none()
+                && restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         let others = self.ledger.mail().active() > 1;
         let redo = match at {
             Some(at) if self.passes_over && (replaced || others) => {
@@ -312,7 +326,7 @@ impl Keeper {
         let mut mail = self.ledger.mail();
         mail.ended(worker);
         self.ledger.count(&mail);
-        let failure = mail.failure_of(worker);
+        let failure = refusal.or_else(|| mail.failure_of(worker));
         drop(mail);
         self.deaths.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
         self.ledger.changed.notify_all();

@@ -16,6 +16,8 @@ const FAILURE: u64 = 1;
 const SKIPPED: u64 = 2;
 const BEGUN: u64 = 3;
 pub(crate) const EVENT: u64 = 4;
+const READY: u64 = 5;
+const REFUSED: u64 = 6;
 
 /// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
 const MOST_TOLD: usize = 1 << 20;
@@ -59,6 +61,16 @@ pub(crate) fn begun(pass: u64, outcome: Result<(), BoxError>) -> Message {
     Message { kind: BEGUN, numbers: [pass, u64::from(outcome.is_ok()), 0, 0, 0, 0], text }
 }
 
+/// Returns the message that a worker, which was started by a command, begins to work.
+pub(crate) fn ready() -> Message {
+    Message { kind: READY, ..Message::default() }
+}
+
+/// Returns the message that it cannot work.
+pub(crate) fn refused(error: BoxError) -> Message {
+    Message { kind: REFUSED, text: Cause::Error(error).with_sources(), ..Message::default() }
+}
+
 /// A failure or a bad sample, as a worker told it.
 #[derive(Debug)]
 struct Told {
@@ -99,6 +111,10 @@ struct Worker {
     state: State,
     /// The last pass for which it has run its `worker_init`.
     begun: u64,
+    /// Whether it was started by a command, and has not begun to work.
+    starts: bool,
+    /// Why it cannot work.
+    refusal: Option<String>,
 }
 
 /// The messages of all workers.
@@ -120,9 +136,17 @@ impl Mail {
         Self { workers, told: Vec::new(), losses: Vec::new(), events: Vec::new(), pass: 0, failures: Vec::new() }
     }
 
-    /// Connects a worker that was started.
-    pub(crate) fn connect(&mut self, worker: usize, socket: Socket) {
-        self.workers[worker] = Worker { socket: Some(Arc::new(socket)), ..Worker::default() };
+    /// Connects a worker that is started; `starts` means by a command.
+    pub(crate) fn connect(&mut self, worker: usize, socket: Socket, starts: bool) {
+        self.workers[worker] = Worker { socket: Some(Arc::new(socket)), starts, ..Worker::default() };
+    }
+
+    /// Why a worker that has ended would not do better if it was started again, if that is known.
+    pub(crate) fn refusal_of(&self, worker: usize, end: End) -> Option<String> {
+        let Worker { starts, refusal, .. } = &self.workers[worker];
+        let refusal = refusal.as_ref().map(|why| format!("it could not start: {why}"));
+        let silent = *starts && matches!(end, End::Code(_));
+        refusal.or_else(|| silent.then(|| format!("its process {end} before it called loader::work_if_spawned")))
     }
 
     /// The sockets of all workers that run.
@@ -158,6 +182,8 @@ impl Mail {
                     self.failures.push((worker, RemoteError(text).into()));
                 }
             }
+            READY => self.workers[worker].starts = false,
+            REFUSED => self.workers[worker].refusal = Some(text),
             EVENT => self.events.extend(Event::received(numbers, text).map(|event| (worker, event))),
             _ => {}
         }
@@ -203,7 +229,8 @@ impl Mail {
 
     /// Records that a worker has ended and is not replaced.
     pub(crate) fn ended(&mut self, worker: usize) {
-        self.workers[worker].state = State::Ended;
+        let worker = &mut self.workers[worker];
+        (worker.state, worker.socket) = (State::Ended, None);
     }
 
     pub(crate) fn lose(&mut self, loss: Loss) {

@@ -1,6 +1,7 @@
 //! One ring for worker processes, in memory that they share: any free worker claims rows of the next batch.
 //!
-//! The workers are forked from the loader's process. They inherit the dataset, and two mappings at the same addresses:
+//! The workers are forked from the loader's process and inherit the dataset, or are [started by a command](spawn) and
+//! [make their own](attach). They share two mappings with the loader:
 //! the batches, and the [control](control) memory with the [robust ring](slotline_core::robust). The loader writes into
 //! a slot which batch it is for, with the indices of its rows, and assigns it; workers claim parts of it, write the rows
 //! into the batch's memory, and publish them. A worker may vanish at any instruction; the [keeper](keeper) notices, and
@@ -9,12 +10,15 @@
 //! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::slab)), by the cell's number.
 //! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
 
+pub(crate) mod attach;
 pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod events;
 pub(crate) mod keeper;
+pub(crate) mod letter;
 pub(crate) mod mail;
 pub(crate) mod socket;
+pub(crate) mod spawn;
 pub(crate) mod worker;
 
 use std::fmt;

@@ -3,7 +3,7 @@
 //! It keeps the boundaries of messages, so a process that ends in the middle leaves no part of one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The maximum length of a message's text.
 const TEXT: usize = 32 << 10;
@@ -80,6 +80,91 @@ impl Socket {
     }
 }
 
+/// The number of descriptors that a worker is given.
+pub(crate) const GIVEN: usize = 3;
+/// The numbers that come with them.
+type Numbers = [usize; 2];
+
+/// Describes a message of numbers, with room for descriptors. The arguments must outlive it.
+fn header(part: &mut libc::iovec, numbers: *mut Numbers, room: &mut [u64; 8]) -> libc::msghdr {
+    *part = libc::iovec { iov_base: numbers.cast(), iov_len: size_of::<Numbers>() };
+    // SAFETY: zeros are a valid header, of an empty message.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (part, 1);
+    header.msg_control = room.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL as _;
+    header
+}
+
+/// The size of the descriptors with their header.
+// SAFETY: this only computes.
+const CONTROL: u32 = unsafe { libc::CMSG_SPACE(size_of::<[RawFd; GIVEN]>() as u32) };
+
+/// For workers that are started by a command.
+impl Socket {
+    /// Sends numbers and descriptors. There must be no other message before.
+    pub(crate) fn give(&self, mut numbers: Numbers, fds: [BorrowedFd<'_>; GIVEN]) -> io::Result<()> {
+        let fds = fds.map(|fd| fd.as_raw_fd());
+        // SAFETY: zeros are valid.
+        let (mut part, mut room) = (unsafe { std::mem::zeroed() }, [0; 8]);
+        let header = header(&mut part, &raw mut numbers, &mut room);
+        // SAFETY: the room is aligned and large enough for the descriptors and their header, and outlives the call.
+        let sent = unsafe {
+            let control = libc::CMSG_FIRSTHDR(&header);
+            (*control).cmsg_level = libc::SOL_SOCKET;
+            (*control).cmsg_type = libc::SCM_RIGHTS;
+            (*control).cmsg_len = libc::CMSG_LEN(size_of_val(&fds) as u32) as _;
+            libc::CMSG_DATA(control).cast::<[RawFd; GIVEN]>().write_unaligned(fds);
+            libc::sendmsg(self.0.as_raw_fd(), &header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Takes the standard input away, which is a socket.
+    pub(crate) fn from_stdin() -> io::Result<Self> {
+        let (stdin, null) = (io::stdin(), std::fs::File::open("/dev/null")?);
+        let socket = stdin.as_fd().try_clone_to_owned()?;
+        // SAFETY: replaces a file by another one, in one step.
+        match unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(Self(socket)),
+        }
+    }
+
+    /// Waits for what was [given](Self::give).
+    pub(crate) fn take(&self) -> io::Result<(Numbers, [OwnedFd; GIVEN])> {
+        // SAFETY: zeros are valid.
+        let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 2]);
+        let mut header = header(&mut part, &raw mut numbers, &mut room);
+        // SAFETY: all that the header describes outlives the call.
+        let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
+        if received < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the system has filled in the header.
+        let control = unsafe { libc::CMSG_FIRSTHDR(&header) };
+        // SAFETY: as above, and there is a first one.
+        let whole = !control.is_null()
+            && unsafe {
+                (*control).cmsg_type == libc::SCM_RIGHTS
+                    && (*control).cmsg_len as u32 == libc::CMSG_LEN(size_of::<[RawFd; GIVEN]>() as u32)
+            };
+        if received as usize != size_of::<Numbers>() || !whole {
+            return Err(io::Error::other("the loader is gone, or the worker has no descriptors left"));
+        }
+        // SAFETY: there are so many descriptors, which are new, and have no other owner.
+        let fds = unsafe { libc::CMSG_DATA(control).cast::<[RawFd; GIVEN]>().read_unaligned() };
+        // SAFETY: as above.
+        Ok((numbers, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.0
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -107,6 +192,24 @@ mod tests {
         drop(one);
         assert_eq!(other.receive(true), None);
         assert!(other.send(&message(0, "")).is_err());
+    }
+
+    #[test]
+    fn descriptors_are_given_with_numbers() {
+        let (one, other) = Socket::pair().unwrap();
+        let files = [1, 2, 3].map(|len| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(len).unwrap();
+            file
+        });
+        one.give([7, usize::MAX], files.each_ref().map(|file| file.as_fd())).unwrap();
+        let (numbers, taken) = other.take().unwrap();
+        assert_eq!(numbers, [7, usize::MAX]);
+        assert_eq!(taken.map(|file| std::fs::File::from(file).metadata().unwrap().len()), [1, 2, 3]);
+        one.send(&Message::default()).unwrap();
+        assert!(other.take().is_err());
+        drop(one);
+        assert!(other.take().is_err());
     }
 
     #[test]

@@ -38,6 +38,14 @@ pub(crate) fn view(control: &Arc<Control>, delivery: Delivery) -> ProcessView {
     Ring::new(Words(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
 
+/// Lets an engine use what processes share.
+pub(crate) fn connect<D: Dataset, C: Collate<D>>(mut engine: Engine<D, C>, control: &Arc<Control>) -> Engine<D, C> {
+    let killers = control.clone();
+    engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));
+    (engine.cancel, engine.activities) = (control.cancel(), control.activities());
+    engine
+}
+
 /// Returns the name of a worker's claims.
 pub(crate) fn owner(worker: usize) -> Owner {
     Owner::new(worker as u16 + 1)

@@ -1,0 +1,170 @@
+//! What a worker must know that was not forked. It lies in memory of its own, which the worker maps, reads and unmaps.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::arena::{Memory, Pages};
+use crate::loader::backend::processes::control::SIZES;
+use crate::loader::bad_samples::{Budget, OnError};
+use crate::sample::Fields;
+use crate::wait::WaitStrategy;
+
+/// Everything that a worker must know, except for its number.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Letter {
+    pub(crate) facts: Facts,
+    /// The fields of a sample, in words.
+    pub(crate) fields: String,
+    /// What the user tells the workers.
+    pub(crate) setup: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub(crate) struct Facts {
+    /// Samples of the dataset.
+    pub(crate) len: usize,
+    pub(crate) depth: usize,
+    pub(crate) parts: usize,
+    pub(crate) workers: usize,
+    pub(crate) rows: usize,
+    pub(crate) stride: usize,
+    pub(crate) is_single: usize,
+    pub(crate) bulk: usize,
+    pub(crate) in_order: usize,
+    pub(crate) part_rows: usize,
+    /// Whether the user set the size of a part.
+    pub(crate) is_fixed: usize,
+    /// The [number](number_of) of what is done about bad samples.
+    pub(crate) on_error: usize,
+    /// A place in [`STRATEGIES`].
+    pub(crate) strategy: usize,
+}
+
+/// The ways of waiting.
+pub(crate) const STRATEGIES: [WaitStrategy; 3] = [WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin];
+
+/// Returns the number of a way of handling bad samples. How many there may be is the loader's concern.
+pub(crate) fn number_of(on_error: OnError) -> usize {
+    match on_error {
+        OnError::Raise => 0,
+        OnError::Skip(_) => 1,
+        OnError::Replace(_) => 2,
+    }
+}
+
+pub(crate) fn on_error_of(number: usize) -> OnError {
+    match number {
+        0 => OnError::Raise,
+        1 => OnError::Skip(Budget::Samples(0)),
+        _ => OnError::Replace(Budget::Samples(0)),
+    }
+}
+
+/// Describes fields in words.
+pub(crate) fn words(fields: &Fields) -> String {
+    fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Names the version of slotline, and the sizes of what processes share.
+fn version() -> String {
+    format!("slotline {} with sizes {SIZES:?} and {}", env!("CARGO_PKG_VERSION"), size_of::<Facts>())
+}
+
+impl Letter {
+    /// Writes the letter into memory, and returns its file.
+    pub(crate) fn write(&self) -> io::Result<OwnedFd> {
+        let (facts, size) = ((&raw const self.facts).cast(), size_of::<Facts>());
+        // SAFETY: the facts are numbers without gaps between them.
+        let facts: &[u8] = unsafe { std::slice::from_raw_parts(facts, size) };
+        let mut bytes = Vec::new();
+        for part in [version().as_bytes(), facts, self.fields.as_bytes(), &self.setup] {
+            bytes.extend(part.len().to_ne_bytes());
+            bytes.extend(part);
+        }
+        let pages = Pages::shared(bytes.len())?;
+        // SAFETY: the pages are new, and have this size at least.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.start().as_ptr(), bytes.len()) };
+        pages.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()
+    }
+
+    /// Reads a letter, or says why it cannot be understood.
+    pub(crate) fn read(file: OwnedFd) -> Result<Self, String> {
+        let pages = Pages::of_file(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+        // SAFETY: the loader wrote the letter before it sent the file, and nobody writes it again.
+        let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
+        Self::parse(bytes)
+    }
+
+    fn parse(mut bytes: &[u8]) -> Result<Self, String> {
+        let mut next = || {
+            let (len, rest) = bytes.split_first_chunk()?;
+            let (part, rest) = rest.split_at_checked(usize::from_ne_bytes(*len))?;
+            bytes = rest;
+            Some(part)
+        };
+        let (ours, theirs) = (version(), next().map(String::from_utf8_lossy).unwrap_or_default());
+        if ours != theirs {
+            return Err(format!(
+                "the worker was built with {ours}, and the loader with {theirs}; build both from the same version"
+            ));
+        }
+        let mut parts = || {
+            let (facts, fields, setup) = (next()?, next()?, next()?);
+            let facts = Some(facts).filter(|facts| facts.len() == size_of::<Facts>())?;
+            // SAFETY: there are so many bytes, and any bytes are valid numbers.
+            let facts = unsafe { facts.as_ptr().cast::<Facts>().read_unaligned() };
+            Some(Self { facts, fields: String::from_utf8_lossy(fields).into_owned(), setup: setup.to_vec() })
+        };
+        parts().ok_or_else(|| "what the loader wrote for it cannot be read".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter() -> Letter {
+        let facts = Facts {
+            len: 1,
+            depth: 2,
+            parts: 3,
+            workers: 4,
+            rows: 5,
+            stride: 6,
+            is_single: 7,
+            bulk: 8,
+            in_order: 9,
+            part_rows: 10,
+            is_fixed: 11,
+            on_error: 12,
+            strategy: usize::MAX,
+        };
+        Letter { facts, fields: "0: i64 []".to_owned(), setup: (0..=255).cycle().take(100_000).collect() }
+    }
+
+    #[test]
+    fn a_letter_is_read_as_it_was_written() {
+        for setup in [0, 1, 100_000] {
+            let mut letter = letter();
+            letter.setup.truncate(setup);
+            assert_eq!(Letter::read(letter.write().unwrap()), Ok(letter));
+        }
+    }
+
+    #[test]
+    fn letters_of_others_are_refused() {
+        let pages = Pages::of_file(letter().write().unwrap()).unwrap();
+        // SAFETY: only this test uses the pages.
+        let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
+        assert!(Letter::parse(bytes).is_ok());
+        for len in (0..2000).chain([50_000]) {
+            assert!(Letter::parse(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        let mut other = bytes.to_vec();
+        let digit = other.iter().position(u8::is_ascii_digit).unwrap();
+        other[digit] = b'?';
+        let error = Letter::parse(&other).unwrap_err();
+        assert!(error.contains("build both from the same version") && error.contains("slotline ?"), "{error}");
+    }
+}
