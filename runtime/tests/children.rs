@@ -1,6 +1,8 @@
 //! What is left of worker processes. On its own, since it counts the children of this process.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
+#[path = "support/children.rs"]
+mod children;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -15,24 +17,8 @@ use std::time::{Duration, Instant};
 use slotline::dataset::from_fn;
 use slotline::{Error, Loader};
 
+use crate::children::{children, parent_of};
 use crate::support::{Got, Run, alone, dawdling, items};
-
-/// Returns the children of a process.
-fn children(parent: u32) -> Vec<u32> {
-    let numbers =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    numbers.filter(|&child| parent_of(child) == Some(parent)).collect()
-}
-
-/// Returns the parent of a process that exists and is no zombie.
-fn parent_of(process: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the program's name, which may contain anything: the state and the parent.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut rest = rest.split_whitespace();
-    (rest.next()? != "Z").then_some(())?;
-    rest.next()?.parse().ok()
-}
 
 #[test]
 fn nothing_is_left_of_dropped_loaders() {
